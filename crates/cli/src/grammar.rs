@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Status(Status),
     /// Write the pool of a run back to its files; save the rest to POOL.salvaged
     Recover(Recover),
-    /// Write manual pages: one for the program, one for each command
+    /// Write manual pages: for the program, each command, and configuration files
     Man(Man),
     /// Print a script that completes command lines in a shell
     Completions(Completions),

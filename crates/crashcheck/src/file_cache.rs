@@ -21,8 +21,12 @@ mod machine;
 mod model;
 mod mutants;
 mod script;
+mod threads;
+
+pub(crate) use model::{Allowed, FileModel};
 
 pub use checker::{FilesTally, judge_file_scripts};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;
+pub use threads::judge_threads;

@@ -7,9 +7,9 @@
 //! must notice ([`mutants`]). Scripts are dealt out to two threads.
 //!
 //! The instances: the block translation table ([`btt`]), the write cache over it ([`write_cache`]),
-//! the disk cache ([`disk_cache`]), the file cache ([`file_cache`]). The crate depends on the
-//! engines and the simulator alone, so that a build of it for virtual cores or for a checker of
-//! schedules is a small one.
+//! the disk cache ([`disk_cache`]), the file cache ([`file_cache`]), its log of names
+//! ([`namespace`]). The crate depends on the engines and the simulator alone, so that a build of it
+//! for virtual cores or for a checker of schedules is a small one.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod cuts;
 pub mod disk_cache;
 pub mod file_cache;
 pub mod mutants;
+pub mod namespace;
 mod parallel;
 pub mod script;
 pub mod write_cache;

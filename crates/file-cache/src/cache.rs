@@ -70,17 +70,13 @@ impl<R: Region> FileCache<R> {
         if path_hint.len() > PATH_HINT_BYTES_MAX {
             return Err(FileError::PathTooLong(path_hint.len()));
         }
-        let mut lane = self.lane();
-        let identity = backing.identity();
-        if let Some(known) = lane.by_identity.get(&identity).copied() {
-            lane.attach(known, backing)?;
-            lane.file_mut(known)?.opens += 1;
-            return Ok(known);
-        }
         let size = backing.status()?.len;
-        let file = lane.free_files.pop().ok_or(FileError::TooManyFiles)?;
-        lane.unsynced.begin_file(file.0, &VolatileFile::new(words_of(identity), path_hint, size));
-        lane.add_file(file, File::new(backing, path_hint, size));
+        let file = self.lane().open_file(&backing, path_hint, size)?;
+        let detached = self.lane().file(file)?.is_detached();
+        if detached && let Err(error) = self.attach(file, backing) {
+            self.close(file)?;
+            return Err(error);
+        }
         Ok(file)
     }
 
@@ -100,9 +96,8 @@ impl<R: Region> FileCache<R> {
 
     /// The file's length in bytes, as the program sees it.
     pub fn size(&self, file: FileId) -> Result<u64, FileError> {
-        let mut lane = self.lane();
-        lane.look_below(file)?;
-        Ok(lane.file(file)?.size)
+        self.refresh(file)?;
+        Ok(self.lane().file(file)?.size)
     }
 
     /// Every file that is open, or not all below yet.
@@ -132,6 +127,20 @@ impl<R: Region> FileCache<R> {
 
     pub(crate) fn lane(&self) -> MutexGuard<'_, Lane<R>> {
         self.lane.lock()
+    }
+}
+
+impl<R: Region> Lane<R> {
+    fn open_file(&mut self, backing: &Arc<dyn BackingFile>, hint: &[u8], size: u64) -> Result<FileId, FileError> {
+        let identity = backing.identity();
+        if let Some(known) = self.by_identity.get(&identity).copied() {
+            self.file_mut(known)?.opens += 1;
+            return Ok(known);
+        }
+        let file = self.free_files.pop().ok_or(FileError::TooManyFiles)?;
+        self.unsynced.begin_file(file.0, &VolatileFile::new(words_of(identity), hint, size));
+        self.add_file(file, File::new(backing.clone(), hint, size));
+        Ok(file)
     }
 }
 

@@ -5,8 +5,7 @@ use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
-use crate::tiers::dram::{NoBlock, touching};
-use std::sync::Arc;
+use crate::tiers::dram::touching;
 use tidegate_media::Region;
 
 /// Offsets and lengths of files stay below this, as the kernel's do.
@@ -15,151 +14,199 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// The kernel's errno for a write that would end past every file's end.
 const EFBIG: i32 = 27;
 
-/// How often a read looks below without the lock, while what it found there comes to be out of
-/// date.
+/// How often a read looks below while the file may change, before it has the file stand still.
 const READ_TRIES: u32 = 4;
 
 impl<R: Region> FileCache<R> {
     /// Copies bytes from offset `at`, each from its newest copy; says how many, which is fewer at
     /// the end of the file only.
     pub fn read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
+        self.refresh(file)?;
         for _ in 0..READ_TRIES {
-            let (backing, dropped, len) = {
-                let mut lane = self.lane();
-                let len = lane.readable(file, at, out.len())?;
-                let cached = lane.file(file)?;
-                if len == 0 {
-                    return Ok(0);
-                }
-                if cached.has_all(at, len) {
-                    lane.overlay(file, at, &mut out[..len])?;
-                    return Ok(len);
-                }
-                (cached.backing()?.clone(), cached.dropped, len)
-            };
-            read_below(&*backing, at, &mut out[..len])?;
-            // What was not here was below, and is below still unless something was dropped since,
-            // which may have been written after that look.
-            let lane = self.lane();
-            let cached = lane.file(file)?;
-            if cached.dropped == dropped && cached.size >= at + len as u64 {
-                lane.overlay(file, at, &mut out[..len])?;
-                return Ok(len);
+            if let Some(bytes) = self.try_read(file, at, out)? {
+                return Ok(bytes);
             }
         }
-        let mut lane = self.lane();
-        let len = lane.readable(file, at, out.len())?;
-        let backing = Arc::clone(lane.file(file)?.backing()?);
+        self.exclusively(file, || Ok(self.try_read(file, at, out)?.unwrap_or(0)))
+    }
+
+    /// `None` if bytes left the cache while the file below was read.
+    fn try_read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<Option<usize>, FileError> {
+        let (backing, dropped, len) = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            let len = usize::try_from(cached.size.saturating_sub(at)).unwrap_or(usize::MAX).min(out.len());
+            if len == 0 {
+                return Ok(Some(0));
+            }
+            if cached.has_all(at, len) {
+                lane.overlay(file, at, &mut out[..len])?;
+                return Ok(Some(len));
+            }
+            (cached.backing()?.clone(), cached.dropped, len)
+        };
         read_below(&*backing, at, &mut out[..len])?;
+        // What was not here was below, and is below still unless something was dropped since, which
+        // may have been written after that look.
+        let lane = self.lane();
+        let cached = lane.file(file)?;
+        if cached.dropped != dropped || cached.size < at + len as u64 {
+            return Ok(None);
+        }
         lane.overlay(file, at, &mut out[..len])?;
-        Ok(len)
+        Ok(Some(len))
     }
 
     /// Writes bytes at offset `at`. The file below has reserved room for them when this returns.
     pub fn write(&self, file: FileId, at: u64, data: &[u8], persistence: Persistence) -> Result<(), FileError> {
-        self.lane().write(file, at, data, persistence)
+        if data.is_empty() || self.ready(file)?.write(file, at, data, persistence)? {
+            return Ok(());
+        }
+        self.exclusively(file, || self.write_exclusively(file, at, data, persistence))
     }
 
     /// Writes bytes at the end of the file, and says where that was (`O_APPEND`).
     pub fn append(&self, file: FileId, data: &[u8], persistence: Persistence) -> Result<u64, FileError> {
+        {
+            let mut lane = self.ready(file)?;
+            let at = lane.file(file)?.size;
+            if data.is_empty() || lane.write(file, at, data, persistence)? {
+                return Ok(at);
+            }
+        }
+        self.exclusively(file, || {
+            self.refresh(file)?;
+            let at = self.lane().file(file)?.size;
+            self.write_exclusively(file, at, data, persistence)?;
+            Ok(at)
+        })
+    }
+
+    /// Takes over the length that the kernel's path left, if it may have touched the file.
+    pub(crate) fn refresh(&self, file: FileId) -> Result<(), FileError> {
+        let backing = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            if !cached.passed {
+                return Ok(());
+            }
+            cached.backing()?.clone()
+        };
+        let len = backing.status()?.len;
         let mut lane = self.lane();
-        lane.look_below(file)?;
-        let at = lane.file(file)?.size;
-        lane.write(file, at, data, persistence)?;
-        Ok(at)
-    }
-}
-
-impl<R: Region> Lane<R> {
-    /// How many of `len` bytes from `at` on the file has.
-    fn readable(&mut self, file: FileId, at: u64, len: usize) -> Result<usize, FileError> {
-        self.look_below(file)?;
-        let left = self.file(file)?.size.saturating_sub(at);
-        Ok(usize::try_from(left).unwrap_or(usize::MAX).min(len))
+        let cached = lane.file(file)?;
+        if cached.passed && cached.size != len { lane.set_size(file, len) } else { Ok(()) }
     }
 
-    /// Puts the newer bytes that are here over those from below.
-    fn overlay(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        for (range, slot) in cached.newest.within(at..at + out.len() as u64) {
-            let extent = &self.slots[slot as usize].expect("whoever has bytes is in use").extent;
-            let from = usize::try_from(range.start - at).expect("inside the buffer");
-            let until = usize::try_from(range.end - at).expect("inside the buffer");
-            self.medium.read_extent(extent, range.start, &mut out[from..until]).map_err(tidegate_media::Error::from)?;
-        }
-        Ok(self.unsynced.overlay(&cached.written, at, out).map_err(tidegate_media::Error::from)?)
-    }
-
-    fn write(&mut self, file: FileId, at: u64, data: &[u8], persistence: Persistence) -> Result<(), FileError> {
-        let len = data.len() as u64;
-        let end = at.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Refused { errno: EFBIG })?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        self.look_below(file)?;
-        self.reserve(file, at, len)?;
-        self.file_mut(file)?.passed = false;
-        match persistence {
-            Persistence::Asynchronous => self.write_unsynced(file, at, data)?,
+    /// A write that goes below, for room there, for the file's first record or for want of room
+    /// here.
+    fn write_exclusively(&self, file: FileId, at: u64, data: &[u8], how: Persistence) -> Result<(), FileError> {
+        let end = end_of_write(at, data)?;
+        self.refresh(file)?;
+        self.reserve(file, at, data.len() as u64)?;
+        match how {
+            Persistence::Asynchronous => self.write_as_room_allows(file, at, data)?,
             Persistence::Synchronous => drop(self.write_synced(file, at, data)?),
         }
-        if end > self.file(file)?.size {
-            self.set_size(file, end)?;
-        }
-        Ok(())
+        self.lane().has_written(file, end)
     }
 
     /// Has the file below reserve room, so that it gives an error now or never.
-    fn reserve(&mut self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
-        let Some((from, bytes)) = self.file(file)?.unreserved(at, len) else { return Ok(()) };
-        self.touch(file)?;
-        let cached = self.file_mut(file)?;
+    fn reserve(&self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
+        let (backing, (from, bytes)) = {
+            let mut lane = self.lane();
+            let Some(chunks) = lane.file(file)?.unreserved(at, len) else { return Ok(()) };
+            lane.touch(file)?;
+            (lane.file(file)?.backing()?.clone(), chunks)
+        };
         // Whole chunks if there is room for them; what is needed, if there is not.
-        let backing = cached.backing()?.clone();
         match backing.reserve(from, bytes) {
-            Ok(()) => cached.reserved(from, bytes),
+            Ok(()) => self.lane().file_mut(file)?.reserved(from, bytes),
             Err(_) => backing.reserve(at, len)?,
         }
         Ok(())
     }
 
-    /// Writes to DRAM. Without a free block there, this file's unsynced writes are committed first,
-    /// or else another's.
-    pub(crate) fn write_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
+    /// Writes to DRAM. If no block is free there, the file's unsynced writes are committed; if it
+    /// has none, the rest is written durably.
+    fn write_as_room_allows(&self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
         let mut done = 0;
-        while done < data.len() {
-            let here = at + done as u64;
-            let mut written = std::mem::take(&mut self.file_mut(file)?.written);
-            let (bytes, full) = self.unsynced.write(file.0, &mut written, here, &data[done..]);
-            self.file_mut(file)?.written = written;
-            done += bytes;
-            let end = at + done as u64;
-            if end > self.file(file)?.size {
-                self.set_size(file, end)?;
+        loop {
+            done += self.lane().write_unsynced(file, at + done as u64, &data[done..])?;
+            if done == data.len() {
+                return Ok(());
             }
-            if let Some(NoBlock) = full {
-                self.make_room_in_dram(file)?;
+            if self.lane().file(file)?.written.is_empty() {
+                return self.write_synced(file, at + done as u64, &data[done..]).map(drop);
             }
+            self.sync_exclusively(file)?;
+        }
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// Puts the newer bytes that are here over those from below.
+    fn overlay(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
+        self.overlay_durable(file, at, out)?;
+        self.overlay_unsynced(file, at, out)
+    }
+
+    pub(crate) fn overlay_durable(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
+        for (range, slot) in self.file(file)?.newest.within(at..at + out.len() as u64) {
+            let extent = &self.slots[slot as usize].expect("whoever has bytes is in use").extent;
+            let from = usize::try_from(range.start - at).expect("inside the buffer");
+            let until = usize::try_from(range.end - at).expect("inside the buffer");
+            self.medium.read_extent(extent, range.start, &mut out[from..until]).map_err(tidegate_media::Error::from)?;
         }
         Ok(())
     }
 
-    fn make_room_in_dram(&mut self, file: FileId) -> Result<(), FileError> {
-        let has_some =
-            |file: &Option<File>| file.as_ref().is_some_and(|file| !file.is_detached() && !file.written.is_empty());
-        let mut others = (0..).zip(&self.files).filter(|(_, file)| has_some(file));
-        let full = match self.file(file)?.written.is_empty() {
-            false => Some(file),
-            true => others.next().map(|(number, _)| FileId(number)),
+    pub(crate) fn overlay_unsynced(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
+        Ok(self.unsynced.overlay(&self.file(file)?.written, at, out).map_err(tidegate_media::Error::from)?)
+    }
+
+    /// Writes if nothing is to be done below for that; says whether it was done.
+    fn write(&mut self, file: FileId, at: u64, data: &[u8], how: Persistence) -> Result<bool, FileError> {
+        let end = end_of_write(at, data)?;
+        let cached = self.file(file)?;
+        if cached.passed || cached.is_detached() || cached.unreserved(at, data.len() as u64).is_some() {
+            return Ok(false);
+        }
+        let written = match how {
+            Persistence::Asynchronous if !self.unsynced.has_room_for(&cached.written, at, data.len() as u64) => false,
+            Persistence::Asynchronous => self.write_unsynced(file, at, data)? == data.len(),
+            Persistence::Synchronous => cached.record.is_some() && self.commit_given(file, at, data)?,
         };
-        // Memory without a single block: nothing can be cached.
-        let full = full.ok_or(Refused { errno: ENOMEM })?;
-        self.sync(full).map(drop)
+        if written {
+            self.has_written(file, end)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes to DRAM as much as there is room for, and says how much that was.
+    fn write_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<usize, FileError> {
+        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+        let bytes = self.unsynced.write(file.0, &mut written, at, data);
+        self.file_mut(file)?.written = written;
+        if bytes > 0 {
+            self.has_written(file, at + bytes as u64)?;
+        }
+        Ok(bytes)
+    }
+
+    /// The file reaches this far, and is no longer only the kernel's.
+    fn has_written(&mut self, file: FileId, end: u64) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        cached.passed = false;
+        if end > cached.size { self.set_size(file, end) } else { Ok(()) }
     }
 }
 
-/// The kernel's errno for want of memory.
-const ENOMEM: i32 = 12;
+/// Where a write ends, if a file may be that long.
+fn end_of_write(at: u64, data: &[u8]) -> Result<u64, FileError> {
+    let end = at.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+    end.ok_or(FileError::Below(Refused { errno: EFBIG }))
+}
 
 impl File {
     /// Whether every byte from `at` to `at + len` is here.

@@ -88,10 +88,9 @@
 //!
 //! # Locks
 //!
-//! One lock for a lane. It is held while files below are written and, where the text above says
-//! that they are synced inside a call of the program, while they are synced; not while they are
-//! read or while write-back waits for the disk. Whoever writes back holds a lock of his own, taken
-//! first.
+//! One lock for a lane, for steps in memory only. An operation that goes below takes the gate of
+//! its file first ([`exclusive`]), so that operations on other files go on. A thread that writes
+//! back holds a lock of its own, taken before the gate.
 
 #![forbid(unsafe_code)]
 
@@ -99,6 +98,7 @@ mod below;
 mod cache;
 mod counters;
 mod error;
+mod exclusive;
 mod io;
 mod lanes;
 mod namespace;

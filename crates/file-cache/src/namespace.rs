@@ -52,7 +52,7 @@
 //! - *Recovery is cut*: it appends a record that it began; each operation that it repeats moves the
 //!   witness, so the next recovery goes on at that place. If the inode of the creation there has no
 //!   record yet, an empty file of the right type is the one that the cut left.
-//! - *Somebody else's file is in the place*: the operation is left out and told, and the file is
+//! - *Another program's file is in the place*: the operation is left out and told, and the file is
 //!   never overwritten. Contents for which no place is left are salvaged.
 //!
 //! # What is not the log's

@@ -178,3 +178,18 @@ fn home(identity: FileIdentity, lanes: usize) -> usize {
     });
     usize::try_from(mixed % lanes.max(1) as u64).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn files_made_one_after_the_other_point_at_different_lanes() {
+        for lanes in 1..9 {
+            let of = |inode: u64| home(FileIdentity { device: 66_306, inode, generation: 12_345 }, lanes);
+            let used: BTreeSet<usize> = (1000..1000 + lanes as u64).map(of).collect();
+            assert!(used.len() * 2 > lanes && used.iter().all(|lane| *lane < lanes), "{lanes}: {used:?}");
+        }
+    }
+}

@@ -141,8 +141,7 @@ impl<R: Region> Medium<R> {
         self.flush_record_words(file);
     }
 
-    /// Writes a record that is not in use, durably, and begins to put it in use: one fence, and
-    /// another one is to follow.
+    /// Writes a record that is not in use, durably, and puts it in use, durably.
     pub(crate) fn put_record(&self, file: u32, record: &TrustedRecord) -> Result<(), Sealed> {
         let at = self.plan.record_at(file);
         let raw = FileRecord::new(record);
@@ -150,7 +149,7 @@ impl<R: Region> Medium<R> {
         self.region.flush(at, size_of::<FileRecord>() as u64);
         self.fence()?;
         self.store_record_state(file, 1);
-        Ok(())
+        self.fence()
     }
 
     /// Stores whether a record is in use, and begins the word's write-back.

@@ -7,6 +7,7 @@ use crate::cache::{FileCache, Synced};
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
+use crate::sync::commit::Placed;
 use crate::tiers::dram::runs;
 use std::ops::Range;
 use tidegate_media::Region;
@@ -20,70 +21,141 @@ enum Source<'a> {
     Given { at: u64, data: &'a [u8] },
 }
 
+/// Where bytes are to go in the pool.
+enum Destination {
+    /// Behind the last bytes of this entry.
+    Behind(u32),
+    /// Into fresh blocks.
+    Fresh(Vec<Placed>),
+}
+
 impl<R: Region> FileCache<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: FileId) -> Result<Synced, FileError> {
-        self.lane().sync(file)
+        if self.ready(file)?.commit_unsynced(file)? {
+            return Ok(Synced::Atomically);
+        }
+        self.exclusively(file, || self.sync_exclusively(file))
     }
-}
 
-impl<R: Region> Lane<R> {
-    pub(crate) fn sync(&mut self, file: FileId) -> Result<Synced, FileError> {
-        let cached = self.file(file)?;
-        let ranges = runs(&cached.written);
-        if ranges.is_empty() {
-            return match cached.record {
-                Some(_) => Ok(Synced::Atomically),
-                // What the kernel's path did, and a length that no record has.
-                None => Ok(cached.backing()?.sync().map(|()| Synced::Below)?),
-            };
+    /// A sync that goes below, for the file's first record or for want of room here.
+    pub(crate) fn sync_exclusively(&self, file: FileId) -> Result<Synced, FileError> {
+        let (nothing, backing) = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            (cached.written.is_empty() && cached.record.is_none(), cached.backing()?.clone())
+        };
+        if nothing {
+            // What the kernel's path did, and a length that no record has.
+            backing.sync()?;
+            return Ok(Synced::Below);
         }
         self.ensure_record(file)?;
-        let synced = self.commit(file, &ranges, Source::Unsynced)?;
-        if synced == Synced::Atomically {
-            let mut written = std::mem::take(&mut self.file_mut(file)?.written);
-            self.unsynced.clear(&mut written);
+        if self.lane().commit_unsynced(file)? {
+            return Ok(Synced::Atomically);
         }
-        Ok(synced)
+        self.commit_below(file, None)
     }
 
     /// Writes `data` durably. Unsynced bytes of the same range are overwritten too, so that they
     /// stay the newest.
-    pub(crate) fn write_synced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<Synced, FileError> {
+    pub(crate) fn write_synced(&self, file: FileId, at: u64, data: &[u8]) -> Result<Synced, FileError> {
         self.ensure_record(file)?;
-        self.unsynced.overwrite(&self.file(file)?.written, at, data);
-        let end = at + data.len() as u64;
-        if end > self.file(file)?.size {
-            self.unsynced.grows_to(file.0, end);
+        if self.lane().commit_given(file, at, data)? {
+            return Ok(Synced::Atomically);
         }
-        self.commit(file, std::slice::from_ref(&(at..end)), Source::Given { at, data })
+        self.lane().overwrite_unsynced(file, at, data)?;
+        self.commit_below(file, Some((at, data)))
     }
 
-    /// Commits ranges of a file.
-    fn commit(&mut self, file: FileId, ranges: &[Range<u64>], source: Source<'_>) -> Result<Synced, FileError> {
-        let bytes = ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-        let lengthened = match ranges {
-            [one] => self.lengthen_tail(file, one, source)?,
-            _ => false,
+    /// Makes the record of a file that has none: at its first sync. Its creation and all that the
+    /// kernel's path wrote get durable first.
+    fn ensure_record(&self, file: FileId) -> Result<(), FileError> {
+        let backing = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            if cached.record.is_some() {
+                return Ok(());
+            }
+            cached.backing()?.clone()
         };
-        if !lengthened {
-            let Some(placed) = self.place(file, ranges)? else { return self.commit_below(file, source) };
-            self.commit_placed(file, &placed, source)?;
-        }
-        self.counters.commits += 1;
-        self.counters.lengthened += u64::from(lengthened);
-        self.counters.bytes_committed += bytes;
-        Ok(Synced::Atomically)
+        backing.sync()?;
+        let status = backing.status()?;
+        self.lane().make_record(file, status)
     }
 
     /// No room in the pool: the file is brought below, with what was to be committed.
-    fn commit_below(&mut self, file: FileId, source: Source<'_>) -> Result<Synced, FileError> {
-        let given = match source {
-            Source::Unsynced => None,
-            Source::Given { at, data } => Some((at, data)),
-        };
-        self.drain(file, given)?;
-        self.counters.below += 1;
+    fn commit_below(&self, file: FileId, given: Option<(u64, &[u8])>) -> Result<Synced, FileError> {
+        self.drain_exclusively(file, given)?;
+        self.lane().counters.below += 1;
         Ok(Synced::Below)
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// Commits all unsynced writes of a file that has a record. False if the pool has no room, or
+    /// the file no record.
+    fn commit_unsynced(&mut self, file: FileId) -> Result<bool, FileError> {
+        let cached = self.file(file)?;
+        if cached.record.is_none() {
+            return Ok(false);
+        }
+        let ranges = runs(&cached.written);
+        if ranges.is_empty() {
+            return Ok(true);
+        }
+        let Some(room) = self.room_for(file, &ranges)? else { return Ok(false) };
+        self.commit(file, &ranges, &room, Source::Unsynced)?;
+        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+        self.unsynced.clear(&mut written);
+        Ok(true)
+    }
+
+    /// Commits a synchronous write to a file that has a record. False if the pool has no room.
+    pub(crate) fn commit_given(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<bool, FileError> {
+        let range = at..at + data.len() as u64;
+        let ranges = std::slice::from_ref(&range);
+        let Some(room) = self.room_for(file, ranges)? else { return Ok(false) };
+        self.overwrite_unsynced(file, at, data)?;
+        self.commit(file, ranges, &room, Source::Given { at, data })?;
+        Ok(true)
+    }
+
+    fn overwrite_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        self.unsynced.overwrite(&cached.written, at, data);
+        let end = at + data.len() as u64;
+        if end > cached.size {
+            self.unsynced.grows_to(file.0, end);
+        }
+        Ok(())
+    }
+
+    fn room_for(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<Option<Destination>, FileError> {
+        if let [one] = ranges
+            && let Some(tail) = self.tail_for(file, one)?
+        {
+            return Ok(Some(Destination::Behind(tail)));
+        }
+        Ok(self.place(file, ranges)?.map(Destination::Fresh))
+    }
+
+    /// Commits ranges of a file.
+    fn commit(
+        &mut self,
+        file: FileId,
+        ranges: &[Range<u64>],
+        room: &Destination,
+        source: Source<'_>,
+    ) -> Result<(), FileError> {
+        match (room, ranges) {
+            (Destination::Behind(tail), [one]) => self.lengthen(file, *tail, one, source)?,
+            (Destination::Behind(_), _) => return Ok(()),
+            (Destination::Fresh(placed), _) => self.commit_placed(file, placed, source)?,
+        }
+        self.counters.commits += 1;
+        self.counters.lengthened += u64::from(matches!(room, Destination::Behind(_)));
+        self.counters.bytes_committed += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+        Ok(())
     }
 }

@@ -12,30 +12,42 @@ impl<R: Region> FileCache<R> {
     /// Cuts the file at `size` bytes, or extends it by zeroes; below too. Durable at once if the
     /// file was ever synced, and otherwise with its first sync.
     pub fn truncate(&self, file: FileId, size: u64) -> Result<(), FileError> {
+        self.exclusively(file, || {
+            self.refresh(file)?;
+            self.truncate_exclusively(file, size)
+        })
+    }
+
+    /// For a kill the length in DRAM counts first. For a power cut the record does: one commit,
+    /// then every entry is cut, and then the file below.
+    pub(crate) fn truncate_exclusively(&self, file: FileId, size: u64) -> Result<(), FileError> {
         let mut lane = self.lane();
-        lane.look_below(file)?;
-        lane.truncate(file, size)
+        lane.touch(file)?;
+        let cached = lane.file_mut(file)?;
+        cached.recast += 1;
+        let backing = cached.backing()?.clone();
+        let (grows, comes_back) = (size > cached.size, cached.cut_below.is_some_and(|cut| cut < size));
+        drop(lane);
+        if comes_back {
+            // The record is about to say this length: what the file has behind that cut must not
+            // come back.
+            backing.sync()?;
+            self.lane().file_mut(file)?.cut_below = None;
+        }
+        if grows {
+            // A file may not become that long: the kernel says so before anything is done.
+            backing.set_len(size)?;
+        }
+        let len = backing.status()?.len;
+        self.lane().cut_cached(file, size, len)?;
+        backing.set_len(size)?;
+        self.lane().cut_unsynced(file, size)
     }
 }
 
 impl<R: Region> Lane<R> {
-    /// For a kill the length in DRAM counts first. For a power cut the record does: one commit,
-    /// then every entry is cut, and then the file below.
-    pub(crate) fn truncate(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
-        self.touch(file)?;
-        let cached = self.file_mut(file)?;
-        let backing = cached.backing()?.clone();
-        cached.recast += 1;
-        if cached.cut_below.is_some_and(|cut| cut < size) {
-            // The record is about to say this length: what the file has behind that cut must not
-            // come back.
-            backing.sync()?;
-            cached.cut_below = None;
-        }
-        if size > cached.size {
-            // A file may not become that long: the kernel says so before anything is done.
-            backing.set_len(size)?;
-        }
+    /// Everything but the file below, which has `len` bytes, and unsynced writes gets this length.
+    fn cut_cached(&mut self, file: FileId, size: u64, len: u64) -> Result<(), FileError> {
         self.unsynced.grows_to(file.0, 0);
         self.set_size(file, size)?;
         if let Some(record) = self.file(file)?.record {
@@ -48,12 +60,17 @@ impl<R: Region> Lane<R> {
         cached.tail = None;
         cached.dropped += 1;
         cached.room_is_gone_from(size);
-        if size < backing.status()?.len {
+        if size < len {
             cached.cut_below = Some(size);
         }
-        backing.set_len(size)?;
-        // Last: as long as dirty blocks are there, a file that was never synced is cut once more
-        // after a kill.
+        Ok(())
+    }
+
+    /// Last: as long as dirty blocks are there, a file that was never synced is cut once more after
+    /// a kill.
+    fn cut_unsynced(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        cached.dropped += 1;
         let mut written = std::mem::take(&mut cached.written);
         self.unsynced.cut(file.0, &mut written, size);
         self.file_mut(file)?.written = written;

@@ -1,5 +1,9 @@
 //! Devices of blocks: what engines offer, what caches stand on, what fronts serve.
 
+pub(crate) mod backing;
+pub(crate) mod block_set;
+pub(crate) mod contents;
+
 use crate::error::{Misuse, Result};
 use std::fmt;
 

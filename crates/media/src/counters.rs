@@ -3,8 +3,8 @@
 //! Each thread counts for itself ([`ThreadLocalCounters`]).
 
 use crate::region::LINE_BYTES;
+use crate::sync::thread_local_counters::{ThreadLocalCounters, add};
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread_local_counters::{ThreadLocalCounters, add};
 use std::ops::Sub;
 
 /// Bytes that Optane memory writes together.

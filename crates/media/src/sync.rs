@@ -6,6 +6,10 @@
 //! plain thread the latter do what `std`'s do.
 
 #[cfg(not(any(shuttle, virtual_cores)))]
+pub(crate) mod spin;
+pub mod thread_local_counters;
+
+#[cfg(not(any(shuttle, virtual_cores)))]
 use std as provider;
 
 #[cfg(virtual_cores)]
@@ -20,7 +24,7 @@ pub use provider::thread::yield_now;
 
 /// A lock held for the time of one write at most. Checkers stand in for it as for every other.
 #[cfg(not(any(shuttle, virtual_cores)))]
-pub use crate::spin::{SpinGuard, SpinLock};
+pub use crate::sync::spin::{SpinGuard, SpinLock};
 #[cfg(any(shuttle, virtual_cores))]
 pub use {Mutex as SpinLock, MutexGuard as SpinGuard};
 

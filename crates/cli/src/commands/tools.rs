@@ -2,6 +2,7 @@
 //! [`reference`] compares the pages of the book that are made from the code.
 
 mod completions;
+mod config_keys;
 mod help;
 mod man;
 mod man_sections;

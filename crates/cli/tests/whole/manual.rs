@@ -46,11 +46,13 @@ fn each_command_has_a_page_that_names_its_flags() {
     let program = fs::read_to_string(format!("{out}/tidegate.1")).unwrap();
     assert!(program.contains("EXIT STATUS") && program.contains("second signal"), "{program}");
     let serve = fs::read_to_string(format!("{out}/tidegate-serve.1")).unwrap();
-    for key in ["[[volume]]", "pmem = ", "allow_uids", "connections_max", "metrics"] {
-        assert!(serve.replace("\\-", "-").contains(key), "no {key} in:\n{serve}");
+    assert!(serve.contains("tidegate.toml(5)"), "{serve}");
+    let keys = fs::read_to_string(format!("{out}/tidegate.toml.5")).unwrap();
+    for key in ["[[volume]]", "pmem = ", "allow_uids", "connections_max", "metrics", "deny"] {
+        assert!(keys.contains(key), "no {key} in:\n{keys}");
     }
     let pages = fs::read_dir(&out).unwrap().count();
-    assert_eq!(pages, commands().len() + 1);
+    assert_eq!(pages, commands().len() + 2);
 }
 
 #[test]

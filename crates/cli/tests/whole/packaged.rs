@@ -48,6 +48,7 @@ fn the_package_holds_the_program_its_units_pages_and_completions() {
         "usr/bin/",
         "usr/lib/systemd/system/",
         "usr/share/man/man1/",
+        "usr/share/man/man5/",
         "usr/share/bash-completion/completions/tidegate",
         "usr/share/zsh/vendor-completions/_tidegate",
         "usr/share/fish/vendor_completions.d/tidegate.fish",

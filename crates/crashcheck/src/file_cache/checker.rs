@@ -431,7 +431,7 @@ impl Campaign<'_> {
 }
 
 /// Finds every file, reads it through the pool, and brings it below: it has to be the same there.
-fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
+pub(crate) fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
     let pool = machine.open().map_err(Failure::new)?;
     let below = SimBelow { machine: machine.clone(), missing: None };
     for recovered in pool.recover(&below).map_err(Failure::new)? {
@@ -454,7 +454,7 @@ fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
 }
 
 /// All of a file, as programs read it.
-fn contents(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
+pub(crate) fn contents(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
     let size = pool.size(file).map_err(Failure::new)?;
     let mut out = vec![0xcc; usize::try_from(size).expect("small") + 7];
     let bytes = pool.read(file, 0, &mut out).map_err(Failure::new)?;
@@ -465,7 +465,7 @@ fn contents(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure
     Ok(out)
 }
 
-fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {
+pub(crate) fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {
     let found = machine.contents();
     for (number, (found, allowed)) in found.iter().zip(allowed).enumerate() {
         if !allowed.allows(found) {

@@ -229,7 +229,8 @@ impl Machine {
         self.cuts.take(self.cut())
     }
 
-    fn cut(&self) -> JointCut {
+    /// A cut of now.
+    pub(crate) fn cut(&self) -> JointCut {
         let files = self.files.lock().expect("no holder panics").clone();
         let dram = self.dram.lock().expect("no holder panics").iter().map(|lane| lane.left()).collect();
         JointCut { region: self.region.cut(), files, dram }

@@ -7,6 +7,7 @@ use crate::tiers::dram::Written;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_layout::file_cache::CHUNK_BYTES;
+use tidegate_media::sync::Mutex;
 
 /// A file of the lane, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +20,12 @@ pub(crate) struct File {
     pub(crate) below: Attachment,
     /// How often it is open.
     pub(crate) opens: u32,
+    /// Taken by an operation that changes the file below.
+    pub(crate) gate: Arc<Mutex<()>>,
+    /// Whether the operation that has the gate wants nothing else to change the file.
+    pub(crate) busy: bool,
+    /// Operations on the file that do not hold the lane's lock.
+    pub(crate) pins: u32,
     /// Its length as the program sees it.
     pub(crate) size: u64,
     /// Whether the kernel's path may have touched it: nothing is here, and `size` may be out of
@@ -84,6 +91,9 @@ impl File {
             hint: hint.to_vec(),
             below: Attachment::Detached { cut_to: size },
             opens: 0,
+            gate: Arc::default(),
+            busy: false,
+            pins: 0,
             size,
             passed: false,
             record: None,

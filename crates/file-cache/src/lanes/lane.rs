@@ -59,20 +59,10 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Takes over the length that the kernel's path left, if it may have touched the file.
-    pub(crate) fn look_below(&mut self, file: FileId) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        if !cached.passed {
-            return Ok(());
-        }
-        let len = cached.backing()?.status()?.len;
-        if len == cached.size { Ok(()) } else { self.set_size(file, len) }
-    }
-
     /// A file that nobody has open and that is below leaves the lane.
     pub(crate) fn forget_if_done(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file(file)?;
-        if cached.opens > 0 || !cached.is_done() {
+        if cached.opens > 0 || cached.pins > 0 || !cached.is_done() {
             return Ok(());
         }
         self.forget_contents(file)?;

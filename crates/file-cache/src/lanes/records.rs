@@ -1,6 +1,6 @@
 //! Records: how a file gets one, and loses it.
 
-use crate::below::FileIdentity;
+use crate::below::{BackingStatus, FileIdentity};
 use crate::error::FileError;
 use crate::lanes::file::{FileId, Record};
 use crate::lanes::lane::{Lane, Slot};
@@ -12,16 +12,9 @@ pub(crate) fn words_of(identity: FileIdentity) -> [u64; 3] {
 }
 
 impl<R: Region> Lane<R> {
-    /// Makes the record of a file that has none: at its first sync. Its creation and all that the
-    /// kernel's path wrote get durable first.
-    pub(crate) fn ensure_record(&mut self, file: FileId) -> Result<(), FileError> {
+    /// Makes the record of a file that has none: all of it is durable below, as `status` says.
+    pub(crate) fn make_record(&mut self, file: FileId, status: BackingStatus) -> Result<(), FileError> {
         let cached = self.file(file)?;
-        if cached.record.is_some() {
-            return Ok(());
-        }
-        let backing = cached.backing()?;
-        backing.sync()?;
-        let status = backing.status()?;
         let trusted = TrustedRecord {
             identity: words_of(cached.identity),
             hint: cached.hint.clone(),

@@ -251,10 +251,9 @@ impl<R: Region> NamesReplayed<R> {
         Ok(match *change {
             NameChange::Made { path, node, mode, .. } => match at(path)? {
                 None => Standing::ToDo,
+                Some(found) if found.node == node => Standing::Done,
+                Some(found) if self.is_left_by_a_cut(node, found, mode) => Standing::LeftByACut(found.node),
                 found if is(&found, node) => Standing::Done,
-                Some(found) if self.resumed && found.empty && (found.mode ^ mode) & TYPE_BITS == 0 => {
-                    Standing::LeftByACut(found.node)
-                }
                 Some(_) => Standing::Left(Conflict::Taken),
             },
             NameChange::Linked { path, to, node } => match (at(path)?, at(to)?) {
@@ -286,6 +285,13 @@ impl<R: Region> NamesReplayed<R> {
                 found => lacks(found),
             },
         })
+    }
+
+    /// Whether a recovery that was cut has made `found`, whose record or owner may be missing.
+    /// Before the record is durable, nobody writes to the file.
+    fn is_left_by_a_cut(&self, node: NodeIdentity, found: FoundNode, mode: u32) -> bool {
+        let unrecorded = found.empty && (found.mode ^ mode) & TYPE_BITS == 0;
+        self.resumed && (unrecorded || found.node == self.current(node))
     }
 
     /// The inode that an inode of a record is now.

@@ -38,81 +38,91 @@ impl<R: Region> FileCache<R> {
     /// What only the cache has is written back from now on. After an error the file is detached
     /// still.
     pub fn attach(&self, file: FileId, backing: Arc<dyn BackingFile>) -> Result<(), FileError> {
-        let mut lane = self.lane();
-        lane.attach(file, backing)?;
-        lane.forget_if_done(file)
+        self.exclusively(file, || {
+            let (cut_to, stamp) = {
+                let lane = self.lane();
+                let cached = lane.file(file)?;
+                // Another thread was faster.
+                let Attachment::Detached { cut_to } = cached.below else { return Ok(()) };
+                if backing.identity() != cached.identity {
+                    return Err(FileError::Replaced);
+                }
+                (cut_to, cached.record.map_or(0, |record| record.stamp))
+            };
+            if stamp != 0 && stamp != backing.status()?.stamp {
+                return Err(FileError::Changed);
+            }
+            self.bind(file, backing, cut_to).or_else(|error| self.detach(file, cut_to, error))
+        })
     }
 
     /// Writes all that the cache has of a detached file to `into`, durably, and forgets the file:
     /// for one that is missing, or was changed by others. What the cache does not have is zeroes
     /// there. After an error the file is detached still.
     pub fn salvage(&self, file: FileId, into: Arc<dyn BackingFile>) -> Result<(), FileError> {
-        let mut lane = self.lane();
-        let Attachment::Detached { cut_to } = lane.file(file)?.below else { return Err(FileError::Attached) };
-        lane.bind(file, into, cut_to)
-            .and_then(|()| lane.drain(file, None))
-            .or_else(|error| lane.detach(file, cut_to, error))?;
-        lane.forget_if_done(file)
+        self.exclusively(file, || {
+            let Attachment::Detached { cut_to } = self.lane().file(file)?.below else {
+                return Err(FileError::Attached);
+            };
+            let salvaged = self.bind(file, into, cut_to).and_then(|()| self.drain_exclusively(file, None));
+            salvaged.or_else(|error| self.detach(file, cut_to, error))
+        })
     }
 
     /// Forgets all that the cache has of a file and the file below has not: for one that was
     /// removed, or is not wanted any more. One that is open is read from below from now on.
     pub fn discard(&self, file: FileId) -> Result<(), FileError> {
-        let mut lane = self.lane();
-        lane.forget_contents(file)?;
-        let discarded = lane.file_mut(file)?;
-        let (mut written, detached) = (std::mem::take(&mut discarded.written), discarded.is_detached());
-        discarded.recast += 1;
-        discarded.passed = true;
-        lane.unsynced.clear(&mut written);
-        if detached { lane.remove_file(file) } else { lane.forget_if_done(file) }
-    }
-}
-
-impl<R: Region> Lane<R> {
-    /// Nothing happens to a file that is attached already.
-    pub(crate) fn attach(&mut self, file: FileId, backing: Arc<dyn BackingFile>) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        let Attachment::Detached { cut_to } = cached.below else { return Ok(()) };
-        if backing.identity() != cached.identity {
-            return Err(FileError::Replaced);
-        }
-        let stamp = cached.record.map_or(0, |record| record.stamp);
-        if stamp != 0 && stamp != backing.status()?.stamp {
-            return Err(FileError::Changed);
-        }
-        self.bind(file, backing, cut_to).or_else(|error| self.detach(file, cut_to, error))
-    }
-
-    /// The file below could not be used after all. A cut that was committed meanwhile counts.
-    fn detach(&mut self, file: FileId, cut_to: u64, error: FileError) -> Result<(), FileError> {
-        let cached = self.file_mut(file)?;
-        let cut_to = cached.record.map_or(cut_to, |record| record.size.min(cut_to));
-        cached.below = Attachment::Detached { cut_to };
-        Err(error)
+        self.exclusively(file, || {
+            let mut lane = self.lane();
+            lane.forget_contents(file)?;
+            let discarded = lane.file_mut(file)?;
+            let mut written = std::mem::take(&mut discarded.written);
+            discarded.recast += 1;
+            discarded.passed = true;
+            lane.unsynced.clear(&mut written);
+            Ok(())
+        })
     }
 
     /// Uses `backing` for a detached file, and does what a process had begun when it ended: cuts of
     /// the file.
-    fn bind(&mut self, file: FileId, backing: Arc<dyn BackingFile>, cut_to: u64) -> Result<(), FileError> {
+    fn bind(&self, file: FileId, backing: Arc<dyn BackingFile>, cut_to: u64) -> Result<(), FileError> {
         let len = backing.status()?.len;
-        let cached = self.file_mut(file)?;
-        cached.below = Attachment::Attached(backing.clone());
-        cached.changed_below = cached.record.is_some_and(|record| record.stamp == 0);
-        let durable = cached.record.map_or(len, |record| record.size);
-        let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
-        if cached.record.is_some() && len > cut_to {
-            self.touch(file)?;
-            self.file_mut(file)?.cut_below = Some(cut_to);
+        let (cuts, size, reached) = {
+            let mut lane = self.lane();
+            let cached = lane.file_mut(file)?;
+            cached.below = Attachment::Attached(backing.clone());
+            cached.changed_below = cached.record.is_some_and(|record| record.stamp == 0);
+            let durable = cached.record.map_or(len, |record| record.size);
+            let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
+            let cuts = cached.record.is_some() && len > cut_to;
+            if cuts {
+                cached.cut_below = Some(cut_to);
+                lane.touch(file)?;
+            }
+            (cuts, size, reached)
+        };
+        if cuts {
             backing.set_len(cut_to)?;
         }
         if size != reached {
-            self.file_mut(file)?.size = reached;
-            self.truncate(file, size)?;
+            self.lane().file_mut(file)?.size = reached;
+            self.truncate_exclusively(file, size)?;
         }
         Ok(())
     }
 
+    /// The file below could not be used after all. A cut that was committed meanwhile counts.
+    fn detach(&self, file: FileId, cut_to: u64, error: FileError) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        let cached = lane.file_mut(file)?;
+        let cut_to = cached.record.map_or(cut_to, |record| record.size.min(cut_to));
+        cached.below = Attachment::Detached { cut_to };
+        Err(error)
+    }
+}
+
+impl<R: Region> Lane<R> {
     /// Bytes that only the cache has of a file.
     fn bytes_of(&self, file: &File) -> u64 {
         let entries = file.out_of_sync.iter().filter_map(|(_, slot)| Some(self.slots[*slot as usize]?.newest));

@@ -8,22 +8,25 @@ use std::ops::Range;
 use tidegate_media::Region;
 
 impl<R: Region> Lane<R> {
-    /// Puts bytes behind those in the last block of the file: data, fence, one word, fence. False
-    /// if they do not belong or fit there.
-    pub(super) fn lengthen_tail(
-        &mut self,
-        file: FileId,
-        range: &Range<u64>,
-        source: Source<'_>,
-    ) -> Result<bool, FileError> {
+    /// The last block of the file, if the bytes of `range` belong and fit behind those in it.
+    pub(super) fn tail_for(&self, file: FileId, range: &Range<u64>) -> Result<Option<u32>, FileError> {
         let cached = self.file(file)?;
-        let record = cached.record.expect("made before a commit");
-        let Some(tail) = cached.tail else { return Ok(false) };
+        let (Some(record), Some(tail)) = (cached.record, cached.tail) else { return Ok(None) };
         let Slot { extent, version, .. } = self.slots[tail as usize].expect("a tail is in use");
         let follows = range.start == extent.end() && range.start == record.size && version > record.version;
-        if !follows || range.end - extent.offset > extent.class.bytes() {
-            return Ok(false);
-        }
+        let fits = || range.end - extent.offset <= extent.class.bytes();
+        Ok((follows && fits()).then_some(tail))
+    }
+
+    /// Puts bytes behind those in the last block of the file: data, fence, one word, fence.
+    pub(super) fn lengthen(
+        &mut self,
+        file: FileId,
+        tail: u32,
+        range: &Range<u64>,
+        source: Source<'_>,
+    ) -> Result<(), FileError> {
+        let Slot { extent, version, .. } = self.slots[tail as usize].expect("a tail is in use");
         self.stream(file, &extent, range, source)?;
         self.medium.fence()?;
         let length = u32::try_from(range.end - extent.offset).expect("a block is small");
@@ -36,7 +39,7 @@ impl<R: Region> Lane<R> {
         let cached = self.file_mut(file)?;
         let losses = cached.newest.put(range.clone(), tail);
         debug_assert!(losses.is_empty(), "nothing lies behind a file's end");
-        cached.record.as_mut().expect("as above").size = range.end;
-        Ok(true)
+        cached.record.as_mut().expect("a file with entries has one").size = range.end;
+        Ok(())
     }
 }

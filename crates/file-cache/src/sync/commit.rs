@@ -14,7 +14,7 @@ use tidegate_wal::Retire;
 const GROWING_CLASS_MAX: Class = Class::ALL[4];
 
 /// A new block: what it is to hold.
-pub(super) struct Placed {
+pub(crate) struct Placed {
     slot: u32,
     extent: Extent,
 }

@@ -128,16 +128,23 @@ impl Unsynced {
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::GROWS_TO_AT, size);
     }
 
+    /// Whether a write surely finds enough blocks.
+    pub(crate) fn has_room_for(&self, written: &Written, at: u64, len: u64) -> bool {
+        // A gap lies behind each block that is here, at most.
+        let gaps = written.range(at..at + len).count() + 1;
+        self.free.len() as u64 > len / VOLATILE_BLOCK_BYTES + gaps as u64
+    }
+
     /// Writes as much of `data` as there is room for, and says how much that was.
-    pub(crate) fn write(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> (usize, Option<NoBlock>) {
+    pub(crate) fn write(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> usize {
         let mut done = 0;
         while done < data.len() {
             match self.write_piece(file, written, at + done as u64, &data[done..]) {
                 Ok(bytes) => done += bytes,
-                Err(no_block) => return (done, Some(no_block)),
+                Err(NoBlock) => break,
             }
         }
-        (done, None)
+        done
     }
 
     /// Writes the bytes of `data` that fall into one block: over bytes that are here, behind them,
@@ -255,4 +262,62 @@ pub(crate) fn touching(written: &Written, range: Range<u64>) -> impl Iterator<It
         let part = range.start.max(*start)..range.end.min(start + u64::from(piece.length));
         (!part.is_empty()).then_some((part, *start, *piece))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_sim::{Rng, SharedMemory};
+
+    /// Bytes of a file in a dull model; `None` where nothing was written.
+    type Dull = Vec<Option<u8>>;
+
+    fn bytes_of(unsynced: &Unsynced, written: &Written, len: usize) -> Dull {
+        let mut bytes = vec![0; len];
+        unsynced.overlay(written, 0, &mut bytes).unwrap();
+        let here = |at| touching(written, at..at + 1).next().is_some();
+        (0..).zip(bytes).map(|(at, byte)| here(at).then_some(byte)).collect()
+    }
+
+    /// Writes and cuts agree with one byte for each byte; a write that was told to find room finds
+    /// it; and the next process finds all of it in the memory.
+    #[test]
+    fn blocks_agree_with_a_byte_for_each_byte_and_outlive_the_process() {
+        const LEN: usize = 20_000;
+        let plan = VolatilePlan { files: 2, blocks: 12 };
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let memory: Arc<dyn Region> = Arc::new(SharedMemory::new(plan.bytes()));
+            let (mut unsynced, left) = Unsynced::open(memory.clone(), 2).unwrap();
+            assert!(left.is_empty());
+            unsynced.begin_file(1, &VolatileFile::new([1, 2, 3], b"a path", 0));
+            let (mut written, mut dull): (Written, Dull) = (Written::new(), vec![None; LEN]);
+            for byte in 1..30 {
+                let (at, len) = (rng.index(LEN), 1 + rng.index(6_000));
+                let len = len.min(LEN - at);
+                if rng.one_in(6) {
+                    unsynced.cut(1, &mut written, at as u64);
+                    dull[at..].fill(None);
+                    continue;
+                }
+                let has_room = unsynced.has_room_for(&written, at as u64, len as u64);
+                let bytes = unsynced.write(1, &mut written, at as u64, &vec![byte; len]);
+                assert!(bytes == len || !has_room, "{bytes} of {len}");
+                dull[at..at + bytes].fill(Some(byte));
+                assert!(bytes_of(&unsynced, &written, LEN) == dull, "seed {seed}");
+            }
+            let (next, left) = Unsynced::open(memory, 2).unwrap();
+            let (file, blocks) = &left[&1];
+            assert_eq!((file.identity(), file.path_hint(), left.len()), ([1, 2, 3], &b"a path"[..], 1));
+            assert!(bytes_of(&next, blocks, LEN) == dull, "seed {seed}");
+            assert_eq!(next.free.len() + blocks.len(), next.plan.blocks as usize);
+        }
+    }
+
+    #[test]
+    fn memory_of_another_lane_is_refused() {
+        let memory: Arc<dyn Region> = Arc::new(SharedMemory::new(VolatilePlan { files: 2, blocks: 1 }.bytes()));
+        Unsynced::open(memory.clone(), 2).unwrap();
+        assert!(Unsynced::open(memory, 3).is_err());
+    }
 }

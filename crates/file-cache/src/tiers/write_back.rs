@@ -1,7 +1,7 @@
 //! Bringing files up to date below: in steps behind the program's back, or at once before the
 //! kernel's path may touch a file.
 
-use crate::below::{BackingFile, Refused};
+use crate::below::{BackingFile, BackingStatus};
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
@@ -10,7 +10,7 @@ use crate::tiers::dram::runs;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{Change, VERSION_MAX};
-use tidegate_media::{Error, Region};
+use tidegate_media::Region;
 
 /// Most bytes of one write below.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
@@ -24,13 +24,17 @@ pub struct Progress {
     pub left_bytes: u64,
 }
 
-/// A part of a file that is below, but not durably yet.
+/// The oldest entries of a file, on their way below.
 struct Batch {
     file: FileId,
     backing: Arc<dyn BackingFile>,
     /// Every entry of the file up to this version is part of it.
     version: u64,
     bytes: u64,
+    /// Where the newest bytes lie that these entries have.
+    ranges: Vec<Range<u64>>,
+    /// The file's durable length.
+    size: u64,
     /// The file's counts of changes below, with these.
     touched: u64,
     recast: u64,
@@ -43,26 +47,75 @@ impl<R: Region> FileCache<R> {
     /// changed, and the step may be tried again.
     pub fn write_back_step(&self, budget_bytes: u64) -> Result<Progress, FileError> {
         let _sweep = self.sweep.lock();
-        let Some(batch) = self.lane().write_batch(budget_bytes)? else { return Ok(Progress::default()) };
+        let Some(file) = self.lane().pin_oldest()? else { return Ok(Progress::default()) };
+        let done = self.write_back(file, budget_bytes);
+        self.unpin(file)?;
+        Ok(Progress { bytes: done?, left_bytes: self.fill().out_of_sync })
+    }
+
+    fn write_back(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
+        let batch = self.gated(file, || {
+            let Some(batch) = self.lane().begin_batch(file, budget_bytes)? else { return Ok(None) };
+            for range in &batch.ranges {
+                let bytes = self.lane().durable_bytes(file, range)?;
+                batch.backing.write(range.start, &bytes)?;
+            }
+            if batch.backing.status()?.len < batch.size {
+                batch.backing.set_len(batch.size)?;
+            }
+            Ok(Some(batch))
+        })?;
+        let Some(batch) = batch else { return Ok(0) };
         batch.backing.sync()?;
-        let bytes = self.lane().settle(&batch)?;
-        Ok(Progress { bytes, left_bytes: self.fill().out_of_sync })
+        let status = batch.backing.status()?;
+        self.lane().end_batch(&batch, status)
     }
 
     /// Brings everything that was written to the file below, durably, and drops it here: the
     /// kernel's path may touch the file then. What is written through the cache afterwards begins
     /// anew.
     pub fn drain(&self, file: FileId) -> Result<(), FileError> {
-        let mut lane = self.lane();
-        lane.drain(file, None)?;
-        lane.file_mut(file)?.passed = true;
-        lane.forget_if_done(file)
+        self.exclusively(file, || {
+            let drained = self.drain_exclusively(file, None);
+            self.lane().file_mut(file)?.passed |= drained.is_ok();
+            drained
+        })
+    }
+
+    /// Brings everything below, durably, `more` too, and drops it here. What it writes over older
+    /// bytes below is not atomic.
+    pub(crate) fn drain_exclusively(&self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
+        let (backing, ranges, mut size) = {
+            let mut lane = self.lane();
+            let cached = lane.file_mut(file)?;
+            if cached.passed && cached.is_below() && more.is_none() {
+                return Ok(());
+            }
+            cached.recast += 1;
+            lane.touch(file)?;
+            let cached = lane.file(file)?;
+            (cached.backing()?.clone(), lane.newer_than_below(cached), cached.size)
+        };
+        for range in ranges {
+            let mut bytes = self.lane().durable_bytes(file, &range)?;
+            self.lane().overlay_unsynced(file, range.start, &mut bytes)?;
+            backing.write(range.start, &bytes)?;
+        }
+        if let Some((at, data)) = more {
+            backing.write(at, data)?;
+            size = size.max(at + data.len() as u64);
+        }
+        if backing.status()?.len != size {
+            backing.set_len(size)?;
+        }
+        backing.sync()?;
+        self.lane().end_drain(file)
     }
 }
 
 impl<R: Region> Lane<R> {
-    /// Writes the oldest entries of the file that has the oldest one.
-    fn write_batch(&mut self, budget_bytes: u64) -> Result<Option<Batch>, FileError> {
+    /// The file that has the oldest entry. It keeps its number.
+    fn pin_oldest(&mut self) -> Result<Option<FileId>, FileError> {
         let oldest = |(number, file): (u32, &Option<File>)| {
             let file = file.as_ref().filter(|file| !file.is_detached())?;
             let oldest = file.out_of_sync.first().map(|(version, _)| *version);
@@ -71,24 +124,27 @@ impl<R: Region> Lane<R> {
             Some((oldest.or_else(only_synced)?, FileId(number)))
         };
         let Some((_, file)) = (0..).zip(&self.files).filter_map(oldest).min() else { return Ok(None) };
+        self.file_mut(file)?.pins += 1;
+        Ok(Some(file))
+    }
+
+    /// Chooses the oldest entries of a file.
+    fn begin_batch(&mut self, file: FileId, budget_bytes: u64) -> Result<Option<Batch>, FileError> {
+        let Some(record) = self.file(file)?.record else { return Ok(None) };
         let (version, bytes) = self.choose(file, budget_bytes)?;
         self.touch(file)?;
         let cached = self.file_mut(file)?;
+        // What is put behind the last block from now on is not part of the batch.
         if cached
             .tail
             .is_some_and(|tail| cached.out_of_sync.range(..=(version, u32::MAX)).any(|(_, slot)| *slot == tail))
         {
             cached.tail = None;
         }
-        self.write_entries(file, version)?;
         let cached = self.file(file)?;
-        let size = cached.record.expect("entries have a record").size;
-        let backing = cached.backing()?.clone();
-        if backing.status()?.len < size {
-            backing.set_len(size)?;
-        }
-        let (touched, recast) = (cached.touched, cached.recast);
-        Ok(Some(Batch { file, backing, version, bytes, touched, recast }))
+        let (backing, touched, recast) = (cached.backing()?.clone(), cached.touched, cached.recast);
+        let ranges = joined(self.newest_up_to(cached, version));
+        Ok(Some(Batch { file, backing, version, bytes, ranges, size: record.size, touched, recast }))
     }
 
     /// Up to which version a batch goes, and its bytes. Commits are not divided.
@@ -104,38 +160,39 @@ impl<R: Region> Lane<R> {
         Ok((chosen, bytes))
     }
 
-    /// Writes below what entries up to `version` have and no newer one, neighbours in one go.
-    fn write_entries(&self, file: FileId, version: u64) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        let backing = cached.backing()?;
-        let mut parts: Vec<(Range<u64>, u32)> = Vec::new();
-        for (_, number) in cached.out_of_sync.range(..=(version, u32::MAX)) {
+    /// Where the bytes lie of which an entry up to `version` has the newest durable copy, and the
+    /// file below an older one.
+    fn newest_up_to(&self, file: &File, version: u64) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for (_, number) in file.out_of_sync.range(..=(version, u32::MAX)) {
             let Slot { extent, .. } = self.slots[*number as usize].expect("it is in use");
-            let newest = cached.newest.within(extent.offset..extent.end());
-            parts.extend(newest.into_iter().filter(|(_, slot)| slot == number));
+            let newest = file.newest.within(extent.offset..extent.end());
+            ranges.extend(newest.into_iter().filter(|(_, slot)| slot == number).map(|(range, _)| range));
         }
-        parts.sort_unstable_by_key(|(range, _)| range.start);
-        let mut run: (u64, Vec<u8>) = (0, Vec::new());
-        for (range, slot) in parts {
-            let follows = run.0 + run.1.len() as u64 == range.start && (run.1.len() as u64) < WRITE_BYTES_MAX;
-            if !follows {
-                write_run(&**backing, &mut run)?;
-                run.0 = range.start;
-            }
-            let from = run.1.len();
-            run.1.resize(from + usize::try_from(range.end - range.start).expect("a block is small"), 0);
-            let Slot { extent, .. } = self.slots[slot as usize].expect("it is in use");
-            self.medium.read_extent(&extent, range.start, &mut run.1[from..]).map_err(Error::from)?;
-        }
-        Ok(write_run(&**backing, &mut run)?)
+        ranges
+    }
+
+    /// Where the bytes lie that the file below does not have.
+    fn newer_than_below(&self, file: &File) -> Vec<Range<u64>> {
+        let mut ranges = self.newest_up_to(file, VERSION_MAX);
+        ranges.extend(runs(&file.written));
+        joined(ranges)
+    }
+
+    /// The newest durable copies that the pool has of a range; zeroes where it has none. Those may
+    /// be newer than the batch: a byte that is here leaves the pool only after it is below.
+    fn durable_bytes(&self, file: FileId, range: &Range<u64>) -> Result<Vec<u8>, FileError> {
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).expect("at most a write's")];
+        self.overlay_durable(file, range.start, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// The batch is below, durably: its entries are void from now on, in one commit. Not if the
     /// file was cut or drained meanwhile: its sync may not cover that, and what the record says
     /// would no longer be carried out.
-    fn settle(&mut self, batch: &Batch) -> Result<u64, FileError> {
+    fn end_batch(&mut self, batch: &Batch, status: BackingStatus) -> Result<u64, FileError> {
         self.counters.syncs_below += 1;
-        let Ok(cached) = self.file(batch.file) else { return Ok(0) };
+        let cached = self.file(batch.file)?;
         let (Some(record), true) = (cached.record, cached.recast == batch.recast) else { return Ok(0) };
         let version = self.version + 1;
         let void = batch.version.max(record.void);
@@ -145,73 +202,68 @@ impl<R: Region> Lane<R> {
         (record.version, record.void) = (version, void);
         cached.cut_below = None;
         let newer = cached.out_of_sync.split_off(&(batch.version + 1, 0));
-        let settled = std::mem::replace(&mut cached.out_of_sync, newer);
-        self.clean.extend(settled.into_iter().map(|(version, slot)| (slot, version)));
+        let brought = std::mem::replace(&mut cached.out_of_sync, newer);
+        self.clean.extend(brought.into_iter().map(|(version, slot)| (slot, version)));
         self.counters.bytes_written_back += batch.bytes;
-        let cached = self.file_mut(batch.file)?;
-        if cached.touched == batch.touched {
-            cached.changed_below = false;
-            self.stamp(batch.file)?;
-        }
-        self.forget_if_done(batch.file)?;
+        self.stamp_if_untouched(batch, status.stamp)?;
         Ok(batch.bytes)
     }
 
-    /// Notes the file's own mark of its last change, all of which is durable.
-    fn stamp(&mut self, file: FileId) -> Result<(), FileError> {
-        let cached = self.file_mut(file)?;
-        let stamp = cached.backing()?.status()?.stamp;
-        if let Some(record) = &mut cached.record {
+    /// Notes the file's own mark of its last change, if all changes of it are durable.
+    fn stamp_if_untouched(&mut self, batch: &Batch, stamp: u64) -> Result<(), FileError> {
+        let cached = self.file_mut(batch.file)?;
+        if cached.touched == batch.touched
+            && let Some(record) = &mut cached.record
+        {
+            cached.changed_below = false;
             record.stamp = stamp;
-            self.medium.store_stamp(file.0, stamp);
+            self.medium.store_stamp(batch.file.0, stamp);
         }
         Ok(())
     }
 
-    /// Brings everything below, durably, `more` too, and drops it here. What it writes over older
-    /// bytes below is not atomic.
-    pub(crate) fn drain(&mut self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        if cached.passed && cached.is_below() && more.is_none() {
-            return Ok(());
-        }
-        self.touch(file)?;
-        self.file_mut(file)?.recast += 1;
-        self.write_entries(file, VERSION_MAX)?;
-        let cached = self.file(file)?;
-        let backing = cached.backing()?;
-        for range in runs(&cached.written) {
-            for at in (range.start..range.end).step_by(usize::try_from(WRITE_BYTES_MAX).expect("small")) {
-                let mut bytes = vec![0; usize::try_from((range.end - at).min(WRITE_BYTES_MAX)).expect("small")];
-                self.unsynced.overlay(&cached.written, at, &mut bytes).map_err(Error::from)?;
-                backing.write(at, &bytes)?;
-            }
-        }
-        let mut size = cached.size;
-        if let Some((at, data)) = more {
-            backing.write(at, data)?;
-            size = size.max(at + data.len() as u64);
-        }
-        if backing.status()?.len != size {
-            backing.set_len(size)?;
-        }
-        backing.sync()?;
+    /// All of the file is below, durably.
+    fn end_drain(&mut self, file: FileId) -> Result<(), FileError> {
         self.counters.syncs_below += 1;
+        self.forget_contents(file)?;
         let cached = self.file_mut(file)?;
         (cached.cut_below, cached.changed_below) = (None, false);
-        self.forget_contents(file)?;
-        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+        let mut written = std::mem::take(&mut cached.written);
         self.unsynced.clear(&mut written);
         Ok(())
     }
 }
 
-/// Writes what was collected, if anything was.
-fn write_run(backing: &dyn BackingFile, run: &mut (u64, Vec<u8>)) -> Result<(), Refused> {
-    if !run.1.is_empty() {
-        backing.write(run.0, &run.1)?;
-        run.0 += run.1.len() as u64;
-        run.1.clear();
+/// Ranges in ascending order, neighbours and overlapping ones as one, none longer than a write.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
     }
-    Ok(())
+    let pieces = |range: Range<u64>| {
+        let starts = range.clone().step_by(usize::try_from(WRITE_BYTES_MAX).expect("small"));
+        starts.map(move |start| start..range.end.min(start + WRITE_BYTES_MAX))
+    };
+    joined.into_iter().flat_map(pieces).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_ranges_are_ascending_and_at_most_a_write_long() {
+        assert_eq!(joined(vec![5..9, 0..2, 2..3, 8..12]), [0..3, 5..12]);
+        let long = 10..10 + 2 * WRITE_BYTES_MAX + 1;
+        let middle = 10 + WRITE_BYTES_MAX;
+        assert_eq!(joined(vec![long]), [10..middle, middle..long_end() - 1, long_end() - 1..long_end()]);
+    }
+
+    fn long_end() -> u64 {
+        10 + 2 * WRITE_BYTES_MAX + 1
+    }
 }

@@ -6,7 +6,7 @@
 //! numbers (`libblkid/src/superblocks/`, `partitions/`). What is not known here is only seen by
 //! what it wrote.
 
-use crate::backing::AlignedBytes;
+use crate::block::backing::AlignedBytes;
 use crate::block::{BlockDevice, Lba};
 use crate::error::Result;
 use std::fmt;

@@ -6,7 +6,7 @@
 //! as names may be others elsewhere. What is hidden from this process, as loop devices over files
 //! of another mount namespace and the files of other users' programs are, is not found.
 
-use crate::lock_holder::{LockHolder, mounted_at_number, unescaped};
+use crate::locked_file::lock_holder::{LockHolder, mounted_at_number, unescaped};
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};

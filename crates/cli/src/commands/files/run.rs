@@ -58,7 +58,6 @@ fn parse(path: &Path, text: &str) -> Result<Written, ConfigFailure> {
 }
 
 /// Every key of the file, each like the flag of its name.
-#[cfg(test)]
 pub(crate) const KEYS: [&str; 4] = ["pool", "size", "root", "deny"];
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
-//! Sections of manual pages beside the grammar: examples, files, exit codes, and pages to see.
+//! Sections of manual pages beside the grammar: examples, files, exit codes, and pages to see; and
+//! the page of configuration files.
 
+use super::config_keys::{self, Key, Part};
+use crate::config;
 use crate::errors::Exit;
 use crate::grammar::examples;
 use std::fmt::Write;
@@ -56,12 +59,38 @@ pub(super) fn of(command: &str) -> Option<String> {
     line(".SH \"SEE ALSO\"".to_owned());
     let program = (command != "tidegate").then(|| "tidegate(1)".to_owned());
     let others = see.iter().map(|other| format!("tidegate\\-{other}(1)"));
-    line(program.into_iter().chain(others).collect::<Vec<_>>().join(", "));
+    let file = ["serve", "run"].contains(&command).then(|| "tidegate.toml(5)".to_owned());
+    line(program.into_iter().chain(others).chain(file).collect::<Vec<_>>().join(", "));
     Some(page)
 }
 
+/// The page tidegate.toml(5), in roff.
+pub(super) fn configuration() -> String {
+    let mut page = format!(
+        ".TH tidegate.toml 5\n.SH NAME\ntidegate.toml \\- configuration files of tidegate serve and tidegate run\n.SH DESCRIPTION\n{}\n.SH \"KEYS OF SERVE\"\n",
+        literal(config_keys::INTRODUCTION)
+    );
+    for part in config_keys::parts(config::EXAMPLE) {
+        page += &match part {
+            Part::Text(about) => format!("{}\n", literal(&about)),
+            Part::Table(head, about) => format!(".SS {}\n{}\n", literal(head), literal(&about)),
+            Part::Key(Key { name, value, meaning }) => {
+                format!(".TP\n\\fB{}\\fR = {}\n{}\n", literal(name), literal(value), literal(&meaning))
+            }
+        };
+    }
+    page += ".SH \"KEYS OF RUN\"\n";
+    for (name, meaning) in config_keys::of_run() {
+        page += &format!(".TP\n\\fB{}\\fR\n{}\n", literal(&name), literal(&meaning));
+    }
+    let example: String = config::EXAMPLE.lines().map(|line| format!("{}\n", literal(line))).collect();
+    page + &format!(
+        ".SH EXAMPLE\nA file for tidegate\\-serve(1) with every key:\n.PP\n.nf\n{example}.fi\n.SH \"SEE ALSO\"\ntidegate\\-serve(1), tidegate\\-run(1)\n"
+    )
+}
+
 /// A line that roff shows as it is.
-pub(super) fn literal(line: &str) -> String {
+fn literal(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-").replace('~', "\\(ti");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }

@@ -4,6 +4,7 @@
 //! Each test compares a page with the code. With `TIDEGATE_BLESS` set it writes the page instead,
 //! as `cargo xtask bless` does.
 
+use super::config_keys::{self, Key, Part};
 use super::plain::wrapped;
 use crate::config;
 use crate::errors::Exit;
@@ -125,49 +126,34 @@ fn row(arg: &Arg) -> String {
     format!("| {name} | {default} | {} |\n", meaning.replace('|', "\\|"))
 }
 
-/// The keys of `example`, which has each below a comment about it.
+/// The keys of `example` as text and tables.
 fn keys(example: &str) -> String {
-    let (mut text, mut about, mut in_table) = (String::new(), String::new(), false);
-    let mut known: Vec<&str> = Vec::new();
-    for line in example.lines() {
-        if let Some(comment) = line.strip_prefix('#') {
-            about += comment;
-        } else if line.starts_with('[') {
-            write!(text, "\n## `{line}`\n\n{}\n", paragraph(&about)).expect("a string takes all");
-            (in_table, about) = (false, String::new());
-        } else if let Some((key, value)) = line.split_once(" = ") {
-            if !in_table {
-                text += "\n| key | example | meaning |\n| --- | --- | --- |\n";
-                in_table = true;
+    let (mut text, mut in_table) = (String::new(), false);
+    for part in config_keys::parts(example) {
+        let is_key = matches!(part, Part::Key(_));
+        let line = match part {
+            Part::Text(about) => format!("{}\n", paragraph(&about)),
+            Part::Table(head, about) => format!("\n## `{head}`\n\n{}\n", paragraph(&about)),
+            Part::Key(Key { name, value, meaning }) => {
+                let head = if in_table { "" } else { "\n| key | example | meaning |\n| --- | --- | --- |\n" };
+                format!("{head}| `{name}` | `{value}` | {meaning} |\n")
             }
-            assert!(!about.is_empty() || known.contains(&key), "the example says nothing about {key}");
-            let about = std::mem::take(&mut about);
-            if !known.contains(&key) {
-                writeln!(text, "| `{key}` | `{value}` | {} |", about.trim()).expect("a string takes all");
-                known.push(key);
-            }
-        } else if !about.is_empty() {
-            writeln!(text, "{}", paragraph(&about)).expect("a string takes all");
-            about.clear();
-        }
+        };
+        in_table = is_key;
+        text += &line;
     }
     text
 }
 
 #[test]
 fn the_page_of_configuration() {
-    let program = command();
-    let run = program.find_subcommand("run").expect("it is there");
-    let of_run = run.get_arguments().filter(|arg| crate::commands::files::run::KEYS.contains(&arg.get_id().as_str()));
-    let of_run: String = of_run
-        .map(|arg| {
-            format!("| `{}` | {} |\n", arg.get_id(), arg.get_help().map(ToString::to_string).unwrap_or_default())
-        })
-        .collect();
+    let of_run: String =
+        config_keys::of_run().iter().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n")).collect();
+    let introduction = paragraph(config_keys::INTRODUCTION);
     page(
         "configuration.md",
         &format!(
-            "# Configuration files\n\n{GENERATED}\n\n`tidegate serve --config FILE` and `tidegate run --config FILE` read TOML. An unknown key is refused\nwith its line and the nearest known key.\n\n# `serve`\n\n{}\n# `run`\n\n| key | meaning |\n| --- | --- |\n{of_run}",
+            "# Configuration files\n\n{GENERATED}\n\n{introduction}\n\n# `serve`\n\n{}\n# `run`\n\n| key | meaning |\n| --- | --- |\n{of_run}",
             keys(config::EXAMPLE)
         ),
     );
