@@ -10,7 +10,7 @@ const SECONDS: u64 = 10;
 
 /// Decides which lines of one kind are written.
 #[derive(Debug, Default)]
-pub struct LogRatelimit(Mutex<State>);
+pub(crate) struct LogRatelimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -21,7 +21,11 @@ struct State {
 /// How many lines were suppressed since the last one; shown behind the line, and not at all when
 /// there were none.
 #[derive(Debug, PartialEq, Eq)]
+<<<<<<< HEAD
 pub struct Suppressed(u64);
+=======
+pub(crate) struct HeldBack(u64);
+>>>>>>> next
 
 impl fmt::Display for Suppressed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +38,11 @@ impl fmt::Display for Suppressed {
 
 impl LogRatelimit {
     /// Whether to write a line now, and what to add to it.
+<<<<<<< HEAD
     pub fn ask(&self) -> Option<Suppressed> {
+=======
+    pub(crate) fn ask(&self) -> Option<HeldBack> {
+>>>>>>> next
         self.ask_at(Instant::now())
     }
 
