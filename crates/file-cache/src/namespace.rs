@@ -55,11 +55,26 @@
 //! - *Another program's file is in the place*: the operation is left out and told, and the file is
 //!   never overwritten. Contents for which no place is left are salvaged.
 //!
-//! # What is not the log's
+//! # What the service does
+//!
+//! | when | what |
+//! | --- | --- |
+//! | at start | [`NamespaceLog::replay`]; open the pool; recover contents over [`ReplayedBelow`]; [`NamesReplayed::finish`]; [`NamespaceLog::open`] |
+//! | an operation | [`NamespaceLog::begin`], the operation below, [`NamesWriting::record`] |
+//! | a regular file was made | its backing file is a [`MadeFile`] for as long as the process runs |
+//! | a sync of a file | [`NamespaceLog::commit`], then the sync of the cache |
+//! | a sync of a directory, or of everything | [`NamespaceLog::commit`], after the syncs of the cache |
+//! | from time to time | commit; [`NamespaceLog::mark`], sync of SOURCE, [`NamespaceLog::durable_below`] |
+//! | a file lost its last name | [`NamespaceLog::commit`], then the cache discards it; if it is open, the cache drains it |
+//! | a file without a name gets one (`O_TMPFILE`) | sync of SOURCE after the operation, instead of a record |
+//! | an operation on another file system below SOURCE | sync of that file system, instead of a record |
 //!
 //! Contents and lengths of files are the cache's. An unlinked file keeps its record in the cache
 //! until the unlink is committed here: if the unlink is lost, the synced contents have to come
 //! back.
+//!
+//! A replay changes times of files. So the stamp of a file below may not rest on its time of
+//! change, and the cache forgets the stamp before the service sets a file's times.
 
 mod contents;
 mod error;
