@@ -64,8 +64,10 @@ impl<R: Region> FileCache<R> {
         if self.lane().commit_given(file, at, data)? {
             return Ok(Synced::Atomically);
         }
-        self.lane().overwrite_unsynced(file, at, data)?;
-        self.commit_below(file, Some((at, data)))
+        // If the file below refuses, the bytes are unsynced ones, and the next sync tries again.
+        let unsynced = self.lane().write_unsynced(file, at, data)?;
+        let rest = (unsynced < data.len()).then(|| (at + unsynced as u64, &data[unsynced..]));
+        self.commit_below(file, rest)
     }
 
     /// Makes the record of a file that has none: at its first sync. Its creation and all that the
@@ -79,6 +81,7 @@ impl<R: Region> FileCache<R> {
             }
             cached.backing()?.clone()
         };
+        self.cut_below(file)?;
         backing.sync()?;
         let status = backing.status()?;
         self.lane().make_record(file, status)

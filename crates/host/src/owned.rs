@@ -1,5 +1,5 @@
 //! Files that this process opens by names which other users could have made too: those beside a
-//! pool, and folders for what is put aside.
+//! pool, and folders for salvaged files.
 //!
 //! Such a file is opened without following a symbolic link and looked at when it is open. It is
 //! used only if it belongs to a trusted user and no other user can write to it. Otherwise another

@@ -1,10 +1,10 @@
-//! Exact counts of what a region did, cheap enough to be always on.
+//! Exact counts of a region's operations, cheap enough to be always on.
 //!
 //! Each thread counts for itself ([`ThreadLocalCounters`]).
 
 use crate::region::LINE_BYTES;
+use crate::sync::thread_local_counters::{ThreadLocalCounters, add};
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread_local_counters::{ThreadLocalCounters, add};
 use std::ops::Sub;
 
 /// Bytes that Optane memory writes together.

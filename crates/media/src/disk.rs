@@ -1,16 +1,16 @@
 //! Disks: a file or a block device as a row of blocks.
 //!
 //! Requests go past the page cache (`O_DIRECT`), and many writes at once through io_uring; where
-//! the system refuses one of them, the disk works without it and [`FileDisk::way`] says so. What
-//! was written is durable after [`FileDisk::flush`], which is `fdatasync`. The disk is opened for
-//! one program alone: a lock keeps out other programs like this one, the kernel keeps out mounts of
-//! a block device, and a file that a loop device shows, or another program has open for writing, is
+//! the system refuses one of them, the disk works without it and [`FileDisk::way`] says so. Written
+//! blocks are durable after [`FileDisk::flush`], which is `fdatasync`. The disk is opened for one
+//! program alone: a lock keeps out other programs like this one, the kernel keeps out mounts of a
+//! block device, and a file that a loop device shows, or another program has open for writing, is
 //! refused.
 //!
-//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and
-//! whether only room is missing, and [`FileDisk::last_refusal`] keeps the error number. Nothing is
-//! retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
-//! covered has to be written again.
+//! A request that the disk refuses (a bad sector, a full file system) is answered with the failed
+//! bytes and whether only room is missing, and [`FileDisk::last_refusal`] keeps the error number.
+//! No request is retried that could hide a loss: a failed flush fails for every caller that waited
+//! for it, and the writes that it covered have to be written again.
 
 mod claims;
 mod identity;
@@ -19,11 +19,11 @@ mod mark;
 mod ring;
 pub(crate) mod users;
 
-use crate::backing::{AlignedBytes, Backing, Run};
+use crate::block::backing::{AlignedBytes, Backing, Run};
 use crate::block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 use crate::error::{Error, Misuse, NoRoom, Poison, Result, Sealed, tells_of_no_room};
 use crate::locked_file::LockedFile;
-use crate::map_error::MapError;
+use crate::locked_file::map_error::MapError;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 pub use claims::{Claim, claim_of};
 pub use identity::DiskIdentity;
@@ -456,14 +456,14 @@ fn go_direct(file: &File, block_size: u32) -> Option<usize> {
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
     let size = block_size as usize;
-    let mut room = AlignedBytes::zeroed(2 * crate::backing::ALIGNMENT_BYTES + size);
+    let mut room = AlignedBytes::zeroed(2 * crate::block::backing::ALIGNMENT_BYTES + size);
     // The second block, if there is one: its offset is a multiple of the block size and of nothing
     // more.
     let mut works = |shift: usize| {
         let read = file.read_at(&mut room[shift..shift + size], u64::from(block_size));
         read.is_ok() || read.is_err_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()))
     };
-    let alignment = [512, crate::backing::ALIGNMENT_BYTES].into_iter().find(|alignment| works(*alignment));
+    let alignment = [512, crate::block::backing::ALIGNMENT_BYTES].into_iter().find(|alignment| works(*alignment));
     if alignment.is_none() {
         // It worked before without the flag.
         rustix::fs::fcntl_setfl(file, flags).ok()?;

@@ -1,8 +1,11 @@
 //! Files that one process has for itself, and waiting for them.
 
+pub(crate) mod lock_holder;
+pub(crate) mod map_error;
+
 use crate::kernel::Process;
-use crate::lock_holder::LockHolder;
-use crate::map_error::MapError;
+use crate::locked_file::lock_holder::LockHolder;
+use crate::locked_file::map_error::MapError;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;

@@ -1,14 +1,17 @@
 //! A region in real memory: a file or device mapped into this process, or anonymous memory.
 //!
-//! Opening locks the file, measures it, probes what its contents survive, chooses the instructions,
+//! Opening locks the file, measures it, probes its persistence domain, chooses the instructions,
 //! and maps it. From then on each verb is a bounds check, a leaf routine and a count.
+
+pub(crate) mod mapped_file;
+pub(crate) mod mapped_part;
 
 use crate::counters::{Counters, Tally};
 use crate::domain::{Domain, Evidence, Sysfs};
 use crate::error::{Poison, Sealed, tells_of_no_room};
 use crate::locked_file::LockedFile;
-use crate::map_error::MapError;
-use crate::mapped_part::MappedPart;
+use crate::locked_file::map_error::MapError;
+use crate::mapped::mapped_part::MappedPart;
 use crate::memory::{Instructions, Mapping, Sharing};
 use crate::region::Region;
 use rustix::fd::AsFd;

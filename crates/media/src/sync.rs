@@ -3,7 +3,11 @@
 //! Engines take every lock and atomic from here and never from `std`, so that a checker can stand
 //! in for them: `--cfg shuttle` replaces all of them by shuttle's, whose scheduler chooses each
 //! interleaving; `--cfg virtual_cores` by those of virtual cores, which also have clocks. On a
-//! plain thread the latter do what `std`'s do.
+//! plain thread the latter behave as `std`'s.
+
+#[cfg(not(any(shuttle, virtual_cores)))]
+pub(crate) mod spin;
+pub mod thread_local_counters;
 
 #[cfg(not(any(shuttle, virtual_cores)))]
 use std as provider;
@@ -20,7 +24,7 @@ pub use provider::thread::yield_now;
 
 /// A lock held for the time of one write at most. Checkers stand in for it as for every other.
 #[cfg(not(any(shuttle, virtual_cores)))]
-pub use crate::spin::{SpinGuard, SpinLock};
+pub use crate::sync::spin::{SpinGuard, SpinLock};
 #[cfg(any(shuttle, virtual_cores))]
 pub use {Mutex as SpinLock, MutexGuard as SpinGuard};
 

@@ -33,6 +33,19 @@ impl FileModel {
         put(&mut self.now, at, data);
     }
 
+    /// An ordinary write; if it `committed`, DRAM was full: then the file's unsynced writes were
+    /// made durable before, or, if there were none, this one.
+    pub(crate) fn write_with_room(&mut self, at: u64, data: &[u8], committed: bool) {
+        match (committed, self.now == self.base) {
+            (true, true) => self.write_sync(at, data),
+            (true, false) => {
+                self.sync();
+                self.write(at, data);
+            }
+            (false, _) => self.write(at, data),
+        }
+    }
+
     pub(crate) fn write_sync(&mut self, at: u64, data: &[u8]) {
         put(&mut self.now, at, data);
         put(&mut self.base, at, data);

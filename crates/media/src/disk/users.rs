@@ -1,4 +1,4 @@
-//! Who else uses a disk that is to be written: a mount, a loop device, swap, another program.
+//! Other users of a disk that is to be written: a mount, a loop device, swap, another program.
 //!
 //! The kernel keeps others off a block device that is opened for one alone. Of a file it lets
 //! anybody have his own idea: so it is looked for loop devices that show it, for swap in it, and
@@ -6,7 +6,7 @@
 //! as names may be others elsewhere. What is hidden from this process, as loop devices over files
 //! of another mount namespace and the files of other users' programs are, is not found.
 
-use crate::lock_holder::{LockHolder, mounted_at_number, unescaped};
+use crate::locked_file::lock_holder::{LockHolder, mounted_at_number, unescaped};
 use rustix::fs::{major, minor};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};

@@ -229,8 +229,8 @@ fn has_locked(pid: u32, key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locked_file::map_error::MapError;
     use crate::locked_file::{LockedFile, when_unlocked};
-    use crate::map_error::MapError;
     use std::process::{Command, Stdio};
     use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Why a region cannot be created or opened: what, why, and what next.
+//! Why a region cannot be created or opened: the failure, its reason, the next step.
 
-use crate::lock_holder::LockHolder;
+use crate::locked_file::lock_holder::LockHolder;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::io;
