@@ -57,17 +57,20 @@
 //!
 //! # What the service does
 //!
+//! At its start it calls [`NamespaceLog::replay`], opens the pool, recovers contents over
+//! [`ReplayedBelow`], calls [`NamesReplayed::finish`], and then [`NamespaceLog::open`]. The backing
+//! file of a regular file that was made is a [`MadeFile`] for as long as the process runs.
+//!
 //! | when | what |
 //! | --- | --- |
-//! | at start | [`NamespaceLog::replay`]; open the pool; recover contents over [`ReplayedBelow`]; [`NamesReplayed::finish`]; [`NamespaceLog::open`] |
-//! | an operation | [`NamespaceLog::begin`], the operation below, [`NamesWriting::record`] |
-//! | a regular file was made | its backing file is a [`MadeFile`] for as long as the process runs |
-//! | a sync of a file | [`NamespaceLog::commit`], then the sync of the cache |
-//! | a sync of a directory, or of everything | [`NamespaceLog::commit`], after the syncs of the cache |
-//! | from time to time | commit; [`NamespaceLog::mark`], sync of SOURCE, [`NamespaceLog::durable_below`] |
-//! | a file lost its last name | [`NamespaceLog::commit`], then the cache discards it; if it is open, the cache drains it |
-//! | a file without a name gets one (`O_TMPFILE`) | sync of SOURCE after the operation, instead of a record |
-//! | an operation on another file system below SOURCE | sync of that file system, instead of a record |
+//! | an operation | begin, the operation below, record |
+//! | a sync of a file | commit, then the sync of the cache |
+//! | a sync of a directory or of everything | the syncs of the cache, then commit |
+//! | from time to time | commit; mark, sync of SOURCE, durable below |
+//! | the last name of a file was removed | commit, then the cache discards it |
+//! | the same while the file is open | commit, then the cache drains it |
+//! | a file without a name gets one (`O_TMPFILE`) | sync of SOURCE instead of a record |
+//! | an operation on another file system | sync of that one instead of a record |
 //!
 //! Contents and lengths of files are the cache's. An unlinked file keeps its record in the cache
 //! until the unlink is committed here: if the unlink is lost, the synced contents have to come

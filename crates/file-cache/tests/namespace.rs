@@ -7,20 +7,20 @@ use tidegate_file_cache::{
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, NodeIdentity};
 use tidegate_sim::Region;
 
-/// A served directory that only counts.
+/// A served directory without names.
 #[derive(Default)]
-struct Counting {
+struct StubSource {
     witness: Mutex<Option<Witness>>,
     syncs: Mutex<u32>,
 }
 
-impl NamespaceSource for Counting {
+impl NamespaceSource for StubSource {
     fn witness(&self) -> Result<Option<Witness>, Refused> {
-        Ok(*self.witness.lock().unwrap())
+        Ok(*self.witness.lock().expect("no holder panics"))
     }
 
     fn set_witness(&self, witness: &Witness) -> Result<(), Refused> {
-        *self.witness.lock().unwrap() = Some(*witness);
+        *self.witness.lock().expect("no holder panics") = Some(*witness);
         Ok(())
     }
 
@@ -33,7 +33,7 @@ impl NamespaceSource for Counting {
     }
 
     fn sync(&self) -> Result<(), Refused> {
-        *self.syncs.lock().unwrap() += 1;
+        *self.syncs.lock().expect("no holder panics") += 1;
         Ok(())
     }
 }
@@ -44,7 +44,7 @@ fn spec(namespace_lines: u32) -> FormatSpec {
 
 fn pool() -> Arc<Region> {
     let region = Region::new(4 << 20);
-    format(&region, &spec(NAMESPACE_LINES_MIN)).unwrap();
+    format(&region, &spec(NAMESPACE_LINES_MIN)).expect("the region takes a pool");
     Arc::new(region)
 }
 
@@ -53,7 +53,7 @@ const LINKED: NameChange<'static> =
 
 #[test]
 fn an_operation_takes_one_fence_and_a_sync_takes_one_for_all_operations() {
-    let (region, source) = (pool(), Arc::new(Counting::default()));
+    let (region, source) = (pool(), Arc::new(StubSource::default()));
     let log = NamespaceLog::open(region.clone(), source.clone()).unwrap();
     let fences = || region.counters().fences;
     let before = fences();
@@ -68,7 +68,7 @@ fn an_operation_takes_one_fence_and_a_sync_takes_one_for_all_operations() {
 
 #[test]
 fn a_log_that_is_half_full_syncs_source_and_goes_on() {
-    let (region, source) = (pool(), Arc::new(Counting::default()));
+    let (region, source) = (pool(), Arc::new(StubSource::default()));
     let log = NamespaceLog::open(region, source.clone()).unwrap();
     let synced = || *source.syncs.lock().unwrap();
     let (before, (_, room)) = (synced(), log.fill());
@@ -82,7 +82,7 @@ fn a_log_that_is_half_full_syncs_source_and_goes_on() {
 
 #[test]
 fn what_source_has_durably_leaves_the_log() {
-    let (region, source) = (pool(), Arc::new(Counting::default()));
+    let (region, source) = (pool(), Arc::new(StubSource::default()));
     let log = NamespaceLog::open(region.clone(), source.clone()).unwrap();
     let mark = log.begin().unwrap().record(&LINKED).unwrap();
     assert_eq!(log.mark(), mark);
@@ -99,7 +99,7 @@ fn what_source_has_durably_leaves_the_log() {
 
 #[test]
 fn a_log_is_opened_only_after_its_operations_were_replayed() {
-    let (region, source) = (pool(), Arc::new(Counting::default()));
+    let (region, source) = (pool(), Arc::new(StubSource::default()));
     let log = NamespaceLog::open(region.clone(), source.clone()).unwrap();
     log.begin().unwrap().record(&LINKED).unwrap();
     drop(log);
@@ -113,7 +113,7 @@ fn a_log_is_opened_only_after_its_operations_were_replayed() {
 fn pools_without_a_log_say_so() {
     let region = Region::new(4 << 20);
     format(&region, &spec(0)).unwrap();
-    let opened = NamespaceLog::open(Arc::new(region), Arc::new(Counting::default())).map(drop);
+    let opened = NamespaceLog::open(Arc::new(region), Arc::new(StubSource::default())).map(drop);
     assert_eq!(opened, Err(NamespaceError::NoLog));
     assert!(format(&Region::new(4 << 20), &spec(NAMESPACE_LINES_MIN - 1)).is_err());
 }

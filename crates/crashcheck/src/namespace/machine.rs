@@ -43,7 +43,7 @@ impl NamesPool {
         NamesPool { image: region.visible(), plan, order: LineOrder::NATIVE }
     }
 
-    /// The same pool where words of a line arrive in any order.
+    /// This pool where words of a line arrive in any order.
     pub fn in_any_order(self) -> NamesPool {
         NamesPool { order: LineOrder::Any, ..self }
     }
