@@ -9,8 +9,8 @@
 //!
 //! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*;
 //! entries newer than the file below are *out of sync*; entries whose bytes are below too are
-//! *clean* and are given up when room is wanted. Clean pages in DRAM are left to the kernel, which
-//! has them.
+//! *clean* and are given up when room is wanted. Dirty bytes leave DRAM by a sync, or by age. Clean
+//! pages in DRAM are left to the kernel, which has them.
 //!
 //! # How a sync is made
 //!
