@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_host::default_paths;
-use tidegate_host::progress::Meter;
+use tidegate_host::progress::ProgressMeter;
 use tidegate_host::shell::word;
 use tidegate_server::cached_disk::offline::{self, Taken};
 use tidegate_server::cached_disk::online_change::Change;
@@ -74,7 +74,7 @@ impl fmt::Display for Attached {
 pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller) -> Result<DiskAnswer, Failure> {
     let mut meter = None;
     let (answer, state) = client::ask_for(socket, pmem, change, |state| {
-        let meter = meter.get_or_insert_with(|| Meter::begin(state.dirty_bytes));
+        let meter = meter.get_or_insert_with(|| ProgressMeter::begin(state.dirty_bytes));
         meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line));
     })?;
     flush::ended(pmem, &answer, &state)?;

@@ -69,7 +69,7 @@ impl CacheFiles {
     pub(super) fn open(&self, path: &Path) -> Result<MappedRegion, MapError> {
         MappedRegion::open_if(path, Access::ReadWrite, |file| match file.metadata()? {
             about if self.is_own(&about) => Ok(()),
-            about => Err(owned::Distrust::Owner(about.uid()).into()),
+            about => Err(owned::UntrustedFile::Owner(about.uid()).into()),
         })
     }
 
