@@ -21,11 +21,7 @@ struct State {
 /// How many lines were suppressed since the last one; shown behind the line, and not at all when
 /// there were none.
 #[derive(Debug, PartialEq, Eq)]
-<<<<<<< HEAD
-pub struct Suppressed(u64);
-=======
-pub(crate) struct HeldBack(u64);
->>>>>>> next
+pub(crate) struct Suppressed(u64);
 
 impl fmt::Display for Suppressed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,11 +34,7 @@ impl fmt::Display for Suppressed {
 
 impl LogRatelimit {
     /// Whether to write a line now, and what to add to it.
-<<<<<<< HEAD
-    pub fn ask(&self) -> Option<Suppressed> {
-=======
-    pub(crate) fn ask(&self) -> Option<HeldBack> {
->>>>>>> next
+    pub(crate) fn ask(&self) -> Option<Suppressed> {
         self.ask_at(Instant::now())
     }
 

@@ -73,13 +73,8 @@ impl fmt::Display for Attached {
 /// A block that the disk refuses is named, and the server goes on as before.
 pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller) -> Result<DiskAnswer, Failure> {
     let mut meter = None;
-<<<<<<< HEAD:crates/cli/src/detach.rs
-    let (answer, state) = control::ask_for(socket, pmem, change, |state| {
-        let meter = meter.get_or_insert_with(|| ProgressMeter::begin(state.dirty_bytes));
-=======
     let (answer, state) = client::ask_for(socket, pmem, change, |state| {
-        let meter = meter.get_or_insert_with(|| Meter::begin(state.dirty_bytes));
->>>>>>> next:crates/cli/src/commands/cache/detach.rs
+        let meter = meter.get_or_insert_with(|| ProgressMeter::begin(state.dirty_bytes));
         meter.line(Instant::now(), state.dirty_bytes).iter().for_each(|line| tell(line));
     })?;
     flush::ended(pmem, &answer, &state)?;

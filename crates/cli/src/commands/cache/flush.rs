@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_host::default_paths;
-use tidegate_host::progress::Meter;
+use tidegate_host::progress::ProgressMeter;
 use tidegate_server::cached_disk::offline;
 use tidegate_server::cached_disk::online::FlushTicket;
 use tidegate_server::cached_disk::stale_check::IfChanged;
@@ -36,13 +36,19 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
-            (true, _) => writeln!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since")?,
+            (true, _) => writeln!(
+                f,
+                "flushed    {file}: all blocks that were dirty are on the disk; {dirty} bytes are dirty since"
+            )?,
             (false, 0) => writeln!(f, "flushing   {file}: nothing is dirty")?,
             (false, _) => {
                 writeln!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")?;
             }
         }
-        write!(f, "the disk may be read then, and never written without its region: `tidegate detach` sets it free")
+        write!(
+            f,
+            "once flushed, the disk may be read, and must not be written without its region: `tidegate detach` frees it"
+        )
     }
 }
 
@@ -68,7 +74,7 @@ pub(crate) fn run(args: &Flush, json: bool) -> Result<Exit, Failure> {
 
 /// Waits for the flush `ticket`, and tells how far it is; the bytes that are dirty then.
 fn wait(socket: &Path, pmem: &Path, ticket: FlushTicket, state: &DiskState, tell: Teller) -> Result<u64, Failure> {
-    let mut meter = Meter::begin(state.dirty_bytes);
+    let mut meter = ProgressMeter::begin(state.dirty_bytes);
     loop {
         let (answer, state) = client::ask_flushed(socket, pmem, ticket)?;
         match answer {
