@@ -84,13 +84,13 @@ pub(crate) enum Command {
     Salvage(Salvage),
     /// Recover an ordered disk whose region is lost, by replaying the journal at its end
     Replay(Replay),
-    /// Show the files of a directory at another place; syncs there complete in persistent memory
+    /// Show files at a mountpoint where syncs complete in persistent memory
     ///
     /// Every program can use the mount. It lasts until `tidegate umount`, SIGTERM or SIGINT; then
     /// everything is written back. Meanwhile only its owner may enter SOURCE, and nobody may change
     /// files there.
     Mount(Mount),
-    /// Unmount the files of `tidegate mount`, and wait until they are written back
+    /// Unmount files, and wait until they are written back
     Umount(Umount),
     /// Run an unchanged program whose syncs complete in persistent memory (experimental)
     ///
