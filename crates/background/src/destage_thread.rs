@@ -4,9 +4,9 @@
 //! It never works on behalf of a writer, and a writer never waits for it. When the disk refuses
 //! blocks it tries the others, and the refused ones again after a while, at most every few seconds.
 //! Blocks that it refuses only for now ([`Misuse::NotNow`]) are no sign of a disk in trouble: the
-//! others go on at once, and when there are no others, the next sweep begins a moment later.
-//! Somebody who wants all of them on the disk now asks for a [`Destager::flush`], which ends after
-//! two sweeps over the dirty blocks at most, whatever writers do meanwhile.
+//! others go on at once, and when there are no others, the next sweep begins a moment later. A
+//! caller that wants all of them on the disk now asks for a [`Destager::flush`], which ends after
+//! two sweeps over the dirty blocks at most, even while writers go on.
 
 use crate::dirty_age::Ages;
 use crate::step::Step;

@@ -1,9 +1,9 @@
 //! For how long blocks have been dirty: a bound, since a cache does not note when each turned
 //! dirty.
 //!
-//! What is dirty at the end of a sweep that refused nothing turned dirty after the sweep began.
-//! Where a sweep leaves some blocks to the next ones, each is written by the third sweep that comes
-//! past it; where a sweep may have been begun by somebody else, its beginning is not known, and
+//! A block that is dirty at the end of a sweep that refused none turned dirty after the sweep
+//! began. Where a sweep leaves some blocks to the next ones, each is written by the third sweep
+//! that comes past it; where another caller may have begun a sweep, its beginning is not known, and
 //! that of the one before counts.
 
 use crate::step::Step;

@@ -1,4 +1,4 @@
-//! The destaging thread on a cache that is a list: what is dirty reaches the disk, flushes end,
+//! The destaging thread on a cache that is a list: dirty blocks reach the disk, flushes end,
 //! refusals are named, sleepers are woken.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]

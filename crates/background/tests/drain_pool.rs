@@ -1,5 +1,5 @@
 //! Threads of a pool on a real cache: everything reaches the device, sleepers are woken, the end
-//! leaves nothing behind.
+//! leaves no thread behind.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

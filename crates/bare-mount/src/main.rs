@@ -1,5 +1,5 @@
 //! Mounts files in memory: `bare-mount MOUNTPOINT [--threads N] [--kept FOLDER] [--keep-alive]
-//! [--no-resend]`.
+//! [--no-resend]`, or unmounts: `bare-mount MOUNTPOINT --unmount`.
 //!
 //! With `--keep-alive` a second process serves, which may be killed; its files are in FOLDER.
 //! `--no-resend` does as on a kernel before Linux 6.9.
@@ -14,7 +14,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 use tidegate_bare_mount::Files;
-use tidegate_file_service::{Handover, MountAt, MountEnd, MountedDevice, Serving, keep_alive, mount, serve};
+use tidegate_file_service::{
+    Handover, MountAt, MountEnd, MountedDevice, Serving, Unmount, keep_alive, mount, serve, unmount,
+};
 use tidegate_fuse::Features;
 
 /// What the program wants of the kernel: what the file service wants, as far as it goes.
@@ -36,19 +38,32 @@ struct Arguments {
     kept: Option<PathBuf>,
     keeps_alive: bool,
     wanted: Features,
-    /// Whether this process is the server of a mount that another one keeps alive.
-    is_server: bool,
+    task: Task,
+}
+
+/// What this process does.
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    Mount,
+    /// Serves a mount that another process keeps alive.
+    Serve,
+    Unmount,
 }
 
 fn main() -> Result<()> {
     let arguments = parse(env::args_os().skip(1))?;
-    if arguments.is_server {
-        return serve_handover(&arguments);
+    match arguments.task {
+        Task::Mount => mount_here(&arguments),
+        Task::Serve => serve_handover(&arguments),
+        Task::Unmount => Ok(unmount(&arguments.mountpoint, Unmount::Now)?),
     }
+}
+
+fn mount_here(arguments: &Arguments) -> Result<()> {
     let source = OsString::from("bare-mount");
     let mountpoint = arguments.mountpoint.canonicalize()?;
     let mounted = mount(&MountAt { mountpoint, source, covers_files: false }, arguments.wanted)?;
-    if arguments.keeps_alive { keep(&mounted) } else { serve_here(&arguments, &mounted) }
+    if arguments.keeps_alive { keep(&mounted) } else { serve_here(arguments, &mounted) }
 }
 
 fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
@@ -59,7 +74,7 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
         kept: None,
         keeps_alive: false,
         wanted: WANTED.with(Features::RESEND),
-        is_server: false,
+        task: Task::Mount,
     };
     while let Some(word) = words.next() {
         match word.to_str() {
@@ -70,7 +85,8 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
             Some("--kept") => arguments.kept = Some(words.next().context("--kept takes a FOLDER")?.into()),
             Some("--keep-alive") => arguments.keeps_alive = true,
             Some("--no-resend") => arguments.wanted = WANTED,
-            Some("--server") => arguments.is_server = true,
+            Some("--server") => arguments.task = Task::Serve,
+            Some("--unmount") => arguments.task = Task::Unmount,
             _ => bail!("{word:?} is no option"),
         }
     }

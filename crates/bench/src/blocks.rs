@@ -1,4 +1,4 @@
-//! The topic `blocks`: what an atomic block in persistent memory costs over the bare bytes.
+//! The topic `blocks`: the cost of an atomic block in persistent memory over the bare bytes.
 
 use crate::target::{Method, Outcome, Row, Target, Topic};
 use tidegate_btt::Btt;

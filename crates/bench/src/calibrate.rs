@@ -1,4 +1,4 @@
-//! What each single act costs on this machine: `bench calibrate`.
+//! The cost of each single act on this machine: `bench calibrate`.
 //!
 //! Every figure of a cost profile is measured by itself, never by a workload that is to be
 //! predicted from it: medians of many short loops, with their spread. The result is a file that

@@ -1,4 +1,4 @@
-//! The topic `disk-cache`: what a commit to the transactional cache costs over the bare bytes, and
+//! The topic `disk-cache`: the cost of a commit to the transactional cache over the bare bytes, and
 //! how soon a full one opens.
 
 use crate::blocks::{compare, scaling, second_core_missing};

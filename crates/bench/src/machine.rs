@@ -1,4 +1,4 @@
-//! The machine a report was measured on, without which its figures mean nothing.
+//! The machine a report was measured on, without which its figures have no meaning.
 
 use serde::Serialize;
 

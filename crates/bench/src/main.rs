@@ -2,7 +2,7 @@
 //! papers' experiments, draws them.
 //!
 //! `bench targets` exits with 0 only if every row it ran met its target; a row that could not be
-//! measured did not meet it. Rows and what they are measured against are tables in the library.
+//! measured did not meet it. Rows and their floors are tables in the library.
 
 #![forbid(unsafe_code)]
 

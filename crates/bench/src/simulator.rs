@@ -1,4 +1,4 @@
-//! The topic `simulator`: what virtual time predicts, over what the clock says, and what storms
+//! The topic `simulator`: the predictions of virtual time, over those of the clock, and what storms
 //! show.
 //!
 //! Single acts are calibrated on this machine ([`crate::calibrate`]). A child, built for virtual

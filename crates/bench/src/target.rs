@@ -1,4 +1,4 @@
-//! Rows: what is measured, over what, and the target it has to meet.
+//! Rows: the measured subject, its floor, and the target it has to meet.
 //!
 //! A topic is one table of [`Row`]s, kept in a module of its own beside the functions that measure
 //! them. A new topic is a module with such a table and a line in the program's list of topics; a

@@ -1,4 +1,4 @@
-//! The topic `transit`: what passing blocks through DRAM gains and costs, over writing them to the
+//! The topic `transit`: the gain and cost of passing blocks through DRAM, over writing them to the
 //! block translation table at once.
 //!
 //! Times of single writes are taken with the clock on both sides (some 25 ns of each). Everything

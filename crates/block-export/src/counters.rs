@@ -1,5 +1,5 @@
-//! What clients asked of an export: requests, bytes, errors and times, counted while they are
-//! served.
+//! The requests of clients to an export: their number, bytes, errors and times, counted while they
+//! are served.
 //!
 //! Counting costs three additions to memory that few other threads write to: connections are spread
 //! over stripes, and a count is the sum over all of them. Times fall into buckets, four to each

@@ -1,8 +1,8 @@
 //! Flush latency: whether flushes of an export take long, learned from those that were made.
 //!
 //! Handing a request to another thread costs about as much as answering ten. That pays only if the
-//! device is slow, and no description tells: a flush costs nothing on persistent memory and a
-//! disk's revolution below a file.
+//! device is slow, and no description tells: a flush is free on persistent memory and a disk's
+//! revolution below a file.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

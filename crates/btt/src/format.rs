@@ -1,14 +1,14 @@
 //! Lays out a fresh volume.
 //!
-//! A half-written layout must never be taken for a valid one, whatever lay there before:
+//! A half-written layout must never be taken for a valid one, over any older contents:
 //! 1. Every place where an info block could lie is zeroed: second copies first, then the first
 //!    page, then the others, so that an old volume stays whole until its first copy goes (the
 //!    second page holds data, where the first is its info block).
-//! 2. Maps and flogs are written, and what else must read as zeroes.
+//! 2. Maps and flogs are written, and all other places that must read as zeroes.
 //! 3. Info blocks are written last, from the highest arena to the lowest, the second copy before
 //!    the first.
 //!
-//! A cut before the very last info block leaves either nothing, or a second copy whose volume is
+//! A cut before the very last info block leaves either no volume, or a second copy whose volume is
 //! complete.
 
 use tidegate_layout::btt::{

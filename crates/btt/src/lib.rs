@@ -12,8 +12,8 @@
 //!    the lane's older flog slot. If another lane stored to this stripe and has passed no fence
 //!    since, flush the line it stored to. Flush the line of the lane's own last map entry.
 //!    **Fence.**
-//! 2. Stream (new, seq) into the flog slot. **Fence.** The write is committed: whatever happens
-//!    now, it is found.
+//! 2. Stream (new, seq) into the flog slot. **Fence.** The write is committed: from now on recovery
+//!    finds it.
 //! 3. Store the map entry. Unlock. `old` is now the lane's free block.
 //!
 //! Two fences and 67 lines for 4 KiB: 64 of data, one of flog for each of its words, one of map;
@@ -42,10 +42,10 @@
 //! - *Two lanes write one sector.* The second reads `old` from a map entry that is visible but
 //!   perhaps not durable. Were it logged so, a cut could leave the map at the block before: the
 //!   second lane's recovery would not recognise `old`, skip, and its acknowledged write would be
-//!   lost. Hence the flush of another lane's store in step 1: what a lane logs as `old` is durable
-//!   in the map before the entry that names it counts. Flushing a line that another core stored,
-//!   and fencing here, makes it durable. The stripe is locked from before the look until the store,
-//!   so no third lane stores in between.
+//!   lost. Hence the flush of another lane's store in step 1: the block that a lane logs as `old`
+//!   is durable in the map before the entry that names it counts. Flushing a line that another core
+//!   stored, and fencing here, makes it durable. The stripe is locked from before the look until
+//!   the store, so no third lane stores in between.
 //! - *The lane's free block is reused* only in the lane's next step 1. The flog entry that made it
 //!   free is durable, so no recovery maps it again; the map store that replaced it may be lost, but
 //!   is then repeated. Readers that still copy from it find out (see below).
@@ -60,15 +60,15 @@
 //! # How a block is read
 //!
 //! Load the map entry, copy the block, and look whether an entry of the stripe was replaced
-//! meanwhile: if so, begin again, and after a few times do it with the stripe locked. Nothing is
-//! stored, so reads on many cores have nothing to take from each other, and a writer waits for no
+//! meanwhile: if so, begin again, and after a few times do it with the stripe locked. A read stores
+//! no byte, so reads on many cores take no cache line from each other, and a writer waits for no
 //! reader.
 //!
-//! - *What is counted was never written to meanwhile.* A block that the entry names is nobody's
+//! - *A counted copy was never written to meanwhile.* A block that the entry names is no lane's
 //!   free block. It becomes one when the entry is replaced (step 3), the count of the stripe grows
-//!   behind that, and whoever streams into the block took the lane's lock after it. So a reader who
-//!   met one byte of the new content, and looks at the count after it, sees that the count has
-//!   grown.
+//!   behind that, and the thread that streams into the block took the lane's lock after it. So a
+//!   reader that met one byte of the new content, and looks at the count after it, sees that the
+//!   count has grown.
 //! - *The count and not the entry*: that may name the same block again, with other content, because
 //!   the sector was written twice in between.
 //! - *An error counts no more than data does*, if the count has grown: the block may be about to

@@ -1,10 +1,10 @@
-//! Opens a volume: finds it, restores a lost first info block, and finishes what a power cut
-//! interrupted.
+//! Opens a volume: finds it, restores a lost first info block, and finishes the writes that a power
+//! cut interrupted.
 //!
 //! Recovery looks at each lane by itself. If the newest flog entry says that a sector moved and the
 //! map still names the block it moved from, the write was committed and its map store lost: it is
-//! done again. Whatever else the map holds, the write was complete. Running it twice, or cutting it
-//! short, changes nothing.
+//! done again. If the map holds another block, the write was complete. Recovery may run twice or be
+//! cut short.
 //!
 //! Before all this [`crate::survey`] decides whether the volume may be written.
 

@@ -1,13 +1,13 @@
-//! Puts right what a check found.
+//! Repairs the damage that a check found.
 //!
 //! By rule 4 of the check there are exactly as many blocks named nowhere as there are sectors and
-//! lanes without a block of their own, so each of them gets one. What cannot be known is not
-//! guessed: a sector that shared its block with another, and that other, end in the error state.
+//! lanes without a block of their own, so each of them gets one. Repair does not guess: a sector
+//! that shared its block with another, and that other, end in the error state.
 //!
 //! Where the map cannot be read, all entries of a line are lost together, and the line is stored
 //! whole.
 //!
-//! Each step leaves a volume that a further repair finishes, whatever a power cut keeps of it.
+//! After a power cut in any step, a further repair finishes the volume.
 
 use crate::audit::Audit;
 use crate::format::unused_lane;

@@ -1,11 +1,11 @@
-//! Levelling of wear: now and then a sector moves that nobody wrote.
+//! Wear levelling: now and then a sector moves that was not written.
 //!
 //! A write takes its lane's free block and leaves the sector's old one in its place. So a sector
 //! that is written over and over wears out two blocks, and a block whose sector is never written
-//! stays as new. A *move* is a write of a sector with what it has: it costs what a write costs and
-//! a read, and the block that it frees is the next to be written. The format knows nothing of it,
-//! and says nothing of how often a block was written; so the sector is drawn at random, which
-//! levels in the long run.
+//! stays as new. A *move* is a write of a sector with its own contents: it costs a write and a
+//! read, and the block that it frees is the next to be written. The format does not know of moves,
+//! nor how often a block was written; so the sector is drawn at random, which levels in the long
+//! run.
 //!
 //! A move holds the sector's stripe of the map from before it reads until after it commits: a write
 //! in between would be undone by it. For the rest it is a write, and right after a power cut for

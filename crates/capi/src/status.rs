@@ -1,4 +1,4 @@
-//! What functions return, and the sentence behind it.
+//! The results of functions, and the sentence behind each.
 
 use crate::options::NoOption;
 use std::cell::RefCell;

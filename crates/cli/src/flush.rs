@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tidegate_disk_cache::{Guard, Identity};
 use tidegate_host::default_paths;
-use tidegate_host::progress::Meter;
+use tidegate_host::progress::ProgressMeter;
 use tidegate_media::{Access, DiskAccess, MappedRegion};
 
 /// What `flush` answers.
@@ -41,13 +41,19 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
-            (true, _) => writeln!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since")?,
+            (true, _) => writeln!(
+                f,
+                "flushed    {file}: all blocks that were dirty are on the disk; {dirty} bytes are dirty since"
+            )?,
             (false, 0) => writeln!(f, "flushing   {file}: nothing is dirty")?,
             (false, _) => {
                 writeln!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")?;
             }
         }
-        write!(f, "the disk may be read then, and never written without its region: `tidegate detach` sets it free")
+        write!(
+            f,
+            "once flushed, the disk may be read, and must not be written without its region: `tidegate detach` frees it"
+        )
     }
 }
 
@@ -94,7 +100,7 @@ pub(crate) fn wait(
     state: &DiskState,
     tell: Teller,
 ) -> Result<u64, Failure> {
-    let mut meter = Meter::begin(state.dirty_bytes);
+    let mut meter = ProgressMeter::begin(state.dirty_bytes);
     loop {
         std::thread::sleep(FLUSH_ASKED_EVERY);
         let (answer, state) = control::ask_disk(socket, pmem, DiskAct::Flushed { ticket })?;

@@ -17,6 +17,7 @@
 mod checker;
 #[cfg(test)]
 mod displaced;
+mod failing;
 mod machine;
 mod model;
 mod mutants;
@@ -26,6 +27,7 @@ mod threads;
 pub(crate) use model::{Allowed, FileModel};
 
 pub use checker::{FilesTally, judge_file_scripts};
+pub use failing::judge_refusals;
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;

@@ -53,6 +53,16 @@ fn every_cut_of_every_script_on_two_lanes() {
     every_script("two lanes", &SmallPool::with_lanes(2, 2), &both, 1);
 }
 
+/// The other file has the only block of DRAM, and then this one.
+#[test]
+fn every_cut_of_every_script_where_dram_is_full() {
+    let small = || SmallPool { dram_blocks: 1, ..SmallPool::of(4) };
+    let other = [FileStep::Write { file: 1, at: 10, len: 20 }];
+    every_script("full DRAM, by the other", &small(), &other, 1);
+    let own = [FileStep::Sync(0), FileStep::Write { file: 0, at: 5000, len: 20 }];
+    every_script("full DRAM, by itself", &small(), &own, 1);
+}
+
 /// One chunk has blocks of one size only, and here they are large: what wants another size goes
 /// below.
 #[test]

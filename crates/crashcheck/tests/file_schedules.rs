@@ -1,4 +1,4 @@
-//! Threads on one pool of files, with a power cut at some instant: what is judged stands in
+//! Threads on one pool of files, with a power cut at some instant: see
 //! `crashcheck::file_cache::threads`.
 //!
 //! With `--cfg shuttle` its scheduler stands in for locks and atomics and tries

@@ -25,8 +25,8 @@
 //!    settled; flush their line. **Fence.** Now it is committed.
 //! 4. Store the entries, both words, without a flush. Unlock. The blocks named before are free.
 //!
-//! Whoever finds the ring taken fences its data, and lets the one that gets it next commit several
-//! transactions by one pass of steps 2 to 4: see `commit/group.rs`.
+//! A thread that finds the ring taken fences its data, and the next owner of the ring commits
+//! several transactions by one pass of steps 2 to 4: see `commit/group.rs`.
 //!
 //! Two fences, however many blocks; 64 lines of data for a block of 4 KiB, a quarter of a line of
 //! elements, one line of cursors for all, and later, at most, one line of its entry.
@@ -34,23 +34,23 @@
 //! # Why it is right after a power cut
 //!
 //! Recovery makes the cursors durable and looks at the elements from tail to head: if an element's
-//! counter is ahead of its entry's, the entry becomes what the element says. Then it flushes all
+//! counter is ahead of its entry's, the entry takes the element's state. Then it flushes all
 //! entries, fences, and only then moves the tail to the head. So an entry's state after a cut is
 //! the newest of its own durable state and those of the elements that count.
 //!
 //! - *Cut in step 1 or 2 of either*: no durable word names the new blocks. The first word of a free
-//!   entry may be torn off from its second one: it means nothing while the second says free.
-//!   Elements behind the head are never read, whatever older transactions left there.
+//!   entry may be torn off from its second one: it has no meaning while the second says free.
+//!   Elements behind the head, left there by older transactions, are never read.
 //! - *Cut in the second step of a single block*: the second word is old or new, whole. The new one
 //!   needs the first word: both lie in one line, in which word stores arrive in order; where they
-//!   might not (`LineOrder::Any`), a fence stands between. A streamed word has no order with what
-//!   was stored to the line before, so it needs the first word durable: by an earlier commit of one
+//!   might not (`LineOrder::Any`), a fence stands between. A streamed word has no order with
+//!   earlier stores to the line, so it needs the first word durable: by an earlier commit of one
 //!   block, or since the opening. After a commit of several it is not, and their elements, which
 //!   would bring it back, are behind the counter. The data became durable before.
 //! - *Cut in step 3*: the head is old or new, whole. If it is new, every element arrived before it,
-//!   and so did all data. The tail may arrive without the head or the other way round: what lies
-//!   before the new tail is durable in its entries, and what an older tail still lets in has
-//!   counters that are not ahead.
+//!   and so did all data. The tail may arrive without the head or the other way round: elements
+//!   before the new tail are durable in their entries, and elements that an older tail still lets
+//!   in have counters that are not ahead.
 //! - *Cut in step 4 or later*: entries are old or new, each by itself, and recovery repeats the new
 //!   ones. That they are not flushed is harmless until their element is retired, and that flushes
 //!   them first: by the retiring thread itself, for a fence covers no other's flushes.
@@ -69,29 +69,29 @@
 //! - *A block is read in, to be forgotten*, as [`Reads::Forgotten`] asks: data is stored in a free
 //!   block and not flushed, and the entry held for it stays free, durably; only the table knows.
 //!   After a cut or a kill entry and block are free. Given up, they are free at once: there is no
-//!   state to supersede. A commit over it is one of a block that is not cached, in whatever the
-//!   entry holds: the first word is stored, and none is durable yet; it leaves the table first, so
-//!   if that commit fails, entry and block are nobody's, as those of every failed commit. Its data
-//!   may be pending for as long as it likes: the block is streamed to before anything names it
-//!   again, and of one word nothing older comes after a later store that is durable (rule 5 of the
-//!   media model), whichever cores made them.
+//!   state to supersede. A commit over it is one of a block that is not cached, and the entry may
+//!   hold any words: the first word is stored, and none is durable yet; it leaves the table first,
+//!   so if that commit fails, entry and block stay out of use, as those of every failed commit. Its
+//!   data may be pending for as long as it likes: the block is streamed to before an entry names it
+//!   again, and no older store to a word comes after a later one that is durable (rule 5 of the
+//!   media model), on any cores.
 //! - *A block turns clean* after the disk confirmed a flush. If that store is lost, the block is
 //!   written to the disk once more.
-//! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
+//! - *Recovery is cut*: it would store the same again, and moves the tail last.
 //! - *The process is killed and the power stays*: superblocks, cursors and entries may be visible
-//!   that nobody flushed, and no mark of the dead process counts. Recovery flushes and fences
-//!   superblocks and cursors before it applies an element, and all entries before anything rests on
-//!   them.
-//! - *It is killed amid a write past the cache*: the disk may show what a power cut takes back. So
-//!   the disk is flushed before a block of it is taken in as clean.
+//!   that were never flushed, and no mark of the dead process counts. Recovery flushes and fences
+//!   superblocks and cursors before it applies an element, and all entries before any new commit
+//!   rests on them.
+//! - *It is killed amid a write past the cache*: the disk may show bytes that a power cut takes
+//!   back. So the disk is flushed before a block of it is taken in as clean.
 //! - *Checksums*, where they are kept, are part of the data: see `read/checksums.rs`.
 //! - *A fence fails*, for the memory has lost a store: all fail from then on. An entry that was
 //!   being made for a block may be there after a kill, or elements may count of a commit that
-//!   failed, and the table does not know. So nobody gets another free entry for a block any more,
-//!   and none is freed: that would be a second entry of the block, or hide one of the elements. Who
+//!   failed, and the table does not know. So no block gets another free entry any more, and none is
+//!   freed: that would be a second entry of the block, or hide one of the elements. The thread that
 //!   met the failure had the stripes locked.
-//! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use.
-//!   Nothing is stored there.
+//! - *A line of entries cannot be read*: its entries, and as many free blocks, stay out of use. No
+//!   store goes there.
 //!
 //! The crate `crashcheck` enumerates every power cut of every short script against this, and
 //! removes each flush and fence in turn.
@@ -102,8 +102,8 @@
 //! held over the second step of a commit, and while a block is copied out. The ring's lock is held
 //! by commits of several blocks, from their elements to their entries. Order: sweep of destaging,
 //! stripes in ascending order, ring, policies. Data is streamed before any lock is taken, but for
-//! what a disk refused. A stripe is held for long only where a disk has to be read or written
-//! behind everyone's back, which is rare; so its lock is one that is waited for awake.
+//! blocks that a disk refused. A stripe is held for long only where a disk has to be read or
+//! written behind everyone's back, which is rare; so its lock is one that is waited for awake.
 
 #![forbid(unsafe_code)]
 

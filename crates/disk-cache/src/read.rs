@@ -1,10 +1,10 @@
 //! Reads: from the cache, or from the disk and then into the cache.
 //!
-//! A block read from the disk may be taken in only if nobody wrote it in between. It was not cached
-//! before and is not now; had it been written in between, it had been cached, and its stripe would
-//! have given a block up: what was written goes out by an eviction only. (What was only read may
-//! also be forgotten, or go with a commit that fails; the disk still has its bytes.) While it was
-//! not cached, nobody wrote it to the disk either, but past the cache, and the stripe tells that
+//! A block read from the disk may be taken in only if it was not written in between. It was not
+//! cached before and is not now; had it been written in between, it had been cached, and its stripe
+//! would have given a block up: written blocks leave by an eviction only. (A block that was only
+//! read may also be forgotten, or go with a commit that fails; the disk still has its bytes.) While
+//! it was not cached, only a write around the cache wrote it to the disk, and the stripe tells that
 //! too.
 
 pub(crate) mod checksums;

@@ -32,7 +32,7 @@ impl<R: Region> FileCache<R> {
 
     /// `None` if bytes left the cache while the file below was read.
     fn try_read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<Option<usize>, FileError> {
-        let (backing, dropped, len) = {
+        let (backing, dropped, uncut, len) = {
             let lane = self.lane();
             let cached = lane.file(file)?;
             let len = usize::try_from(cached.size.saturating_sub(at)).unwrap_or(usize::MAX).min(out.len());
@@ -43,9 +43,12 @@ impl<R: Region> FileCache<R> {
                 lane.overlay(file, at, &mut out[..len])?;
                 return Ok(Some(len));
             }
-            (cached.backing()?.clone(), cached.dropped, len)
+            (cached.backing()?.clone(), cached.dropped, cached.uncut, len)
         };
-        read_below(&*backing, at, &mut out[..len])?;
+        let there = uncut.map_or(u64::MAX, |uncut| uncut.saturating_sub(at));
+        let (there, hole) = out[..len].split_at_mut(usize::try_from(there).unwrap_or(usize::MAX).min(len));
+        read_below(&*backing, at, there)?;
+        hole.fill(0);
         // What was not here was below, and is below still unless something was dropped since, which
         // may have been written after that look.
         let lane = self.lane();
@@ -184,8 +187,13 @@ impl<R: Region> Lane<R> {
     }
 
     /// Writes to DRAM as much as there is room for, and says how much that was.
-    fn write_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<usize, FileError> {
-        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+    pub(crate) fn write_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<usize, FileError> {
+        let now = self.now;
+        let cached = self.file_mut(file)?;
+        if cached.written.is_empty() {
+            cached.dirty_since = now;
+        }
+        let mut written = std::mem::take(&mut cached.written);
         let bytes = self.unsynced.write(file.0, &mut written, at, data);
         self.file_mut(file)?.written = written;
         if bytes > 0 {

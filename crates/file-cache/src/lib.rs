@@ -9,8 +9,8 @@
 //!
 //! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*;
 //! entries newer than the file below are *out of sync*; entries whose bytes are below too are
-//! *clean* and are given up when room is wanted. Clean pages in DRAM are left to the kernel, which
-//! has them.
+//! *clean* and are given up when room is wanted. Dirty bytes leave DRAM by a sync, or by age. Clean
+//! pages in DRAM are left to the kernel, which has them.
 //!
 //! # How a sync is made
 //!
@@ -61,7 +61,8 @@
 //!   entries newer than the record's version, and older entries count only below it. So a
 //!   *truncation* is one commit of the record. Then all entries are cut, durably, for a later
 //!   record may say a greater length; then the file. If the file is to grow again before that cut
-//!   is durable below, it is synced first.
+//!   is durable below, it is synced first. If the file below refuses the cut, reads find zeroes
+//!   behind it, and each operation that goes below makes the cut first.
 //! - *Draining* (before the kernel's path may touch the file, and when a sync finds no room) writes
 //!   everything below, syncs, and puts the record out of use: its entries mean nothing without it.
 //!   Such a sync is not atomic, and is counted. A record's next file has a version above all former

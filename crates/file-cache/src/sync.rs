@@ -32,7 +32,7 @@ enum Destination {
 impl<R: Region> FileCache<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: FileId) -> Result<Synced, FileError> {
-        if self.ready(file)?.commit_unsynced(file)? {
+        if self.ready(file)?.commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
         self.exclusively(file, || self.sync_exclusively(file))
@@ -51,7 +51,7 @@ impl<R: Region> FileCache<R> {
             return Ok(Synced::Below);
         }
         self.ensure_record(file)?;
-        if self.lane().commit_unsynced(file)? {
+        if self.lane().commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
         self.commit_below(file, None)
@@ -64,8 +64,10 @@ impl<R: Region> FileCache<R> {
         if self.lane().commit_given(file, at, data)? {
             return Ok(Synced::Atomically);
         }
-        self.lane().overwrite_unsynced(file, at, data)?;
-        self.commit_below(file, Some((at, data)))
+        // If the file below refuses, the bytes are unsynced ones, and the next sync tries again.
+        let unsynced = self.lane().write_unsynced(file, at, data)?;
+        let rest = (unsynced < data.len()).then(|| (at + unsynced as u64, &data[unsynced..]));
+        self.commit_below(file, rest)
     }
 
     /// Makes the record of a file that has none: at its first sync. Its creation and all that the
@@ -79,13 +81,14 @@ impl<R: Region> FileCache<R> {
             }
             cached.backing()?.clone()
         };
+        self.cut_below(file)?;
         backing.sync()?;
         let status = backing.status()?;
         self.lane().make_record(file, status)
     }
 
     /// No room in the pool: the file is brought below, with what was to be committed.
-    fn commit_below(&self, file: FileId, given: Option<(u64, &[u8])>) -> Result<Synced, FileError> {
+    pub(crate) fn commit_below(&self, file: FileId, given: Option<(u64, &[u8])>) -> Result<Synced, FileError> {
         self.drain_exclusively(file, given)?;
         self.lane().counters.below += 1;
         Ok(Synced::Below)
@@ -95,7 +98,7 @@ impl<R: Region> FileCache<R> {
 impl<R: Region> Lane<R> {
     /// Commits all unsynced writes of a file that has a record. False if the pool has no room, or
     /// the file no record.
-    fn commit_unsynced(&mut self, file: FileId) -> Result<bool, FileError> {
+    fn commit_all_unsynced(&mut self, file: FileId) -> Result<bool, FileError> {
         let cached = self.file(file)?;
         if cached.record.is_none() {
             return Ok(false);
@@ -104,11 +107,23 @@ impl<R: Region> Lane<R> {
         if ranges.is_empty() {
             return Ok(true);
         }
-        let Some(room) = self.room_for(file, &ranges)? else { return Ok(false) };
-        self.commit(file, &ranges, &room, Source::Unsynced)?;
-        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
-        self.unsynced.clear(&mut written);
+        self.commit_unsynced(file, &ranges)
+    }
+
+    /// Commits some unsynced writes of a file that has a record. False if the pool has no room.
+    pub(crate) fn commit_unsynced(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<bool, FileError> {
+        let Some(room) = self.room_for(file, ranges)? else { return Ok(false) };
+        self.commit(file, ranges, &room, Source::Unsynced)?;
+        self.clear_unsynced(file, ranges)?;
         Ok(true)
+    }
+
+    /// Some unsynced writes are not here any more.
+    pub(crate) fn clear_unsynced(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<(), FileError> {
+        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+        self.unsynced.clear_ranges(&mut written, ranges);
+        self.file_mut(file)?.written = written;
+        Ok(())
     }
 
     /// Commits a synchronous write to a file that has a record. False if the pool has no room.

@@ -21,6 +21,7 @@ impl<R: Region> FileCache<R> {
     /// For a kill the length in DRAM counts first. For a power cut the record does: one commit,
     /// then every entry is cut, and then the file below.
     pub(crate) fn truncate_exclusively(&self, file: FileId, size: u64) -> Result<(), FileError> {
+        self.cut_below(file)?;
         let mut lane = self.lane();
         lane.touch(file)?;
         let cached = lane.file_mut(file)?;
@@ -40,8 +41,24 @@ impl<R: Region> FileCache<R> {
         }
         let len = backing.status()?.len;
         self.lane().cut_cached(file, size, len)?;
-        backing.set_len(size)?;
-        self.lane().cut_unsynced(file, size)
+        let cut = backing.set_len(size);
+        self.lane().cut_unsynced(file, size)?;
+        cut?;
+        self.lane().file_mut(file)?.uncut = None;
+        Ok(())
+    }
+
+    /// Cuts the file below if an earlier attempt was refused.
+    pub(crate) fn cut_below(&self, file: FileId) -> Result<(), FileError> {
+        let (backing, uncut) = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            let Some(uncut) = cached.uncut else { return Ok(()) };
+            (cached.backing()?.clone(), uncut)
+        };
+        backing.set_len(uncut)?;
+        self.lane().file_mut(file)?.uncut = None;
+        Ok(())
     }
 }
 
@@ -62,6 +79,7 @@ impl<R: Region> Lane<R> {
         cached.room_is_gone_from(size);
         if size < len {
             cached.cut_below = Some(size);
+            cached.uncut = Some(size);
         }
         Ok(())
     }

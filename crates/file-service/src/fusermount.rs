@@ -18,6 +18,8 @@ const PROGRAM: &str = "fusermount3";
 
 /// Mounts for this user.
 pub(crate) fn mount(at: &MountAt, common_options: &str) -> Result<Device, MountError> {
+    // fusermount3 opens the device with this user's rights, and would tell the reason in its words.
+    Device::open().map_err(MountError::NoDevice)?;
     let failed = |errno: rustix::io::Errno| MountError::Fusermount { said: errno.to_string() };
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(failed)?;

@@ -22,7 +22,7 @@ pub struct MountAt {
 pub enum MountError {
     /// The kernel has no FUSE, or this container not its device.
     #[error(
-        "/dev/fuse cannot be opened ({0}): load the kernel's module with `modprobe fuse`, or give the container this device"
+        "/dev/fuse cannot be opened ({0}): load the kernel's module with `modprobe fuse`, give the container this device, or let this user open it with `chmod 666 /dev/fuse`"
     )]
     NoDevice(Errno),
     /// Only root mounts without `fusermount3`.

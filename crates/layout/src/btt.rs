@@ -1,7 +1,7 @@
 //! The block translation table's bytes, as Linux's `nd_btt`, PMDK and UEFI (2.7 and later, chapter
 //! 6) have them.
 //!
-//! What the three disagree on, and what is done here:
+//! The points on which the three disagree, and the choice here:
 //! - *Flags in flog entries.* Linux writes bare block numbers, PMDK whole map entries. Here:
 //!   written bare (but for the error bit of a replaced error entry, as Linux does), read with the
 //!   flags stripped.

@@ -4,7 +4,7 @@
 //! A region holds, in this order: the superblock twice, a line with two cursors, perhaps checksums
 //! of the disk's first blocks, a ring of elements, one entry for each block, perhaps a checksum for
 //! each, the blocks. An *entry* says which block of the disk lies in which block of the region; its
-//! second word alone makes it count. An *element* of the ring says what an entry becomes by a
+//! second word alone makes it count. An *element* of the ring gives the new state of an entry by a
 //! transaction of several blocks, and counts while it lies between the cursors.
 
 mod entry;

@@ -5,10 +5,11 @@
 //! time. A lane holds, in this order: a line with two cursors, a ring of elements, one record for
 //! each file, entries, and chunks of 1 MiB. A chunk is cut into blocks of one class. An *entry*
 //! says which bytes of a file lie in a block; its last word alone makes it count. An *element* of
-//! the ring says what an entry or a record becomes, and counts while it lies between the cursors.
+//! the ring gives the new state of an entry or a record, and counts while it lies between the
+//! cursors.
 //!
 //! Before the lanes lies the *namespace log*, if the pool has one: a line with two cursors, and a
-//! ring of records of what was done to names.
+//! ring of records of changes to names.
 //!
 //! *Versions* order the lanes' contents: where entries overlap, the greater version is the newer,
 //! and a record says up to which version entries are void, and which older ones count only up to

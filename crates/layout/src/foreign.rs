@@ -1,4 +1,4 @@
-//! What others leave on a medium: the signatures of file systems, volumes, partition tables, images
+//! Foreign contents of a medium: the signatures of file systems, volumes, partition tables, images
 //! and common files.
 //!
 //! Places and bytes are those by which libblkid (util-linux) and file(1) recognise them; where

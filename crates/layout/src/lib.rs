@@ -1,6 +1,6 @@
 //! Every byte Tidegate keeps on a medium: structs, checks and descriptions. No I/O.
 //!
-//! A struct here is what lies on the medium, raw and perhaps damaged. Its `check` names the rule
+//! A struct here is the bytes on the medium, raw and perhaps damaged. Its `check` names the rule
 //! that fails and is the only way to the trusted type beside it, which the engines work with.
 //! [`describe`] prints the structs as Markdown; `docs/layout.md` is that text.
 //!

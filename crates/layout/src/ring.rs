@@ -1,4 +1,4 @@
-//! Rings of elements between two cursors: what lies on a region of the commits of a cache.
+//! Rings of elements between two cursors: the commits of a cache as they lie on a region.
 
 use crate::on_media::{Broken, on_media};
 use zerocopy::little_endian::U64;

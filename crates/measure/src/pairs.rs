@@ -1,10 +1,10 @@
-//! Two subjects in turn, and what many such turns say about their ratio.
+//! Two subjects in turn, and the ratio that many such turns give.
 //!
 //! Each pair of samples is taken back to back, and every second pair in the other order, so that a
-//! machine that slows down or speeds up meets both sides alike. What is kept of a pair is its
-//! ratio. The interval around the median ratio is read off the sorted ratios themselves: with n of
-//! them, the k-th from either end encloses the true median with the probability that n fair coins
-//! show at least k heads and at least k tails. No shape of the noise is assumed.
+//! machine that slows down or speeds up meets both sides alike. A pair is kept as its ratio. The
+//! interval around the median ratio is read off the sorted ratios themselves: with n of them, the
+//! k-th from either end encloses the true median with the probability that n fair coins show at
+//! least k heads and at least k tails. No shape of the noise is assumed.
 
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
-//! What is measured: one operation on one block, over and over.
+//! Subjects of measurement: one operation on one block, over and over.
 //!
-//! A subject borrows what it works on, so that the same region or device can be written, then read,
-//! then counted. Subjects that fail panic: a benchmark of errors says nothing.
+//! A subject borrows its region or device, so that the same region or device can be written, then
+//! read, then counted. Subjects that fail panic: a benchmark of errors has no meaning.
 
 use tidegate_media::{BlockDevice, Durability, Lba, Region};
 

@@ -1,7 +1,7 @@
 //! Random walks over blocks, timed as a whole and on cores of their own.
 //!
 //! One call is too short to time; a sample times a walk of many. The addresses are drawn before the
-//! clock starts, and the buffer stays hot, so that the sample shows what happens at the medium. On
+//! clock starts, and the buffer stays hot, so that the sample shows the cost of the medium. On
 //! several cores the walk is cut into short legs that the threads take as they come: all of them
 //! end together, and a slow core slows the sample by its share.
 //!

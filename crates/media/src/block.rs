@@ -1,4 +1,4 @@
-//! Devices of blocks: what engines offer, what caches stand on, what fronts serve.
+//! Devices of blocks: engines offer them, caches stand on them, fronts serve them.
 
 pub(crate) mod backing;
 pub(crate) mod block_set;

@@ -1,4 +1,4 @@
-//! Exact counts of what a region did, cheap enough to be always on.
+//! Exact counts of a region's operations, cheap enough to be always on.
 //!
 //! Each thread counts for itself ([`ThreadLocalCounters`]).
 

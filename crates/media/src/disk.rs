@@ -1,16 +1,16 @@
 //! Disks: a file or a block device as a row of blocks.
 //!
 //! Requests go past the page cache (`O_DIRECT`), and many writes at once through io_uring; where
-//! the system refuses one of them, the disk works without it and [`FileDisk::way`] says so. What
-//! was written is durable after [`FileDisk::flush`], which is `fdatasync`. The disk is opened for
-//! one program alone: a lock keeps out other programs like this one, the kernel keeps out mounts of
-//! a block device, and a file that a loop device shows, or another program has open for writing, is
+//! the system refuses one of them, the disk works without it and [`FileDisk::way`] says so. Written
+//! blocks are durable after [`FileDisk::flush`], which is `fdatasync`. The disk is opened for one
+//! program alone: a lock keeps out other programs like this one, the kernel keeps out mounts of a
+//! block device, and a file that a loop device shows, or another program has open for writing, is
 //! refused.
 //!
-//! What the disk refuses (a bad sector, a full file system) is answered with the failed bytes and
-//! whether only room is missing, and [`FileDisk::last_refusal`] keeps the error number. Nothing is
-//! retried that could hide a loss: a failed flush fails for everyone who waited for it, and what it
-//! covered has to be written again.
+//! A request that the disk refuses (a bad sector, a full file system) is answered with the failed
+//! bytes and whether only room is missing, and [`FileDisk::last_refusal`] keeps the error number.
+//! No request is retried that could hide a loss: a failed flush fails for every caller that waited
+//! for it, and the writes that it covered have to be written again.
 
 mod claims;
 mod identity;

@@ -1,8 +1,8 @@
-//! What a region's contents survive: probed when it is opened, never assumed.
+//! The events that a region's contents survive: probed when it is opened, never assumed.
 //!
 //! A power cut is survived in memory that firmware declares persistent: the attribute
 //! `persistence_domain` of its region under `/sys/bus/nd` says `memory_controller` or `cpu_cache`.
-//! That MAP_SYNC works on a file is necessary but proves nothing: it works as well on plain DRAM
+//! That MAP_SYNC works on a file is necessary and not sufficient: it works as well on plain DRAM
 //! that the kernel was told to treat as persistent (`memmap=`).
 
 use rustix::fs::{FileType, Stat, major, minor};

@@ -1,10 +1,9 @@
-//! Blocks in a file on a disk: what makes them durable is the operating system's `fdatasync`, not a
-//! fence.
+//! Blocks in a file on a disk: the operating system's `fdatasync` makes them durable, not a fence.
 //!
 //! A region over such a file lies in the page cache, and its fences reach no further.
 //! [`FileBacked`] ends each flush and each write with forced unit access by an `fdatasync` of the
-//! file. When one fails, the kernel may have dropped the pages and forgotten that it did, so
-//! nothing is tried again: from then on every write and flush is refused.
+//! file. When one fails, the kernel may have dropped the pages and forgotten that it did, so no
+//! flush is tried again: from then on every write and flush is refused.
 
 use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};
 use crate::error::{Result, Sealed};

@@ -1,8 +1,8 @@
-//! Flushes of what lies below, one at a time, and what a failed one does.
+//! Flushes of the medium below, one at a time, and the effect of a failed one.
 //!
-//! A failure is told once by who flushes: what it covered may be lost, and a later flush that goes
-//! well says nothing of it. So the first one is remembered, and everybody who asks after it learns
-//! of it, a caller too whose own flush would have gone well.
+//! A medium tells a failure once: the writes that the flush covered may be lost, and a later flush
+//! that succeeds does not tell of them. So the first failure is remembered, and every later caller
+//! learns of it, even if its own flush would have succeeded.
 
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};

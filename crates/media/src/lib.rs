@@ -1,12 +1,12 @@
-//! What engines stand on: persistent memory ([`Region`]) and devices of blocks ([`BlockDevice`]).
+//! The base of all engines: persistent memory ([`Region`]) and devices of blocks ([`BlockDevice`]).
 //!
 //! A [`Region`] is byte-addressable memory that may keep its contents over a power cut. It tells
 //! *visible* (a store that other threads see) apart from *durable* (a store that survives), and no
-//! pointer or reference into it escapes. A [`BlockDevice`] is what every engine offers and every
-//! cache stands on.
+//! pointer or reference into it escapes. Every engine offers a [`BlockDevice`], and every cache
+//! stands on one.
 //!
-//! The promises of the medium, and what it does not promise, are `docs/media-model.md`; the crate
-//! `sim` implements the same text. Locks, atomics and threads of all engines come from [`sync`].
+//! The promises of the medium and their limits are in `docs/media-model.md`; the crate `sim`
+//! implements the same text. Locks, atomics and threads of all engines come from [`sync`].
 
 mod block;
 mod counters;

@@ -1,6 +1,6 @@
 //! A region in real memory: a file or device mapped into this process, or anonymous memory.
 //!
-//! Opening locks the file, measures it, probes what its contents survive, chooses the instructions,
+//! Opening locks the file, measures it, probes its persistence domain, chooses the instructions,
 //! and maps it. From then on each verb is a bounds check, a leaf routine and a count.
 
 pub(crate) mod mapped_file;

@@ -3,7 +3,7 @@
 //! Engines take every lock and atomic from here and never from `std`, so that a checker can stand
 //! in for them: `--cfg shuttle` replaces all of them by shuttle's, whose scheduler chooses each
 //! interleaving; `--cfg virtual_cores` by those of virtual cores, which also have clocks. On a
-//! plain thread the latter do what `std`'s do.
+//! plain thread the latter behave as `std`'s.
 
 #[cfg(not(any(shuttle, virtual_cores)))]
 pub(crate) mod spin;

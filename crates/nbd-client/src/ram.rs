@@ -1,5 +1,4 @@
-//! A device in plain memory, for tests, trials and measurements: each block atomic, nothing
-//! durable, nothing clever.
+//! A device in plain memory, for tests, trials and measurements: each block atomic, none durable.
 
 use std::sync::{PoisonError, RwLock};
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Result};

@@ -1,8 +1,8 @@
 //! The two buffers of a connection: bytes that arrived and wait to be understood, and replies that
 //! wait to be sent.
 //!
-//! Both are kept as large as requests made them, so that the next one allocates nothing, until the
-//! connection is idle.
+//! Both are kept as large as requests made them, so that the next one needs no allocation, until
+//! the connection is idle.
 
 use crate::limits::{GATHERED_BYTES_MAX, IDLE_INPUT_BYTES, IDLE_OUTPUT_BYTES, INPUT_BYTES, OUTPUT_BYTES_MAX};
 use crate::stream::Stream;

@@ -1,10 +1,10 @@
-//! Metadata contexts: what BLOCK_STATUS tells of a range, one answer for each context that the
-//! client chose.
+//! Metadata contexts: the status that BLOCK_STATUS tells of a range, one answer for each context
+//! that the client chose.
 //!
 //! `base:allocation` tells holes from data. `tidegate:atomic` tells how many bytes a write request
 //! may have to be put in place as a whole: it begins and ends at block boundaries then, and a crash
-//! leaves all of it or nothing. Only exports have it where that is more than a block; the protocol
-//! has no field for it.
+//! leaves all of it or none. Only exports have it where that is more than a block; the protocol has
+//! no field for it.
 
 /// What a metadata context is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What one connection may ask for and hold, each limit with its unit last, checked against each
-//! other here.
+//! The limits of one connection's requests and buffers, each with its unit last, checked against
+//! each other here.
 
 use crate::wire;
 use tidegate_block_export::{BLOCK_BYTES_MAX, EXTENT_CALLS_MAX, WHOLE_WRITE_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! What a server offers its clients, and on which terms.
+//! The exports that a server offers its clients, and the terms.
 
 use crate::exports::Exports;
 use crate::tls::Tls;

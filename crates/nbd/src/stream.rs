@@ -1,4 +1,5 @@
-//! What a connection runs over: bytes in both directions, received by one thread while others send.
+//! The stream below a connection: bytes in both directions, received by one thread while others
+//! send.
 
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, Read, Write};

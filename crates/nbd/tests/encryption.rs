@@ -1,4 +1,4 @@
-//! TLS: who is served how, what is refused in plain sight, and clients that other people wrote.
+//! TLS: encrypted and plain clients, refusals without encryption, and real clients.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,4 +1,4 @@
-//! What an experiment found, in a form that is kept in a file and drawn later.
+//! The result of an experiment, in a form that is kept in a file and drawn later.
 
 use serde::{Deserialize, Serialize};
 use tidegate_measure::Estimate;

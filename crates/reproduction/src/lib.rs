@@ -1,11 +1,10 @@
 //! The experiments of the papers, repeated with Tidegate and its rivals behind the same traits.
 //!
 //! Each experiment yields figures ([`figure`]), one file each in the folder of a run, so that a run
-//! that was interrupted goes on where it was; [`page`] draws whatever is there. What is compared
-//! runs in turn within one process, over and over, so that a machine that slows down meets all of
-//! it alike. The medium is memory of this machine made as slow as Optane
-//! ([`tidegate_media::emulate`]): what the figures say of is order and ratio, not the paper's
-//! microseconds.
+//! that was interrupted goes on where it was; [`page`] draws the figures that are there. What is
+//! compared runs in turn within one process, over and over, so that a machine that slows down meets
+//! all of it alike. The medium is memory of this machine made as slow as Optane
+//! ([`tidegate_media::emulate`]): the figures tell order and ratio, not the paper's microseconds.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Figures as one HTML file that needs nothing else: charts as SVG, every value in a table below,
-//! light and dark.
+//! Figures as one HTML file that needs no other: charts as SVG, every value in a table below, light
+//! and dark.
 
 use super::figure::{BESIDE, Chart, Figure, Point, Series};
 use std::fmt::Write;

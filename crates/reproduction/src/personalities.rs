@@ -1,5 +1,5 @@
-//! Filebench's personalities: what a server of files, mail, pages or a proxy does to a file system,
-//! over and over.
+//! Filebench's personalities: the load of a server of files, mail, pages or a proxy on a file
+//! system, over and over.
 //!
 //! The mixes and sizes are those of Filebench's own definitions, with fewer files. Each thread has
 //! a folder of its own.

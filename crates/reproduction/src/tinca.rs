@@ -1,8 +1,8 @@
 //! The experiments of the transactional cache's paper, on its platform in virtual time: six cores
 //! of a Xeon E5, memory with the times of phase-change memory, a solid-state disk.
 //!
-//! Everything is 128 times smaller: a cache of 64 MiB for 8 GiB, a file of 160 MiB for 20 GiB.
-//! Nothing is fitted: costs of cores and memories are those of [`tidegate_sim::cost`], disks those
+//! Everything is 128 times smaller: a cache of 64 MiB for 8 GiB, a file of 160 MiB for 20 GiB. No
+//! number is fitted: costs of cores and memories are those of [`tidegate_sim::cost`], disks those
 //! of [`disks`].
 
 pub mod ablations;

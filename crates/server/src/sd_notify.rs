@@ -1,9 +1,9 @@
-//! What systemd wants to hear (Type=notify, WatchdogSec=), said over the socket it names in the
+//! Notifications for systemd (Type=notify, WatchdogSec=), over the socket it names in the
 //! environment.
 //!
 //! The protocol is one datagram of lines:
-//! <https://www.freedesktop.org/software/systemd/man/sd_notify.html>. Without that variable nothing
-//! is said to anyone.
+//! <https://www.freedesktop.org/software/systemd/man/sd_notify.html>. Without that variable no
+//! message is said to anyone.
 
 use rustix::event::Timespec;
 use std::env;

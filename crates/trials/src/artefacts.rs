@@ -1,4 +1,5 @@
-//! What the trials make once and keep: a cache folder, programs compiled from C, digests of files.
+//! Artefacts that the trials make once and keep: a cache folder, programs compiled from C, digests
+//! of files.
 
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Two images that Linux's own driver formatted and wrote, and what is known of them.
+//! Two images that Linux's own driver formatted and wrote, and their known contents.
 //!
 //! `golden/README.md` tells how they came to be.
 

@@ -6,7 +6,7 @@
 //! copied, or QEMU is killed. The guest has no processor cache, so this tests the kernel's DAX path
 //! and mapping and the whole program, not the order of lines: that is the simulator's.
 //!
-//! Every tenth cut is a kill and a new boot. What is lost or torn panics, as every surprise does.
+//! Every tenth cut is a kill and a new boot. A lost or torn block panics, as every surprise does.
 
 use crate::artefacts::run;
 use crate::guest::writes::{WRITERS, Writes};

@@ -1,8 +1,9 @@
-//! Whole-stack tests, and what they stand on: the real Linux driver in a guest, PMDK's own library
-//! and checker, images that Linux made, real clients over a served volume, real programs on
-//! accelerated files.
+//! Whole-stack tests, and their base: the real Linux driver in a guest, PMDK's own library and
+//! checker, images that Linux made, real clients over a served volume, real programs on accelerated
+//! files.
 //!
-//! A trial that cannot have its peer fails and says what to install; it never passes without.
+//! A trial that cannot have its peer fails and names the package to install; it never passes
+//! without.
 #![forbid(unsafe_code)]
 
 pub mod artefacts;

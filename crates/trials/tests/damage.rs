@@ -1,6 +1,6 @@
-//! Damage to a volume's structures: every bit of its metadata flipped, one at a time. Whatever
-//! happens, nothing panics, no sector reads as another sector's data, and a repair leaves a volume
-//! that works.
+//! Damage to a volume's structures: every bit of its metadata flipped, one at a time. In every case
+//! no thread panics, no sector reads as another sector's data, and a repair leaves a volume that
+//! works.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -2,7 +2,7 @@
 //! comes to the disk and to the memory. The volume is the block translation table, or that behind
 //! the transit cache or one of its rivals.
 //!
-//! Counts only; a guest under emulation tells nothing about time.
+//! Counts only; a guest under emulation tells no times.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -1,4 +1,4 @@
-//! The server killed with SIGKILL over and over while clients write: nothing acknowledged is lost,
+//! The server killed with SIGKILL over and over while clients write: no acknowledged write is lost,
 //! no block is torn, and the volume is clean after every kill.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]

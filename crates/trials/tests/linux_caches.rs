@@ -1,6 +1,6 @@
-//! The kernel's own caches in front of a disk, and ours, given the same writes: what each stores to
-//! persistent memory, and what its disk gets. Counts only; a guest under emulation tells nothing
-//! about time.
+//! The kernel's own caches in front of a disk, and ours, given the same writes: the stores of each
+//! to persistent memory, and the writes to its disk. Counts only; a guest under emulation tells no
+//! times.
 //!
 //! QEMU counts each byte that the guest's kernel stores to its NVDIMMs; the kernel counts what its
 //! disks get.

@@ -1,4 +1,4 @@
-//! Linux's driver cut off while it writes our images, and what it acknowledged read here.
+//! Linux's driver cut off while it writes our images, and its acknowledged writes read here.
 //!
 //! The guest's stores are in the host file at once. Freezing its processors and copying the image,
 //! or killing the guest, leaves exactly the stores that they had made: writes half done on several

@@ -1,5 +1,5 @@
 //! Kills of the program, of its supervisor and of both, over and over on the same files and pool:
-//! nothing synced is lost, whether the kernel lives on or the power fails with it. `TIDEGATE_KILLS`
+//! no synced byte is lost, whether the kernel lives on or the power fails with it. `TIDEGATE_KILLS`
 //! gives more rounds than CI runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -4,7 +4,7 @@
 //! modules [`strip`], [`pair`] and [`name`] belong to `tidegate run` alone; they keep its words and
 //! go with it.
 //!
-//! An *element* says what becomes of its *target*, which may be any few words of the region.
+//! An *element* gives the new contents of its *target*, which may be any few words of the region.
 //! Elements between the cursors count: recovery carries them out again. The committing thread holds
 //! the cache's lock of the ring over all the following steps. It puts elements for different
 //! targets into one commit, or repeats a target whose elements can be told by age:
@@ -24,8 +24,8 @@
 //!
 //! # Why it is right after a power cut
 //!
-//! - *Cut before the head's store*: elements behind the head are never read, whatever older commits
-//!   left there.
+//! - *Cut before the head's store*: elements behind the head, left there by older commits, are
+//!   never read.
 //! - *Cut at the cursors*: each is old or new, whole. If the head is new, every element arrived
 //!   before it. The tail may arrive without the head or the other way round: targets before the new
 //!   tail are durable, and an older tail lets in elements that are carried out once more, which
@@ -34,7 +34,7 @@
 //! - *Cut later*: targets are old or new, word by word, and recovery repeats the new ones. The
 //!   thread that retires an element flushes its target first, for a fence covers no other thread's
 //!   flushes.
-//! - *Recovery is cut*: it stores what it would store again, and moves the tail last.
+//! - *Recovery is cut*: it would store the same again, and moves the tail last.
 //! - *The process is killed and the power stays*: cursors may be visible that were never flushed,
 //!   and no mark of the dead process counts. So [`Loaded::begin`] makes the cursors durable before
 //!   an element is carried out, and [`Loaded::finish`] follows a fence that covers all targets.

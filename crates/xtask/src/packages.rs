@@ -35,7 +35,7 @@ const PACKAGES: [Package; 29] = [
     package("fio", "verified random writes"),
     package("rocksdb-tools", "RocksDB's benchmark, one of the experiments"),
     package("file", "what nbdinfo says that a volume holds"),
-    package("fuse3", "nbdfuse's mounts"),
+    package("fuse3", "mounts of nbdfuse and of ordinary users"),
     package("e2fsprogs", "ext4 on a volume"),
     package("mount", "loop devices and mounts"),
     package("binutils", "what libc and the library under programs define"),

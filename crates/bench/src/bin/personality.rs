@@ -1,7 +1,7 @@
 //! One of Filebench's personalities by itself, on a folder:
 //! `personality LABEL FOLDER THREADS ROUNDS`.
 //!
-//! For guests, where the rest of `bench` has no place: they count what comes to their disk, and
+//! For guests, where the rest of `bench` has no place: they count the requests to their disk, and
 //! take no times. It says how many operations that were, and how many of them read.
 
 #![forbid(unsafe_code)]

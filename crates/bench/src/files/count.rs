@@ -1,5 +1,5 @@
-//! What a sync costs the memory: lines and fences, exactly, and whether it matters how much is out
-//! of sync beside it.
+//! The cost of a sync to the memory: lines and fences, exactly, and whether it matters how much is
+//! out of sync beside it.
 
 use super::probe::{Pattern, Probe};
 use super::testbed::{Storage, Testbed, missing};

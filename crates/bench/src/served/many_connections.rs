@@ -1,5 +1,5 @@
-//! One good client beside thousands of others: those that say nothing, or half of something, or
-//! nonsense.
+//! One good client beside thousands of others: silent ones, ones that send half of a request, and
+//! ones that send nonsense.
 //!
 //! Two servers run, one with the good client alone and one with the crowd as well, and the good
 //! client's writes go to them in turn. While it writes to the crowded one, some of the crowd make

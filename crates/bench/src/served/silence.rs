@@ -1,4 +1,4 @@
-//! The first write after a silence: how soon a server that does nothing is awake.
+//! The first write after a silence: how soon an idle server is awake.
 
 use super::server::{Place, Server, as_client};
 use crate::target::Outcome;

@@ -1,4 +1,4 @@
-//! What storms show: their program is run as it is, and its account read.
+//! The results of storms: their program is run as it is, and its account read.
 //!
 //! A campaign as large as that of the full test, and a hunt for every known mistake, run once each,
 //! when the first row asks for them.

@@ -1,4 +1,4 @@
-//! What is written, in real time and in virtual time alike.
+//! The writes of a prediction, in real time and in virtual time alike.
 
 use std::time::Duration;
 use tidegate_media::BlockDevice;

@@ -1,21 +1,21 @@
 //! Files and folders that other users may have put there.
 
 use super::{Exit, Told};
-use tidegate_host::owned::{Distrust, NotOwn, for_sudo};
+use tidegate_host::owned::{NotOwn, UntrustedFile, for_sudo};
 use tidegate_host::shell::word;
 
 /// Tells what `not_own` is about.
 pub(super) fn told(not_own: &NotOwn) -> Told {
     let NotOwn { file, distrust, command, instead } = not_own;
     let next = match distrust {
-        Distrust::Owner(uid) => {
+        UntrustedFile::Owner(uid) => {
             let user = for_sudo(*uid);
             format!("run the same command as that user, for example: sudo -u {user} {command}; or {instead}")
         }
-        Distrust::Writable(_) => {
+        UntrustedFile::Writable(_) => {
             format!("if no other user has changed it, take that right away: chmod go-w {}", word(file))
         }
-        Distrust::Link(_) | Distrust::Kind(_) => format!("move it away, or {instead}"),
+        UntrustedFile::Link(_) | UntrustedFile::Kind(_) => format!("move it away, or {instead}"),
     };
     let what = format!("{} is not used: other users may have put it there", file.display());
     Told { kind: "not-own", what, why: distrust.to_string(), next, exit: Exit::Refused }

@@ -9,7 +9,7 @@ use crate::parallel::on_two_threads;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use tidegate_file_cache::{Displaced, FilePool, Outcome, Persistence, PoolFile, Synced};
+use tidegate_file_cache::{Counters, Displaced, FilePool, Outcome, Persistence, PoolFile, Synced};
 use tidegate_sim::{Image, Region, Rng, hash_of};
 
 /// What a campaign has done.
@@ -100,23 +100,25 @@ enum Origin {
 }
 
 /// What may be found of each file after a cut, and after a kill.
-struct Expected {
+pub(crate) struct Expected {
     after_cut: Vec<Allowed>,
     after_kill: Vec<Allowed>,
+    /// Which files have unsynced writes below.
+    torn: Vec<bool>,
 }
 
 /// A process at work on a machine, and the model beside it.
-struct Process {
-    machine: Arc<Machine>,
+pub(crate) struct Process {
+    pub(crate) machine: Arc<Machine>,
     pool: FilePool<Watched>,
     ids: Vec<PoolFile>,
-    models: Vec<FileModel>,
+    pub(crate) models: Vec<FileModel>,
     /// What the next write writes.
     byte: u8,
 }
 
 impl Process {
-    fn start(machine: &Arc<Machine>, models: Vec<FileModel>, byte: u8) -> Result<Process, Failure> {
+    pub(crate) fn start(machine: &Arc<Machine>, models: Vec<FileModel>, byte: u8) -> Result<Process, Failure> {
         let pool = machine.open().map_err(Failure::new)?;
         let open = |number| pool.open_file(&backing(machine, number), b"a path").map_err(Failure::new);
         let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
@@ -124,7 +126,7 @@ impl Process {
     }
 
     /// Does one step, and says what may be found if it is interrupted.
-    fn step(&mut self, small: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
+    pub(crate) fn step(&mut self, small: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
         let former = self.models.clone();
         let below = self.pool.counters().below;
         let mixed = self.act(small, step)?;
@@ -134,12 +136,13 @@ impl Process {
         let both = || former.iter().zip(&self.models);
         let cut = both().map(|(old, new)| {
             let seen = [&old.now, &new.now].into_iter().filter(|_| mixed);
-            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed)
+            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed || old.torn || new.torn)
         });
         // A synchronous write overwrites unsynced bytes before it is committed.
         let partly = matches!(step, FileStep::WriteSync { .. });
         let kill = both().map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly));
-        Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect() })
+        let torn = both().map(|(old, new)| old.torn || new.torn);
+        Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn: torn.collect() })
     }
 
     /// True if no promise of wholeness holds while it is done.
@@ -149,11 +152,13 @@ impl Process {
             FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
             FileStep::Append { file, len } => {
                 let data = self.data(len);
+                let commits = self.pool.counters().commits;
                 let at = self.pool.append(self.ids[file], &data, Persistence::Asynchronous).map_err(Failure::new)?;
                 if at != self.models[file].now.len() as u64 {
                     return Err(Failure::new(format_args!("appended at {at}")));
                 }
-                self.models[file].write(at, &data);
+                let committed = self.pool.counters().commits != commits;
+                self.models[file].write_with_room(at, &data, committed);
             }
             FileStep::Sync(file) => {
                 let synced = self.pool.sync(self.ids[file]).map_err(Failure::new)?;
@@ -168,6 +173,12 @@ impl Process {
                 for lane in 0..self.pool.lanes() {
                     self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?;
                 }
+            }
+            FileStep::WriteDirty => {
+                for lane in 0..self.pool.lanes() {
+                    while self.pool.write_dirty_step(lane, u64::MAX, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
+                }
+                self.models.iter_mut().for_each(FileModel::write_dirty);
             }
             FileStep::Close(file) => {
                 self.pool.close(self.ids[file]).map_err(Failure::new)?;
@@ -192,11 +203,12 @@ impl Process {
 
     fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
         let data = self.data(len);
-        let below = self.pool.counters().below;
+        let Counters { below, commits, .. } = self.pool.counters();
         self.pool.write(self.ids[file], at, &data, persistence).map_err(Failure::new)?;
+        let committed = self.pool.counters().commits != commits;
         let model = &mut self.models[file];
         match persistence {
-            Persistence::Asynchronous => model.write(at, &data),
+            Persistence::Asynchronous => model.write_with_room(at, &data, committed),
             Persistence::Synchronous => model.write_sync(at, &data),
         }
         if self.pool.counters().below != below {
@@ -214,9 +226,16 @@ impl Process {
         recover_on(&self.machine)?;
         self.machine.renew_dram(small.dram(&self.machine.region));
         // A file that was never synced and has nothing to complete may lose its cuts still.
-        self.models.iter_mut().filter(|model| model.known || model.now != model.base).for_each(FileModel::drain);
+        // Nor is one brought below of which nothing is here any more.
+        let left = |model: &&mut FileModel| model.known || model.now != model.base && !model.torn;
+        self.models.iter_mut().filter(left).for_each(FileModel::drain);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         Ok(())
+    }
+
+    /// All files, as the program sees them.
+    pub(crate) fn read_all(&self) -> Result<Vec<Vec<u8>>, Failure> {
+        self.ids.iter().map(|id| contents(&self.pool, *id)).collect()
     }
 
     /// The program sees what the model sees.
@@ -238,9 +257,10 @@ impl Process {
     }
 
     fn settled(&self) -> Expected {
-        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), false));
+        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), model.torn));
         let kill = self.models.iter().map(|model| Allowed::of([model.now.clone()], false));
-        Expected { after_cut: cut.collect(), after_kill: kill.collect() }
+        let torn = self.models.iter().map(|model| model.torn).collect();
+        Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn }
     }
 }
 
@@ -423,8 +443,8 @@ impl Campaign<'_> {
         // A file that was never synced may lose its cuts still.
         let whole: Vec<Allowed> = mixed
             .into_iter()
-            .zip(&expected.after_kill)
-            .map(|(allowed, kill)| Allowed { mixed: kill.mixed, ..allowed })
+            .zip(expected.after_kill.iter().zip(&expected.torn))
+            .map(|(allowed, (kill, torn))| Allowed { mixed: kill.mixed || *torn, ..allowed })
             .collect();
         self.judge_cut(end, &whole, Origin::Recovery).map_err(|failure| failure.within("after a kill"))
     }
@@ -467,6 +487,12 @@ pub(crate) fn contents(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u
 
 pub(crate) fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {
     let found = machine.contents();
+    check(&found, allowed)?;
+    Ok(found)
+}
+
+/// Whether each file may be as it was found.
+pub(crate) fn check(found: &[Vec<u8>], allowed: &[Allowed]) -> Result<(), Failure> {
     for (number, (found, allowed)) in found.iter().zip(allowed).enumerate() {
         if !allowed.allows(found) {
             let allowed: Vec<String> = allowed.contents.iter().map(|one| Bytes(one).to_string()).collect();
@@ -474,7 +500,7 @@ pub(crate) fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec
             return Err(Failure::new(format_args!("file {number} holds {found}, allowed {}", allowed.join(" or "))));
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Bytes as runs of equal ones.

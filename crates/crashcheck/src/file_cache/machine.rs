@@ -2,6 +2,7 @@
 //! instant.
 
 use crate::file_cache::mutants::{Faults, FilesBug};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, OpenError, Refused,
@@ -10,6 +11,10 @@ use tidegate_file_cache::{
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
 use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, SharedMemory};
+
+/// The kernel's errors.
+const IO_ERROR: Refused = Refused { errno: 5 };
+const NO_SPACE: Refused = Refused { errno: 28 };
 
 /// Files below, in every trial.
 pub(crate) const FILES: usize = 2;
@@ -105,9 +110,16 @@ impl SimFile {
     }
 
     fn sync(&mut self) {
-        self.durable = self.visible.clone();
+        for change in std::mem::take(&mut self.pending) {
+            carry_out(&mut self.durable, &change);
+        }
         self.durable_stamp = self.stamp;
-        self.pending.clear();
+    }
+
+    /// A sync that fails loses the bytes that it was to make durable, as a kernel does: they are
+    /// visible, and no later sync covers them. Lengths go the way of the file system's journal.
+    fn fail_to_sync(&mut self) {
+        self.pending.retain(|change| matches!(change, Change::Length(_)));
     }
 
     /// What a power cut may leave: any changes, as long as there are few, otherwise none, all, the
@@ -175,6 +187,18 @@ pub struct Machine {
     dram: Mutex<Vec<Arc<SharedMemory>>>,
     cuts: Recorded<JointCut>,
     faults: Mutex<Faults>,
+    /// Which change of a file below is refused, counted from now on.
+    refusal: Mutex<Option<(u32, Refusal)>>,
+    refused: AtomicBool,
+}
+
+/// How a change of a file below is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It does not happen. A sync loses what it was to make durable.
+    Nothing,
+    /// A write is made by half. Other changes happen.
+    Half,
 }
 
 impl Machine {
@@ -193,6 +217,8 @@ impl Machine {
             dram: Mutex::new(dram),
             cuts: Recorded::default(),
             faults: Mutex::new(Faults::new(bug, pool.lanes[0])),
+            refusal: Mutex::new(None),
+            refused: AtomicBool::new(false),
         })
     }
 
@@ -222,6 +248,34 @@ impl Machine {
 
     pub(crate) fn record(&self) {
         self.cuts.begin();
+    }
+
+    /// From now on the change of this number of a file below is refused, or none is.
+    pub(crate) fn refuse(&self, refusal: Option<(u32, Refusal)>) {
+        *self.refusal.lock().expect("no holder panics") = refusal;
+    }
+
+    /// Whether a change was refused.
+    pub(crate) fn has_refused(&self) -> bool {
+        // Relaxed: whoever asks has joined the threads that changed files.
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A file below is about to be changed: how that is refused, if it is.
+    fn refusal(&self) -> Option<Refusal> {
+        let mut next = self.refusal.lock().expect("no holder panics");
+        match *next {
+            Some((0, refusal)) => {
+                *next = None;
+                self.refused.store(true, Ordering::Relaxed);
+                Some(refusal)
+            }
+            Some((left, refusal)) => {
+                *next = Some((left - 1, refusal));
+                None
+            }
+            None => None,
+        }
     }
 
     /// The cuts kept since, and one of now.
@@ -326,22 +380,36 @@ impl BackingFile for SimBacking {
 
     fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
         self.machine.instant();
-        self.file(|file| file.write(at, data));
-        Ok(())
+        let (made, answer) = match self.machine.refusal() {
+            None => (data.len(), Ok(())),
+            Some(Refusal::Nothing) => (0, Err(NO_SPACE)),
+            Some(Refusal::Half) => (data.len() / 2, Err(NO_SPACE)),
+        };
+        if made > 0 {
+            self.file(|file| file.write(at, &data[..made]));
+        }
+        answer
     }
 
     fn set_len(&self, len: u64) -> Result<(), Refused> {
         self.machine.instant();
-        self.file(|file| file.change(Change::Length(len)));
-        Ok(())
+        let refusal = self.machine.refusal();
+        if refusal != Some(Refusal::Nothing) {
+            self.file(|file| file.change(Change::Length(len)));
+        }
+        refusal.map_or(Ok(()), |_| Err(IO_ERROR))
     }
 
     fn reserve(&self, _at: u64, _len: u64) -> Result<(), Refused> {
-        Ok(())
+        self.machine.refusal().map_or(Ok(()), |_| Err(NO_SPACE))
     }
 
     fn sync(&self) -> Result<(), Refused> {
         self.machine.instant();
+        if self.machine.refusal().is_some() {
+            self.file(SimFile::fail_to_sync);
+            return Err(IO_ERROR);
+        }
         if !self.machine.faults(|faults| faults.lies_about_syncs()) {
             self.file(SimFile::sync);
         }

@@ -1,11 +1,11 @@
 //! Group commit: transactions that wait for the ring are committed together by the first of them
 //! that gets it.
 //!
-//! A fence orders only its own thread's stores. So whoever has to wait fences its data first, and
-//! joins; a leader's two fences then commit its own transaction and all that joined, as one: a
-//! power cut leaves all of them or none. Whoever finds the ring free pays its two fences and
-//! nothing else. Members hold the stripes of their blocks while they wait, so no two of them move
-//! the same entry, and a leader waits for no member.
+//! A fence orders only its own thread's stores. So a thread that has to wait fences its data first,
+//! and joins; a leader's two fences then commit its own transaction and all that joined, as one: a
+//! power cut leaves all of them or none. A thread that finds the ring free pays its two fences and
+//! no more. Members hold the stripes of their blocks while they wait, so no two of them move the
+//! same entry, and a leader waits for no member.
 
 use crate::cache::DiskCache;
 use crate::commit::redo::{self, Move, Ring};

@@ -2,34 +2,35 @@
 //!
 //! 1. The group's blocks are written to the journal, and their records. **Flush.**
 //! 2. A header that tells of the group is written over the older of the two. **Flush.** From now on
-//!    the group counts: whoever finds the disk alone puts it in place.
+//!    the group counts: recovery puts it in place, even with the disk alone.
 //! 3. The blocks are written where they belong. **Flush.**
-//! 4. A header that tells of no group is written over the older of the two. **Flush.** Only then is
-//!    anything in the journal written anew.
+//! 4. A header that tells of no group is written over the older of the two. **Flush.** Only then
+//!    are blocks of the journal written anew.
 //!
-//! - *Cut in step 1*: no header tells of what is being written. Blocks are as the group before left
-//!   them.
+//! - *Cut in step 1*: no header tells of the group being written. Blocks are as the group before
+//!   left them.
 //! - *Cut in step 2*: the header is old, new, or torn, which its checksum tells; then the other one
 //!   counts, which says that there is no group.
-//! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and
-//!   nobody else writes to the disk: they are put in place anew.
+//! - *Cut in step 3*: any of the blocks are old, new or torn. The journal has all of them, and no
+//!   other write reaches the disk: they are put in place anew.
 //! - *Cut in step 4*: all blocks are in place. To put them there once more changes nothing.
 //! - *A recovery is cut*: it does steps 2 to 4, and is done again. It flushes before it believes a
 //!   header, which a killed process may have left in the disk's cache only; and it writes one of
-//!   its own, whether there is a group or not, before anything rests on it: one that a failed flush
-//!   covered can be read and never becomes durable.
+//!   its own, whether there is a group or not, before other steps rest on it: one that a failed
+//!   flush covered can be read and never becomes durable.
 //!
 //! - *A journal is erased*, which is the end of its cache's detaching: that has no dirty block and
 //!   no disk any more, and the headers tell of no group. They are zeroed first. **Flush.** Then all
-//!   else. A cut leaves two headers, one, or none: whoever finds one finds no group, and that of
-//!   this cache, which may be laid out anew.
+//!   else. A cut leaves two headers, one, or none: a header that is found tells of no group and
+//!   names this cache, which may be laid out anew.
 //!
 //! The disk may come without its cache, so the headers lie at its very end and tell where
 //! everything else lies.
 //!
 //! A header with a cache's identity is all that a disk says of that cache, which may have blocks
-//! that the disk lacks, and needs its journal to bring them there. So nobody else's journal counts
-//! as room, though it tells of no group: whoever lays one out over it has been told to.
+//! that the disk lacks, and needs its journal to bring them there. So the journal of another cache
+//! does not count as room, though it tells of no group: a journal is laid out over it only on
+//! demand.
 
 use crate::destage::sweep::neighbours;
 use tidegate_layout::disk_cache::{

@@ -1,34 +1,35 @@
-//! Destaging in the order of commits: at every instant the disk alone is what all commits up to
-//! some moment left, and none after it.
+//! Destaging in the order of commits: at every instant the disk alone holds all commits up to some
+//! moment, and none after it.
 //!
 //! All stripes are locked for a moment, and commits are *cut* into those before and those after.
-//! What is dirty then is a *group*, and is put in place on the disk as one, by its journal; see
-//! `disk_journal.rs`. Meanwhile writers go on. Where one of them commits a block of the group anew,
-//! the block of the memory with the content of the cut is *kept* for the group, and free when the
-//! group has ended. Then those of the group turn clean that were not committed since. There is one
-//! group at a time.
+//! The blocks that are dirty then are a *group*, and are put in place on the disk as one, by its
+//! journal; see `disk_journal.rs`. Meanwhile writers go on. Where one of them commits a block of
+//! the group anew, the block of the memory with the content of the cut is *kept* for the group, and
+//! free when the group has ended. Then those of the group turn clean that were not committed since.
+//! There is one group at a time.
 //!
-//! - *A transaction is on one side of the cut*: whoever commits holds the stripes of all its blocks
-//!   from before its first store that counts until it is durable, and the cut has all stripes.
-//! - *Whoever is acknowledged before another begins* is not after the cut when the other is before
+//! - *A transaction is on one side of the cut*: a committing thread holds the stripes of all its
+//!   blocks from before its first store that counts until it is durable, and the cut has all
+//!   stripes.
+//! - *A commit acknowledged before another begins* is not after the cut when the other is before
 //!   it, for the same reason.
-//! - *What a group says of a block stays*: its content lies in a block that an entry names and that
-//!   is not clean, or in one that is kept. Neither is given up or written.
+//! - *A group's content of a block stays*: it lies in a block that an entry names and that is not
+//!   clean, or in one that is kept. Neither is given up or written.
 //! - *A block turns clean* when the journal says, durably, that there is no group: until then its
 //!   content might be missing on the disk.
-//! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. What
-//!   was dirty still is. If the journal tells of a group, it is put in place first: its blocks all
-//!   are dirty still, so nobody has read them from the disk. Only then is a new group made.
+//! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. Dirty
+//!   blocks are dirty still. If the journal tells of a group, it is put in place first: its blocks
+//!   all are dirty still, so no reader has read them from the disk. Only then is a new group made.
 //! - *The journal does not give a group back that counts*: everything dirty becomes a group in its
 //!   place, with newer contents of some of its blocks and with others; all of its own are in that.
 //!   Until the header of the new one is durable, the disk alone cannot be put in order, as before;
 //!   with the memory the same is done again after a cut. If the memory does not have every block of
-//!   it, nothing is written, and the first that is missing is named.
+//!   it, no block is written, and the first that is missing is named.
 //! - *The memory does not give a block back* of a group that counts: the journal has it. Of one
 //!   that is being copied to the journal: the group is given up.
-//! - *The disk fails*: what was being done is done again. After a flush that failed, everything
-//!   since the last good one. Nothing goes past a block that cannot be read or written, as that
-//!   would break the order.
+//! - *The disk fails*: the step is done again. After a flush that failed, everything since the last
+//!   good one. No write goes past a block that cannot be read or written, as that would break the
+//!   order.
 
 use crate::cache::DiskCache;
 use crate::destage::disk_journal::Journal;

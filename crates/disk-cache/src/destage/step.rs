@@ -1,32 +1,32 @@
 //! Destaging: dirty blocks go to the disk, in the order of their numbers, and turn clean when the
 //! disk has confirmed a flush.
 //!
-//! A sweep over the disk looks for what is dirty a part of its way at a time, so that it takes
-//! along what turned dirty before it since it began: next to where it is, blocks have been
-//! gathering for as long as possible, and neighbours go to the disk together.
+//! A sweep over the disk looks for dirty blocks a part of its way at a time, so that it also takes
+//! blocks ahead of it that turned dirty since it began. There, blocks have been gathering for as
+//! long as possible, and neighbours go to the disk together.
 //!
 //! One or two blocks without dirty neighbours cost most disks as much as several that have some.
 //! Where its caller lets it, a sweep *postpones* such a short run: the next ones take it along,
 //! with the neighbours that it has by then. Most find some if most dirty blocks have some; if not,
 //! none is postponed. A postponed block is as safe as any that is dirty. Each is postponed
-//! [`POSTPONED_MAX`] times at most: the sweep after that brings it to the disk, whatever is written
-//! to it meanwhile; and a sweep all of whose steps are for [`SweepScope::Everything`] postpones
-//! nothing, so that is what somebody waits for who wants all of it on the disk.
+//! [`POSTPONED_MAX`] times at most: the sweep after that writes it to the disk, even if it is
+//! written to meanwhile. A sweep all of whose steps are for [`SweepScope::Everything`] postpones no
+//! block: a caller that wants all blocks on the disk waits for such a sweep.
 //!
-//! Such a sweep also follows each run to both its ends when it takes it: what turned dirty there
-//! since the look goes along. It takes as many blocks like that as the cache has, and no more, so
-//! that it ends although somebody always writes beside it.
+//! Such a sweep also follows each run to both its ends when it takes it: blocks that turned dirty
+//! there since the look go along. It takes as many blocks like that as the cache has, and no more,
+//! so that it ends although writers go on.
 //!
-//! Writers without room take a part of what the sweep under way has found, and work beside it: two
-//! ways over the disk would find blocks that have gathered for half as long. What such a writer has
-//! in hand when the sweep is through is tried by it once more, so that no sweep ends before those
-//! are on the disk.
+//! Writers without room take a part of the blocks that the sweep under way has found, and work
+//! beside it: two ways over the disk would find blocks that have gathered for half as long. The
+//! sweep tries the blocks that such a writer has in hand once more at its end, so that no sweep
+//! ends before those are on the disk.
 //!
-//! A block is *destaging* from the moment it is copied until the flush is over; nobody else writes
-//! it to the disk meanwhile, or an older content could arrive after a newer one. It may be written
-//! in the cache in between: then it stays dirty. After a failed flush nothing is known of anything
-//! that was written since the last good one, whoever wrote it: all of it stays dirty, and is
-//! written again.
+//! A block is *destaging* from the moment it is copied until the flush is over; no other thread
+//! writes it to the disk meanwhile, or an older content could arrive after a newer one. It may be
+//! written in the cache in between: then it stays dirty. After a failed flush the fate of all
+//! writes since the last good one, by any thread, is unknown: all of these blocks stay dirty, and
+//! are written again.
 
 use crate::cache::DiskCache;
 use crate::destage::destager::Doorbell;

@@ -1,15 +1,15 @@
-//! Writes past the cache.
+//! Writes around the cache.
 //!
-//! The stripes of all blocks stay locked until the disk has confirmed a flush: nobody destages an
-//! older content of such a block, takes one in, or commits a newer one meanwhile. A read that is
-//! under way learns from the stripe that what it has from the disk may be old. What the disk
-//! refuses, or does not flush, is committed to the cache after all: otherwise nobody could tell
-//! which content a power cut leaves. That happens under the same locks, into blocks taken before
+//! The stripes of all blocks stay locked until the disk has confirmed a flush: no thread destages
+//! an older content of such a block, takes one in, or commits a newer one meanwhile. A read that is
+//! under way learns from the stripe that its bytes from the disk may be old. Blocks that the disk
+//! refuses, or does not flush, are committed to the cache after all: otherwise the content that a
+//! power cut leaves would be unknown. That happens under the same locks, into blocks taken before
 //! them: were the locks given up in between, a read could see such a write, then a newer one, and
 //! then the first again. In a cache that has no room because all of it is dirty, the write fails
-//! with the disk's error. What the disk shows of such a block is *in doubt*: a power cut may take
-//! it back. Until somebody wrote it well it is not taken in, or the cache could show it after the
-//! cut, and the disk what was there before.
+//! with the disk's error. The disk's content of such a block is *in doubt*: a power cut may take it
+//! back. Until a write of it succeeds it is not taken in, or the cache could show it after the cut,
+//! and the disk the content before.
 
 use crate::cache::DiskCache;
 use crate::commit::{Locked, Write};

@@ -1,12 +1,12 @@
-//! Whether somebody else wrote to the disk while its cache was not in use: mounted it after a
-//! crash, for example. What is dirty would go over that, and what is clean would be older.
+//! Whether another program wrote to the disk while its cache was not in use: mounted it after a
+//! crash, for example. Dirty blocks would go over those writes, and clean blocks would be older.
 //!
 //! Times and sizes cannot tell, as the cache's own last writes before a kill or a power cut change
 //! them too. Contents can:
 //!
-//! - *The disk's first blocks*, where file systems, partition tables and volume managers keep what
-//!   they change whenever they are used, have a checksum each in the memory, one word. It says what
-//!   the disk holds, durably; or, being zero, that nothing is known.
+//! - *The disk's first blocks*, where file systems, partition tables and volume managers keep the
+//!   blocks that each use changes, have a checksum each in the memory, one word. It durably tells
+//!   the disk's contents; zero says that they are not known.
 //! - *Clean blocks*: the disk holds the same bytes, and has confirmed a flush since. Up to
 //!   [`COMPARED`] of them, evenly spread, are compared at each opening.
 //!
@@ -15,10 +15,10 @@
 //! 1. Before a first block is written to the disk its word becomes zero. **Flush, fence.** Then the
 //!    disk gets the block (`destage/disk_writes.rs`, as step 2).
 //! 2. When the disk has confirmed a flush that began after the write had ended, the word becomes
-//!    the checksum of what was written. Flushed, not fenced.
+//!    the checksum of the written bytes. Flushed, not fenced.
 //!
 //! - *Cut or killed before the fence of step 1*: the disk has not been asked to write the block. It
-//!   holds what the old word says, and a zero is always right.
+//!   holds the contents that the old word tells, and a zero is always right.
 //! - *After it, before the disk's flush is over*: the block may be old, new, or torn in any way.
 //!   The word is zero.
 //! - *After step 2*: the disk has the block for good. The word is zero, or says so.
@@ -28,15 +28,15 @@
 //!   one only.
 //! - *An ordered disk*: the words of a group are zero before its journal counts, so that it may be
 //!   put in place with the memory or without it.
-//! - *A clean block* is one whatever is cut or killed: its entry says so only after the disk's
+//! - *A clean block* stays one over every cut and kill: its entry says so only after the disk's
 //!   flush, and it is dirty before the disk gets other bytes. See `lib.rs`, `write_around.rs`.
-//! - *At an opening* the disk is flushed first. A word that is zero becomes what the disk holds
-//!   then, unless that flush failed.
+//! - *At an opening* the disk is flushed first. A word that is zero becomes the checksum of the
+//!   disk's contents then, unless that flush failed.
 //! - *The memory lost a store* that was to make a word zero: the disk does not get the block before
 //!   the cache is opened anew.
 //!
-//! A memory that loses what a fence has confirmed, as an ordinary file does when the power fails,
-//! may look like a changed disk. Then it is right not to trust it.
+//! A memory that loses stores that a fence has confirmed, as an ordinary file does when the power
+//! fails, may look like a changed disk. Then it is right not to trust it.
 
 use crate::destage::first_blocks::{place, store};
 use crate::open::scan;

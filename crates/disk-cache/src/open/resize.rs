@@ -1,15 +1,16 @@
-//! Lays a cache out anew for another disk or another size, when nothing in it is dirty.
+//! Lays a cache out anew for another disk or another size, when no block in it is dirty.
 //!
-//! 1. Recovery, as at every opening: what the ring says is applied and durable, and no element
-//!    counts any more. If anything is dirty then, nothing else is done.
+//! 1. Recovery, as at every opening: the ring's elements are applied and durable, and none counts
+//!    any more. If any block is dirty then, resizing ends here.
 //! 2. Every entry is freed by its second word, and flushed. **Fence.**
-//! 3. What becomes the new entries is zeroed, and what is known of the disk. **Fence.**
+//! 3. The place of the new entries is zeroed, and so is the record of the disk's contents.
+//!    **Fence.**
 //! 4. The new superblock is written over the copy that does not count. **Fence.** And over the
 //!    other. **Fence.**
 //!
 //! - *Cut in step 1*: as in every recovery.
 //! - *Cut in step 2*: the old cache, of which some clean blocks are free.
-//! - *Cut in step 3*: the old cache, empty: whatever the first words hold, the second ones say
+//! - *Cut in step 3*: the old cache, empty: the first words may hold any bytes, the second ones say
 //!   free, before and after. The new entries reach into blocks or stop before others; no entry
 //!   names one.
 //! - *Cut in step 4*: the old cache or the new one, by the copy that counts; both are empty. A copy

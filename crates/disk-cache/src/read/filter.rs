@@ -1,8 +1,8 @@
 //! Which blocks that were read come into the cache, if the mode lets any in: long runs go past it,
-//! and so may what nobody asked for twice.
+//! and so may blocks that were read only once.
 //!
-//! Writes always come in. Past the cache they would lose what makes them worth it: each would wait
-//! for a flush of the disk, and a request of several blocks would not be whole.
+//! Writes always come in. Past the cache they would lose its gain: each would wait for a flush of
+//! the disk, and a request of several blocks would not be whole.
 
 use crate::counters::Tally;
 use tidegate_media::LbaRange;

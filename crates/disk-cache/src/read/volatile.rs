@@ -1,16 +1,16 @@
-//! Blocks that reads brought in and that a restart forgets: their entries stay free, and nothing on
+//! Blocks that reads brought in and that a restart forgets: their entries stay free, and no word on
 //! the medium tells of them.
 //!
-//! The data of such a block is stored and not flushed, into a block that is free for good: of every
-//! pending word any part may arrive, and means nothing. So no cut can show it, and giving it up
-//! changes nothing on the medium: block and entry are free again at once. A commit over it is one
-//! of a block that is not cached, with the entry that it holds: that one is free, so its first word
-//! is not durable either.
+//! The data of such a block is stored and not flushed, into a block that is free for good: any part
+//! of every pending word may arrive, and has no meaning. So no cut can show it, and giving it up
+//! does not change the medium: block and entry are free again at once. A commit over it is one of a
+//! block that is not cached, with the entry that it holds: that one is free, so its first word is
+//! not durable either.
 //!
-//! When the block is streamed to later, by whatever core, words of the forgotten data may still be
+//! When the block is streamed to later, by any core, words of the forgotten data may still be
 //! pending. They are older than the stream, so none of them can come after it. The other way round,
-//! a stream that was never fenced, as that of a commit that met a conflict, cannot come over what
-//! is stored in its place later: the lock under which the block is given back waits for it.
+//! a stream that was never fenced, as that of a commit that met a conflict, cannot come over a
+//! later store in its place: the lock under which the block is given back waits for it.
 
 use crate::cache::DiskCache;
 use crate::commit::Write;

@@ -37,6 +37,8 @@ pub(crate) struct File {
     pub(crate) newest: Segments,
     /// Unsynced writes.
     pub(crate) written: Written,
+    /// Since when it has unsynced writes, if it has any.
+    pub(crate) dirty_since: u64,
     /// Entries that count and whose bytes below are older, by version.
     pub(crate) out_of_sync: BTreeSet<(u64, u32)>,
     /// The entry that ends where the durable file ends, if bytes may be put behind it.
@@ -47,6 +49,9 @@ pub(crate) struct File {
     pub(crate) dropped: u64,
     /// The least length that the file was cut to below since it was last synced there.
     pub(crate) cut_below: Option<u64>,
+    /// The length that the file below has still to be cut to, while that is under way or after it
+    /// was refused: what lies behind does not count.
+    pub(crate) uncut: Option<u64>,
     /// Whether it was changed below since it was last synced there.
     pub(crate) changed_below: bool,
     /// Goes up before each change below.
@@ -99,11 +104,13 @@ impl File {
             record: None,
             newest: Segments::default(),
             written: Written::default(),
+            dirty_since: 0,
             out_of_sync: BTreeSet::new(),
             tail: None,
             reserved: BTreeSet::new(),
             dropped: 0,
             cut_below: None,
+            uncut: None,
             changed_below: false,
             touched: 0,
             recast: 0,
@@ -138,7 +145,7 @@ impl File {
             (Some(record), Attachment::Detached { .. }) => record.stamp != 0,
             (Some(_), Attachment::Attached(_)) => !self.changed_below,
         };
-        durable && self.is_below()
+        durable && self.uncut.is_none() && self.is_below()
     }
 
     /// Whether everything that was written is below, durably.

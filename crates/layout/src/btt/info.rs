@@ -1,5 +1,5 @@
-//! The info block: what an arena is, twice in each arena. [`InfoBlock`] is the bytes, [`Arena`]
-//! what they mean once every rule holds.
+//! The info block: the description of an arena, twice in each arena. [`InfoBlock`] is the bytes,
+//! [`Arena`] their meaning once every rule holds.
 
 use super::checksum::Fletcher64;
 use super::geometry::{ARENA_BYTES_MAX, ArenaGeometry, PAGE_BYTES, SECTOR_SIZES, Version};

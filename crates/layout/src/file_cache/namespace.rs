@@ -1,4 +1,4 @@
-//! The namespace log: what was done to names, attributes and extended attributes, one record an
+//! The namespace log: changes to names, attributes and extended attributes, one record an
 //! operation, in a ring between two cursors.
 //!
 //! A *place* counts the log's lines of 64 bytes from its first use and never begins anew: line n

@@ -1,7 +1,7 @@
 //! The seam below a cache: a disk that several writes can be under way to at once.
 //!
 //! A disk is fast only while it has several requests. A cache moves whole runs of blocks to it,
-//! sorted by address, and hands over many runs in one call; what becomes of each is answered by
+//! sorted by address, and hands over many runs in one call; the outcome of each is answered by
 //! itself, because a disk with some bad sectors is still a disk.
 
 use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};

@@ -1,4 +1,4 @@
-//! A set of blocks of a region, one bit each: what checks and recoveries find out.
+//! A set of blocks of a region, one bit each: the findings of checks and recoveries.
 
 use std::ops::Range;
 

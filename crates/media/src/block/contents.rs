@@ -1,4 +1,4 @@
-//! What a region holds before something is laid out in it.
+//! The contents of a region before a volume is laid out in it.
 
 /// What the region holds before it is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

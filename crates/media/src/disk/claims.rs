@@ -1,10 +1,10 @@
-//! What on a disk says that the disk's end is its own: a file system, a partition table, an
-//! encrypted volume. Its last blocks may be zeroes, and are no less its own.
+//! Formats on a disk that own the disk's end: a file system, a partition table, an encrypted
+//! volume. Its last blocks may be zeroes, and are no less its own.
 //!
 //! Each is known by its magic number near the beginning of the disk, and says how many bytes it
 //! takes. Where the numbers lie is told at each; libblkid of util-linux knows the same magic
-//! numbers (`libblkid/src/superblocks/`, `partitions/`). What is not known here is only seen by
-//! what it wrote.
+//! numbers (`libblkid/src/superblocks/`, `partitions/`). A format that is not known here is only
+//! seen by its blocks.
 
 use crate::block::backing::AlignedBytes;
 use crate::block::{BlockDevice, Lba};

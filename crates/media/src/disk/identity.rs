@@ -1,4 +1,4 @@
-//! Which disk a disk is, whatever name it has today.
+//! The identity of a disk, apart from the name that it has today.
 //!
 //! A cache that is put in front of another disk than the one it caches destroys it. So a cache
 //! remembers the identity of its disk: of a block device the name that its maker, or the device

@@ -1,15 +1,15 @@
 //! How a disk in a file was left: its size and the time of its last change, noted beside the region
-//! at a clean end. Whoever writes to such a disk without its region makes what is cached stale, and
-//! nothing else would tell.
+//! at a clean end. A program that writes to such a disk without its region makes the cached blocks
+//! stale, and no other record would tell.
 //!
-//! The note means that nobody wrote to the disk through the region since. So it goes, durably,
+//! The note means that the disk was not written through the region since. So it goes, durably,
 //! before the disk is written through the region again ([`MappedRegion::forget_disk`]), and is made
-//! when nobody does any more ([`FileDisk::note_as_left`]). A kill or a power cut in between leaves
-//! none, and nothing is known then. The disk's own attributes are synced before they are noted: a
-//! time that went back with the power would look like a change.
+//! when these writes have ended ([`FileDisk::note_as_left`]). A kill or a power cut in between
+//! leaves none, and the disk's state is not known then. The disk's own attributes are synced before
+//! they are noted: a time that went back with the power would look like a change.
 //!
 //! A convenience: of block devices, and where the file system of the region keeps no attributes,
-//! nothing is known.
+//! there is no note.
 
 use super::FileDisk;
 use crate::mapped::MappedRegion;

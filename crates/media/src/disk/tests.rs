@@ -1,4 +1,4 @@
-//! Disks in files: what they hold beside a dull row of bytes, who may open them, what they refuse.
+//! Disks in files: their contents beside a dull row of bytes, their locks, their refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

@@ -1,4 +1,4 @@
-//! Who else uses a disk that is to be written: a mount, a loop device, swap, another program.
+//! Other users of a disk that is to be written: a mount, a loop device, swap, another program.
 //!
 //! The kernel keeps others off a block device that is opened for one alone. Of a file it lets
 //! anybody have his own idea: so it is looked for loop devices that show it, for swap in it, and

@@ -1,4 +1,4 @@
-//! Domains probed in made-up device trees: each outcome, and each way to know nothing.
+//! Domains probed in made-up device trees: each outcome, and each unknown one.
 
 use super::*;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Who tells an emulated medium the time, and waits for it.
+//! The clock of an emulated medium, and its way of waiting.
 
 use crate::memory;
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
 //! The media that can be emulated, by name, with where their numbers come from.
 //!
-//! All times are what the medium takes *more* than DRAM, in nanoseconds.
+//! All times are those that the medium takes *more* than DRAM, in nanoseconds.
 
 use std::fmt;
 

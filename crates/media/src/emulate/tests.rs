@@ -1,4 +1,4 @@
-//! What emulated media charge, to the nanosecond, on a clock that only waiting moves.
+//! The charges of emulated media, to the nanosecond, on a clock that only waiting moves.
 
 use super::*;
 use crate::mapped::MappedRegion;

@@ -1,4 +1,4 @@
-//! When a file-backed device syncs, and what a failed sync does.
+//! When a file-backed device syncs, and the effect of a failed sync.
 
 use super::*;
 use crate::block::ExtentKind;

@@ -1,4 +1,4 @@
-//! Which flush covers whom, and who learns of a failure.
+//! Which flush covers which caller, and which callers learn of a failure.
 
 use super::*;
 use crate::error::Sealed;

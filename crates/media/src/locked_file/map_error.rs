@@ -1,4 +1,4 @@
-//! Why a region cannot be created or opened: what, why, and what next.
+//! Why a region cannot be created or opened: the failure, its reason, the next step.
 
 use crate::locked_file::lock_holder::LockHolder;
 use rustix::fs::FileType;

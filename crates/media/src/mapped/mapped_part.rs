@@ -1,5 +1,5 @@
-//! A mapped part of a file, for a process that owns only this part. It counts nothing and allocates
-//! nothing.
+//! A mapped part of a file, for a process that owns only this part. It neither counts nor
+//! allocates.
 
 use crate::error::{Poison, Sealed};
 use crate::memory::{AccessRefused, Instructions, Mapping, Sharing};

@@ -1,4 +1,4 @@
-//! Mapped regions against a plain vector, and what becomes of accesses that the medium refuses.
+//! Mapped regions against a plain vector, and accesses that the medium refuses.
 #![allow(clippy::cast_possible_truncation, reason = "offsets in a region of 16 KiB")]
 
 use super::*;

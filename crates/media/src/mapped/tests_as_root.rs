@@ -1,5 +1,5 @@
-//! What only a test with root's powers can bring about: a full file system, one that is read-only,
-//! somebody else's file.
+//! States that only a test with root's powers can bring about: a full file system, one that is
+//! read-only, another user's file.
 //!
 //! Without those powers (no CAP_SYS_ADMIN) these tests pass without having tested;
 //! `cargo xtask test` runs as root in CI.

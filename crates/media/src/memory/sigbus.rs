@@ -4,7 +4,7 @@
 //! The kernel sends SIGBUS to the thread whose access hit bad memory, a page past the end of a file
 //! that was cut short, or a page that a full file system cannot allocate. If that thread stands in
 //! a leaf routine, it goes on at the routine's landing pad (gVisor's safecopy does the same); no
-//! other thread notices. Any other SIGBUS goes to whoever handled the signal before. A thread that
+//! other thread notices. Any other SIGBUS goes to the handler that was there before. A thread that
 //! blocks SIGBUS is killed by the kernel, as everywhere.
 
 use super::leaf;

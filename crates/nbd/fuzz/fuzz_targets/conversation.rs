@@ -1,8 +1,7 @@
 //! Conversations with the NBD server: the first byte says how the others are cut, the others are
-//! what a client sends.
+//! the bytes of a client.
 //!
-//! The corpus beside the tests is a good beginning. What is found here belongs there, without its
-//! first byte.
+//! The corpus beside the tests is a good beginning. Findings belong there, without its first byte.
 
 #![forbid(unsafe_code)]
 #![no_main]

@@ -1,6 +1,6 @@
 //! Timeouts: how long a connection has waited for its client, and how long it will.
 //!
-//! The stream's own limit is one short tick, set when there is something to watch and taken away
+//! The stream's own limit is one short tick, set when there is a deadline to watch and taken away
 //! when there is not. So the limit changes once in a burst of requests instead of with each, and an
 //! idle connection sleeps without a timer.
 

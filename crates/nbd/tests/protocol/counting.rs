@@ -1,4 +1,4 @@
-//! What an export counts: each number predicted from what was sent.
+//! The counters of an export: each number predicted from the requests sent.
 
 use crate::connections::{attach, detach};
 use crate::devices::Failing;

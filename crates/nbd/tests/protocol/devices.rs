@@ -1,4 +1,4 @@
-//! Devices that make visible what a device is asked for, and what comes of its failures.
+//! Devices that show their requests, and the effects of their failures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

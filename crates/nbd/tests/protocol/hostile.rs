@@ -1,4 +1,4 @@
-//! Bytes that nobody should send: kept conversations in every cut, and mutations of them. The
+//! Bytes that no client should send: kept conversations in every cut, and mutations of them. The
 //! server never panics, never holds more than its bound, and always ends.
 
 use crate::script::{disk_and_frozen, exports_of};

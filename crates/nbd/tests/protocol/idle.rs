@@ -1,4 +1,4 @@
-//! What an idle connection keeps: no timer, and little memory.
+//! An idle connection keeps no timer, and little memory.
 
 use crate::script::exports_of;
 use std::io::{self, ErrorKind};

@@ -1,4 +1,4 @@
-//! Whatever arrives, in whatever pieces: the same answers for the same bytes, and never a panic.
+//! Bytes of any kind, in any pieces: the same answers for the same bytes, and never a panic.
 
 use crate::script::{disk_and_frozen, play, play_in_pieces};
 use proptest::collection::vec;

@@ -1,4 +1,4 @@
-//! A client that is a row of bytes: what it sends is written beforehand, what it gets is kept.
+//! A client that is a row of bytes: its requests are written beforehand, its answers are kept.
 
 use std::io;
 use std::sync::{Arc, Mutex};

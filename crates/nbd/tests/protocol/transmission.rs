@@ -1,4 +1,4 @@
-//! Requests and replies, byte by byte, and what the device is asked for.
+//! Requests and replies, byte by byte, and the requests to the device.
 
 use crate::devices::{Failing, Late, Recorder, Thawing};
 use crate::script::{disk_and_frozen, exports_of, play, play_in_pieces};

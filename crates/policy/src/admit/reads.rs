@@ -1,5 +1,5 @@
-//! What a cache takes in: long runs of adjacent blocks go past it, and perhaps blocks that were
-//! wanted only once.
+//! Read admission: long runs of adjacent blocks go past it, and perhaps blocks that were wanted
+//! only once.
 
 use crate::evict::Ghosts;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The one table of the eviction policies: their names, what makes each, and what a slot costs.
+//! The one table of the eviction policies: their names, constructors, and costs of a slot.
 
 use super::{Clock, Evict, Lru, S3Fifo, Sieve, TwoQueues, ghosts, queues};
 use std::fmt;

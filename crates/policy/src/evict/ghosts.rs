@@ -2,8 +2,8 @@
 //!
 //! A table of small rows; a key's row is found by its hash, and the oldest ghost of a full row
 //! gives way, which happens to two in a hundred. A ghost that is not among the last `capacity` ones
-//! has faded. Ages are counted in 32 bits: a ghost that nobody asked for during four billion others
-//! would seem young again, and cost one wrong guess.
+//! has faded. Ages are counted in 32 bits: a ghost that was not asked for during four billion
+//! others would seem young again, and cost one wrong guess.
 
 /// Ghosts in a row.
 const ROW: usize = 8;

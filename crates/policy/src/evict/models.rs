@@ -1,4 +1,4 @@
-//! The policies as dull lists: slow, and obviously what their papers say.
+//! The policies as dull lists: slow, and obviously true to their papers.
 
 use super::{Evict, Replacement};
 

@@ -2,16 +2,16 @@
 //!
 //! Blocks that wait may be overwritten meanwhile, and then cost the disk one write less; and a disk
 //! that is left alone answers reads sooner. But a cache full of dirty blocks makes writers wait for
-//! the disk. So while writers are busy nothing is written below half of the limit of dirty blocks;
+//! the disk. So while writers are busy no block is written below half of the limit of dirty blocks;
 //! above it the disk gets the more of the time the closer the limit comes, and all of it from there
 //! on. When writers pause, or blocks have waited for the longest time allowed, everything is
 //! written.
 //!
-//! From the limit on, the disk's time is what writers share, and blocks that cost it more than
-//! their part may wait: each for two sweeps. So a block is written by the third sweep that comes
-//! past it, where it is by the first one otherwise: while writers press, that is how old it can
-//! become, and the longest time allowed holds only if three sweeps take no longer. Below the limit
-//! nothing is left out, and when writers pause neither.
+//! From the limit on, writers share the disk's time, and blocks that cost it more than their part
+//! may wait: each for two sweeps. So a block is written by the third sweep that comes past it,
+//! where it is by the first one otherwise: while writers press, that is how old it can become, and
+//! the longest time allowed holds only if three sweeps take no longer. Below the limit no block is
+//! postponed, nor while writers pause.
 
 use std::time::Duration;
 

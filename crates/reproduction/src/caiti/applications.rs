@@ -1,7 +1,7 @@
 //! Programs on a file system on a subject: RocksDB's own benchmark, and Filebench's personalities.
 //!
-//! The path is longer than the paper's: Ext4, a loop device, FUSE, NBD, the subject. What it takes
-//! lies on every bar alike.
+//! The path is longer than the paper's: Ext4, a loop device, FUSE, NBD, the subject. The time it
+//! takes lies on every bar alike.
 
 use super::MEDIUM;
 use super::stacks::Kind;

@@ -5,7 +5,7 @@
 //!
 //! Blocks are drawn before the clock starts, and a request's time goes into memory that was touched
 //! before: recording costs two looks at the clock, some 50 ns, in each request alike. Beside the
-//! writers runs what Ext4 would send: a flush every five seconds that nobody waits for.
+//! writers runs what Ext4 would send: a flush every five seconds that no writer waits for.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 //! The experiments on the paper's platform, 36 cores over Optane, in virtual time.
 //!
-//! Two sets of costs, each a group of figures of its own. *Told*: what the literature says of the
-//! parts of that machine, fixed before any of this ran, and fitted to nothing. *Fitted*: one number
-//! more, the speed at which a core streams to that Optane, from the paper's own bar of raw PMem.
-//! What changes between the two is what that number explains.
+//! Two sets of costs, each a group of figures of its own. *Told*: the literature's figures of the
+//! parts of that machine, fixed before any of this ran, and not fitted. *Fitted*: one number more,
+//! the speed at which a core streams to that Optane, from the paper's own bar of raw PMem. That
+//! number explains the change between the two.
 //!
 //! Everything is smaller by the same factor: a cache of 16 MiB for the paper's 512 MiB, blocks over
 //! 1 GiB, the journal's flush every 156 ms for its five seconds.

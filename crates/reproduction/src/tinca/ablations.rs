@@ -1,4 +1,4 @@
-//! What the parts of Classic cost it, by leaving them out: its journal, its flushes, its metadata.
+//! The costs of Classic's parts, by leaving them out: its journal, its flushes, its metadata.
 
 use super::super::Scale;
 use super::super::figure::{Chart, Figure, Point};

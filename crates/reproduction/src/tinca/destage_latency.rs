@@ -1,10 +1,10 @@
-//! What a writer feels of destaging: how long its durable writes take while the disk is kept busy,
-//! against the same writes while nothing is destaged; and how evenly writes go on that come faster
-//! than the disk.
+//! The effect of destaging on a writer: how long its durable writes take while the disk is kept
+//! busy, against the same writes while no block is destaged; and how evenly writes go on that come
+//! faster than the disk.
 //!
 //! First the disk's speed is measured: how many blocks are destaged in a second while writers ask
 //! for as much as they can. Then writes come at a part of that speed, at random times, to a cache
-//! that is full and as dirty as 90 % of what it may be.
+//! that is full and as dirty as 90 % of its limit.
 
 use super::super::Scale;
 use super::super::figure::{Chart, Figure, Point, Series};

@@ -1,10 +1,10 @@
-//! Disks below the caches, in virtual time: who waits for one leaves its core to others.
+//! Disks below the caches, in virtual time: a thread that waits for one leaves its core to others.
 //!
-//! A disk does one thing at a time, reads before writes that wait. What it is busy with for a
-//! request, and what the request takes alone, are two numbers: a solid-state disk works on several
+//! A disk does one thing at a time, reads before writes that wait. The time it is busy with a
+//! request, and the time of the request alone, are two numbers: a solid-state disk works on several
 //! requests at once. A hard disk has an arm, whose way is by the square root of the distance, and a
 //! cache that takes writes until it is full; a flush waits until the arm has followed. Off the
-//! virtual cores nothing takes time.
+//! virtual cores no act takes time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -8,7 +8,7 @@
 //! A file's data, its inode, its folder, the bitmaps of its group and the group's descriptor are
 //! dirtied where an operation changes them, and stay dirty in DRAM until they are written: with a
 //! journal, all of them at each of its commits; without, at each writeback. A sync commits, or
-//! writes what its file needs. A new file takes the place of the deleted one.
+//! writes the blocks that its file needs. A new file takes the place of the deleted one.
 
 use super::super::Scale;
 use super::super::figure::{Chart, Figure, Series};

@@ -1,6 +1,6 @@
-//! TPC-C's transactions as sets of pages: what each of its five kinds reads and writes of a store
-//! of 4 KiB pages, by the rules of the benchmark's specification (revision 5.11): its mix, its
-//! sizes of tables and rows, its skew (`NURand`), its parts of remote warehouses.
+//! TPC-C's transactions as sets of pages: the pages that each of its five kinds reads and writes of
+//! a store of 4 KiB pages, by the rules of the benchmark's specification (revision 5.11): its mix,
+//! its sizes of tables and rows, its skew (`NURand`), its parts of remote warehouses.
 //!
 //! Pages of index trees above the leaves are taken to be in DRAM and are left out. Rows are not
 //! locked: users wait for each other at the store alone. What a transaction changed is committed

@@ -1,5 +1,5 @@
-//! What is compared: the transactional cache and its rivals, over memory and disks that take
-//! virtual time, with what goes on beside the users.
+//! The compared stacks: the transactional cache and its rivals, over memory and disks that take
+//! virtual time, with the background threads beside the users.
 
 use super::disks::{Make, SlowDisk};
 use anyhow::{Context, bail};

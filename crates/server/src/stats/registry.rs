@@ -1,5 +1,5 @@
 //! Numbers that the layers of a volume keep about their work, each with its name, unit and meaning,
-//! so that whoever shows them needs to know none of them.
+//! so that code that shows them needs to know none of them.
 
 use serde::{Deserialize, Serialize};
 use tidegate_btt::Btt;

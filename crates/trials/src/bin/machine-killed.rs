@@ -1,7 +1,7 @@
 //! `machine-killed`: kills whole machines while the program serves a volume in them, and reads what
 //! they acknowledged.
 //!
-//! The tests do the same with few cuts; this does it for as long as somebody wants to wait, on one
+//! The tests do the same with few cuts; this does it for as long as one wants to wait, on one
 //! medium or on both, and ends at the first thing that is lost or torn.
 
 #![forbid(unsafe_code)]

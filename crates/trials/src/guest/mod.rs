@@ -1,10 +1,10 @@
 //! A Linux guest with the real persistent-memory drivers: Debian's kernel under QEMU's software
 //! emulation, in which host files are NVDIMMs and one shell script runs.
 //!
-//! What the guest stores is in the host file at once (a shared mapping), so killing the guest
-//! leaves what a cut at that instruction would leave, every store before it durable.
+//! The guest's stores are in the host file at once (a shared mapping), so killing the guest leaves
+//! the state of a cut at that instruction, with every store before it durable.
 //!
-//! Other host files may be its disks, and QEMU may count what its kernel stores to the NVDIMMs.
+//! Other host files may be its disks, and QEMU may count its kernel's stores to the NVDIMMs.
 //!
 //! The guest talks over its serial line: `@@BEGIN` and the output of `uname -a`, then whatever the
 //! script prints, then `@@END` and the script's exit status. A guest that stays silent for longer

@@ -1,5 +1,5 @@
-//! Counts of what a guest's kernel stores to its NVDIMMs, byte by byte: taken by QEMU itself, at
-//! each store.
+//! Counts of a guest kernel's stores to its NVDIMMs, byte by byte: taken by QEMU itself, at each
+//! store.
 //!
 //! The kernel's own counts of a block device miss what drivers store by mapping it. Here it does
 //! not matter who stores.

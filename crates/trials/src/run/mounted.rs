@@ -1,4 +1,4 @@
-//! A file system of a trial's own: a copy of its image is what a disk has when the power fails.
+//! A file system of a trial's own: a copy of its image is the state of a disk when the power fails.
 
 use crate::artefacts::run;
 use std::fs::File;

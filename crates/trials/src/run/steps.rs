@@ -1,5 +1,5 @@
-//! The dull model of the stepper: what its files hold after so many steps, as whole vectors of
-//! bytes.
+//! The dull model of the stepper: the contents of its files after so many steps, as whole vectors
+//! of bytes.
 
 /// Bytes of a line.
 const LINE: u32 = 100;

@@ -1,5 +1,5 @@
 //! Inside a request: Fig. 6 (where its time goes), Fig. 7 (a hundred of them one after the other),
-//! and what a slot costs (§ 5.1).
+//! and the cost of a slot (§ 5.1).
 
 use super::load::{self, Load};
 use super::testbed::{Platform, Room, Testbed};

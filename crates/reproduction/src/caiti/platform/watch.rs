@@ -3,7 +3,7 @@
 //! A watch knows which phase the first job is in, and adds the time since the last change to it. It
 //! learns of changes from the job itself, from wrappers around the cache's memory and the device
 //! below, and from a staging cache when it has no slot. In virtual time a look at the clock takes
-//! no time, so the sums hold nothing of the watch's own.
+//! no time, so the sums hold no time of the watch's own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_baselines::staging::Room;

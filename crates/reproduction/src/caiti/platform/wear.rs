@@ -1,8 +1,8 @@
 //! Wear: how often each block of the memory is written, with sectors that move and without.
 //!
 //! The translation table alone, one writer, on the paper's platform. A wrapper around the memory
-//! counts what is stored where. A block is every place that the writer's data may lie in: one for
-//! each sector, and the free one of its lane.
+//! counts the stores to each place. A block is every place that the writer's data may lie in: one
+//! for each sector, and the free one of its lane.
 
 use super::load::{self, Load};
 use super::testbed::{Platform, SPARE_PARTS, Testbed};

@@ -2,7 +2,7 @@
 //!
 //! The law of the unsafe code here: a handle of LevelDB is made and freed by its owner only and is
 //! valid in between. Keys and values are lent to the library for the time of a call, which copies
-//! them. What it returns is its own memory, is copied out, and given back by `leveldb_free`.
+//! them. Its results lie in its own memory, are copied out, and given back by `leveldb_free`.
 
 #![expect(unsafe_code, reason = "LevelDB speaks C")]
 

@@ -1,0 +1,10 @@
+//! Mounts from their beginning to their end, and the recovery of pools.
+
+pub(crate) mod control;
+pub(crate) mod failure;
+pub(crate) mod mounted;
+pub(crate) mod opening;
+pub(crate) mod recovered;
+pub(crate) mod run;
+pub(crate) mod status;
+pub(crate) mod unmounted;

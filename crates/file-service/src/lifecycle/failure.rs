@@ -1,0 +1,174 @@
+//! Why a mount does not begin, or a pool is not recovered.
+
+use crate::device::DeviceError;
+use crate::mount_error::MountError;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidegate_file_cache::{FileError, FormatError, OpenError};
+use tidegate_host::default_paths::FolderError;
+use tidegate_media::{MapError, Poison};
+
+/// What was refused or failed; the text says what, and the program adds what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceFailure {
+    /// SOURCE cannot be opened as a directory.
+    #[error("{} cannot be mounted", source_directory.display())]
+    NoSource {
+        /// SOURCE.
+        source_directory: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// One of the two lies in the other.
+    #[error("{} cannot be mounted on {}: one lies in the other", source_directory.display(), mountpoint.display())]
+    Nested {
+        /// SOURCE.
+        source_directory: PathBuf,
+        /// MOUNTPOINT.
+        mountpoint: PathBuf,
+    },
+    /// Another mount shows SOURCE.
+    #[error("{} is mounted already, by another file service", source_directory.display())]
+    SourceInUse {
+        /// SOURCE.
+        source_directory: PathBuf,
+    },
+    /// Programs use files of SOURCE, whose changes the service would not see.
+    #[error("programs have files of {} open: {}", source_directory.display(), users.join(", "))]
+    FilesInUse {
+        /// SOURCE.
+        source_directory: PathBuf,
+        /// The programs, with a file of each.
+        users: Vec<String>,
+    },
+    /// The pool has files of another SOURCE.
+    #[error("the pool {} belongs to {}", pool.display(), recorded.display())]
+    OtherSource {
+        /// The pool.
+        pool: PathBuf,
+        /// Whose files it has.
+        recorded: PathBuf,
+    },
+    /// Another directory is where SOURCE was.
+    #[error("{} is not the directory that the pool {} belongs to", source_directory.display(), pool.display())]
+    SourceReplaced {
+        /// SOURCE.
+        source_directory: PathBuf,
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// There is no pool to recover or check.
+    #[error("there is no pool at {}", pool.display())]
+    NoPool {
+        /// Where it was looked for.
+        pool: PathBuf,
+    },
+    /// The record of what the pool belongs to is not there.
+    #[error("nothing says whose files the pool {} has", pool.display())]
+    NoRecord {
+        /// The pool.
+        pool: PathBuf,
+        /// Where the record was looked for.
+        record: PathBuf,
+    },
+    /// The pool does not survive a power loss.
+    #[error("the pool {} is not persistent memory", pool.display())]
+    NotPersistent {
+        /// The pool.
+        pool: PathBuf,
+        /// What it is.
+        is: &'static str,
+    },
+    /// The region holds something that is no pool.
+    #[error("{} holds something that is no pool of a mount", pool.display())]
+    NotAPool {
+        /// The region.
+        pool: PathBuf,
+    },
+    /// A pool of this size cannot be made.
+    #[error("a pool of a mount cannot be made at {}", pool.display())]
+    NotFormatted {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        error: FormatError,
+    },
+    /// The pool cannot be opened.
+    #[error("the pool {} cannot be used", pool.display())]
+    NotOpened {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        error: OpenError,
+    },
+    /// What the pool has was not written back; the pool retains it.
+    #[error("the files of the pool {} are not all written back", pool.display())]
+    NotWrittenBack {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        error: FileError,
+    },
+    /// Bytes of the pool cannot be read.
+    #[error("the pool {} cannot be read", pool.display())]
+    Poisoned {
+        /// The pool.
+        pool: PathBuf,
+        /// Where.
+        poison: Poison,
+    },
+    /// The pool or the memory of unsynced writes cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The folder of a file is not made.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A file of the service's own.
+    #[error("cannot {doing} {}", file.display())]
+    File {
+        /// What was to be done.
+        doing: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// The file system is not mounted, or not unmounted.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The kernel's requests cannot be read or answered any more.
+    #[error("the kernel's requests cannot be answered any more")]
+    Device(#[from] DeviceError),
+    /// A service that should be asked does not answer.
+    #[error("the file service of {} does not answer", pool.display())]
+    NoAnswer {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The service refused what it was asked for.
+    #[error("the file service of {} refused: {why}", pool.display())]
+    Refused {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// A service of the system's.
+    #[error("{doing} failed")]
+    System {
+        /// What was to be done.
+        doing: &'static str,
+        /// What the system answered.
+        error: io::Error,
+    },
+}
+
+impl ServiceFailure {
+    /// For a file of the service's own.
+    pub(crate) fn of_file(doing: &'static str, file: &Path) -> impl FnOnce(io::Error) -> ServiceFailure {
+        let file = file.to_owned();
+        move |error| ServiceFailure::File { doing, file, error }
+    }
+}

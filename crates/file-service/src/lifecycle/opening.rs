@@ -1,0 +1,55 @@
+//! What a mount and a recovery open first: SOURCE, and the record of whose files a pool has.
+
+use crate::lifecycle::failure::ServiceFailure;
+use crate::pool::record::MountRecord;
+use crate::source::{SourceDirectory, about};
+use std::fs::File;
+use std::path::Path;
+use tidegate_media::{LockedFile, MapError};
+
+/// Opens SOURCE for one service alone.
+pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), ServiceFailure> {
+    let failed = |error| ServiceFailure::NoSource { source_directory: path.to_owned(), error };
+    let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
+    let descriptor = source.root().try_clone_to_owned().map_err(failed)?;
+    let lock = LockedFile::exclusive(path, File::from(descriptor)).map_err(|error| match error {
+        MapError::InUse { path, .. } => ServiceFailure::SourceInUse { source_directory: path },
+        other => other.into(),
+    })?;
+    Ok((source, lock))
+}
+
+/// The record beside a pool, which has to be of this SOURCE.
+pub(crate) fn record_of(
+    pool: &Path,
+    path: &Path,
+    source: &SourceDirectory,
+) -> Result<Option<MountRecord>, ServiceFailure> {
+    let Some(record) = MountRecord::read(pool)? else { return Ok(None) };
+    let root = about(source.root()).map_err(system("looking at SOURCE"))?;
+    if record.is_of(source.identity(&root)) {
+        return Ok(Some(record));
+    }
+    let pool = pool.to_owned();
+    Err(match record.source == path {
+        true => ServiceFailure::SourceReplaced { source_directory: path.to_owned(), pool },
+        false => ServiceFailure::OtherSource { pool, recorded: record.source },
+    })
+}
+
+/// What SOURCE is like before it is hidden.
+pub(crate) fn fresh_record(path: &Path, source: &SourceDirectory) -> Result<MountRecord, ServiceFailure> {
+    let root = about(source.root()).map_err(system("looking at SOURCE"))?;
+    let identity = source.identity(&root);
+    Ok(MountRecord {
+        source: path.to_owned(),
+        inode: identity.inode,
+        generation: identity.generation,
+        mode: u32::from(root.stx_mode) & 0o7777,
+    })
+}
+
+/// For a service of the system's.
+pub(crate) fn system(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> ServiceFailure {
+    move |errno| ServiceFailure::System { doing, error: errno.into() }
+}

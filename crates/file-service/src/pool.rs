@@ -1,0 +1,223 @@
+//! The pool of a mount: found or made, recovered, opened.
+
+pub(crate) mod hidden;
+pub(crate) mod record;
+pub(crate) mod volatile;
+pub(crate) mod write_back;
+
+use crate::lifecycle::failure::ServiceFailure;
+use crate::pool::volatile::Volatile;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidegate_file_cache::{FilePool, FormatSpec, OpenError, dram_bytes, format, identify};
+use tidegate_host::default_paths;
+use tidegate_host::owned::{self, What, accept};
+use tidegate_host::unlocked::unlocked;
+use tidegate_media::{Access, Allocation, Domain, MappedRegion, Region};
+
+/// Bytes of a pool that is made, unless asked otherwise.
+pub const POOL_BYTES: u64 = 1 << 30;
+
+/// Bytes of the memory of unsynced writes, unless asked otherwise.
+pub(crate) const DRAM_BYTES: u64 = 256 << 20;
+
+/// A lane for so many bytes of a pool, and not more than [`LANES_MAX`].
+const LANE_BYTES: u64 = 64 << 20;
+const LANES_MAX: u64 = 4;
+
+/// A file for so many bytes of a lane.
+const BYTES_PER_FILE: u64 = 64 << 10;
+
+/// A pool that this process has for itself.
+pub(crate) struct Pool {
+    pub(crate) path: PathBuf,
+    pub(crate) region: Arc<MappedRegion>,
+}
+
+/// Which memory a pool may be of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needed {
+    /// Memory that keeps what is durable when the power fails.
+    PowerFail,
+    /// Any, for a trial.
+    Anything,
+}
+
+/// How a pool was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Nothing was ever laid out on the region.
+    Blank,
+    /// A pool was.
+    Pool,
+}
+
+impl Pool {
+    /// The pool at `path`, made now with `bytes` if it is absent, and of memory as `needed`.
+    pub(crate) fn open_or_create(path: &Path, bytes: u64, needed: Needed) -> Result<Pool, ServiceFailure> {
+        let is_new = !path.is_symlink() && matches!(path.try_exists(), Ok(false));
+        let pool = if is_new { Pool::create(path, bytes)? } else { Pool::open(path)? };
+        if needed == Needed::Anything || matches!(pool.region.domain(), Domain::PowerFail { .. }) {
+            return Ok(pool);
+        }
+        if is_new {
+            // Nobody else could use it so far. If it stays, it is an empty file.
+            let _ = std::fs::remove_file(path);
+        }
+        Err(ServiceFailure::NotPersistent { pool: path.to_owned(), is: meaning(pool.region.domain()) })
+    }
+
+    fn create(path: &Path, bytes: u64) -> Result<Pool, ServiceFailure> {
+        default_paths::make_folder_of(path)?;
+        let region = MappedRegion::create(path, bytes, Allocation::Full)?;
+        Ok(Pool { path: path.to_owned(), region: Arc::new(region) })
+    }
+
+    /// The pool at `path`, which is there and this user's.
+    pub(crate) fn open(path: &Path) -> Result<Pool, ServiceFailure> {
+        let resolved = owned::resolved(path).map_err(ServiceFailure::of_file("open", path))?;
+        let own = |file: &std::fs::File| accept(file, What::Memory);
+        let region = unlocked(|| MappedRegion::open_if(&resolved, Access::ReadWrite, own))?;
+        Ok(Pool { path: resolved, region: Arc::new(region) })
+    }
+
+    /// What is laid out on the region. Anything but a pool of a mount is refused.
+    pub(crate) fn layout(&self) -> Result<Layout, ServiceFailure> {
+        match identify(&*self.region) {
+            Ok(_) => Ok(Layout::Pool),
+            Err(OpenError::NoPool(_)) => match self.region.is_all_zero() {
+                Ok(true) => Ok(Layout::Blank),
+                Ok(false) => Err(ServiceFailure::NotAPool { pool: self.path.clone() }),
+                Err(poison) => Err(ServiceFailure::Poisoned { pool: self.path.clone(), poison }),
+            },
+            Err(error) => Err(self.not_opened(error)),
+        }
+    }
+
+    /// Lays out a fresh pool.
+    pub(crate) fn format(&self) -> Result<(), ServiceFailure> {
+        let made = format(&*self.region, &spec(self.region.len()));
+        made.map_err(|error| ServiceFailure::NotFormatted { pool: self.path.clone(), error })
+    }
+
+    /// Opens every lane, as an earlier process left it. The memory of unsynced writes is made with
+    /// `dram` bytes in all, unless it is there already.
+    pub(crate) fn lanes_open(&self, dram: u64) -> Result<FilePool<MappedRegion>, ServiceFailure> {
+        let (volatile, lanes) = (self.volatile()?, self.lanes()?);
+        let bytes = dram_bytes(&*self.region, dram / u64::from(lanes)).map_err(|error| self.not_opened(error))?;
+        let mut memory = Vec::new();
+        for lane in 0..lanes {
+            let region: Arc<dyn Region> = Arc::new(volatile.open_or_create(lane, bytes)?);
+            memory.push(region);
+        }
+        let mut memory = memory.into_iter();
+        let next = |lane| memory.next().ok_or(OpenError::NoLane { lane, lanes });
+        FilePool::open(&self.region, next).map_err(|error| self.not_opened(error))
+    }
+
+    /// Removes the memory of unsynced writes.
+    pub(crate) fn remove_volatile(&self) -> Result<(), ServiceFailure> {
+        let volatile = self.volatile()?;
+        (0..self.lanes()?).try_for_each(|lane| volatile.remove(lane))
+    }
+
+    fn volatile(&self) -> Result<Volatile, ServiceFailure> {
+        Ok(Volatile::of(identify(&*self.region).map_err(|error| self.not_opened(error))?.uuid))
+    }
+
+    fn lanes(&self) -> Result<u32, ServiceFailure> {
+        Ok(identify(&*self.region).map_err(|error| self.not_opened(error))?.plan.lanes)
+    }
+
+    fn not_opened(&self, error: OpenError) -> ServiceFailure {
+        ServiceFailure::NotOpened { pool: self.path.clone(), error }
+    }
+}
+
+/// The pool of a mount of `source`, unless another is named: named after it, in the user's state
+/// folder.
+pub fn default_pool(source: &Path) -> PathBuf {
+    let name: String = source.to_string_lossy().chars().map(|sign| if sign == '/' { '-' } else { sign }).collect();
+    // A path may be longer than a name; its end tells more than its beginning.
+    let end: String = name.chars().rev().take(NAME_CHARS_MAX).collect();
+    let name: String = end.chars().rev().collect();
+    default_paths::default_pool().with_file_name(format!("mount{name}.pool"))
+}
+
+/// Most letters of a default pool's name, each of up to four bytes.
+const NAME_CHARS_MAX: usize = 60;
+
+/// Where what has no file any more is saved.
+pub(crate) fn salvage_of(pool: &Path) -> PathBuf {
+    let mut path = pool.as_os_str().to_owned();
+    path.push(".salvaged");
+    path.into()
+}
+
+/// What a fresh pool of `bytes` is like.
+fn spec(bytes: u64) -> FormatSpec {
+    let lanes = (bytes / LANE_BYTES).clamp(1, LANES_MAX);
+    let files = (bytes / lanes / BYTES_PER_FILE).clamp(16, 1 << 16);
+    // Every 16th byte for the ring, of elements of 64 bytes.
+    let ring_slots = (bytes / lanes / 16 / 64).clamp(64, 1 << 15);
+    let ring_slots = if ring_slots.is_power_of_two() { ring_slots } else { ring_slots.next_power_of_two() / 2 };
+    FormatSpec {
+        lanes: u32::try_from(lanes).unwrap_or(1),
+        files: u32::try_from(files).unwrap_or(16),
+        ring_slots: u32::try_from(ring_slots).unwrap_or(64),
+        ..FormatSpec::usual(*uuid::Uuid::new_v4().as_bytes())
+    }
+}
+
+/// What memory is that is not persistent.
+fn meaning(domain: Domain) -> &'static str {
+    match domain {
+        Domain::DiskFile => "an ordinary file, not persistent memory",
+        _ => domain.meaning(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_pool_of_any_size_can_be_opened() {
+        for bytes in [8 << 20, 20 << 20, 130 << 20] {
+            let region = Arc::new(MappedRegion::anonymous(bytes).expect("memory"));
+            let pool = Pool { path: "pool".into(), region };
+            assert_eq!(pool.layout().expect("readable"), Layout::Blank);
+            pool.format().expect("laid out");
+            assert_eq!(pool.layout().expect("readable"), Layout::Pool);
+            drop(pool.lanes_open(1 << 20).expect("opened"));
+            pool.remove_volatile().expect("removed");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pool_is_not_touched() {
+        let region = Arc::new(MappedRegion::anonymous(8 << 20).expect("memory"));
+        region.store_u64(4 << 20, 1);
+        let pool = Pool { path: "pool".into(), region };
+        assert!(matches!(pool.layout(), Err(ServiceFailure::NotAPool { .. })));
+    }
+
+    #[test]
+    fn a_pool_that_no_power_loss_survives_is_refused_and_not_left_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool");
+        let refused = Pool::open_or_create(&path, 8 << 20, Needed::PowerFail);
+        assert!(matches!(refused, Err(ServiceFailure::NotPersistent { .. })));
+        assert!(!path.exists());
+        Pool::open_or_create(&path, 8 << 20, Needed::Anything).expect("a trial");
+    }
+
+    #[test]
+    fn default_pools_are_named_after_their_source() {
+        let named =
+            |path: &str| default_pool(Path::new(path)).file_name().map(|name| name.to_string_lossy().into_owned());
+        assert_eq!(named("/srv/app files").as_deref(), Some("mount-srv-app files.pool"));
+        let long = named(&format!("/{}", "ä/".repeat(300))).expect("a name");
+        assert!(long.len() <= 255);
+    }
+}

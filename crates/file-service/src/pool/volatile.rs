@@ -1,0 +1,53 @@
+//! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool.
+//!
+//! It outlives the process, so that a service that was killed loses no write that a program made;
+//! it does not outlive the machine. It is named after the pool's identity, and removed together
+//! with what it was needed for.
+
+use crate::lifecycle::failure::ServiceFailure;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use tidegate_host::owned::{What, accept};
+use tidegate_media::{Access, Allocation, MappedRegion};
+
+/// Where memory that outlives a process is.
+const FOLDER: &str = "/dev/shm";
+
+/// The memory of a pool's lanes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Volatile {
+    pool: [u8; 16],
+}
+
+impl Volatile {
+    /// That of the pool with this identity.
+    pub(crate) fn of(pool: [u8; 16]) -> Volatile {
+        Volatile { pool }
+    }
+
+    /// What a process that was killed left of a lane, or fresh memory of `bytes`.
+    pub(crate) fn open_or_create(self, lane: u32, bytes: u64) -> Result<MappedRegion, ServiceFailure> {
+        let path = self.path(lane);
+        if !path.exists() {
+            return Ok(MappedRegion::create(&path, bytes, Allocation::Sparse)?);
+        }
+        let own = |file: &File| accept(file, What::File);
+        Ok(MappedRegion::open_if(&path, Access::ReadWrite, own)?)
+    }
+
+    /// Removes what there is of a lane.
+    pub(crate) fn remove(self, lane: u32) -> Result<(), ServiceFailure> {
+        let path = self.path(lane);
+        let removed: io::Result<()> = std::fs::remove_file(&path);
+        match removed {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(ServiceFailure::of_file("remove", &path)),
+        }
+    }
+
+    fn path(self, lane: u32) -> PathBuf {
+        let pool: String = self.pool.iter().map(|byte| format!("{byte:02x}")).collect();
+        PathBuf::from(FOLDER).join(format!("tidegate-{pool}-{lane}"))
+    }
+}

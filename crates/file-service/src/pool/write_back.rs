@@ -1,0 +1,135 @@
+//! Write-back in the background: one thread, which looks at the pool a few times a second.
+//!
+//! | what | is done |
+//! | --- | --- |
+//! | written and not synced, longer than [`DIRTY_AGE`] ago | committed to the pool |
+//! | out of sync since the last look | written back |
+//! | out of sync and more than [`Limits::bytes`] | written back without a pause |
+//! | a file below that refuses | tried again at the next look; the pool keeps its data |
+
+use crate::lifecycle::failure::ServiceFailure;
+use crate::service::nodes::open_files::OpenFiles;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidegate_file_cache::FileError;
+use tidegate_host::progress::ProgressMeter;
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long what no program syncs stays in DRAM alone.
+pub(crate) const DIRTY_AGE: Duration = Duration::from_secs(5);
+
+/// Bytes that one step writes back.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// When write-back goes on without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes that may be out of sync.
+    pub(crate) bytes: u64,
+}
+
+impl Limits {
+    /// Half of a pool of so many bytes.
+    pub(crate) fn of(pool_bytes: u64) -> Limits {
+        Limits { bytes: pool_bytes / 2 }
+    }
+}
+
+/// The thread, until this is dropped.
+pub(crate) struct WriteBack {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WriteBack {
+    /// Starts the thread.
+    pub(crate) fn start(files: Arc<OpenFiles>, limits: Limits) -> std::io::Result<WriteBack> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let of_thread = Arc::clone(&stop);
+        let run = move || {
+            let mut refused = None;
+            while !stops(&of_thread) {
+                refused = told(look(&files, limits), refused);
+            }
+        };
+        let thread = std::thread::Builder::new().name("write-back".to_owned()).spawn(run)?;
+        Ok(WriteBack { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for WriteBack {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has written nothing wrong; what it left is done at the end.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits until the next look is due; true: there is none.
+fn stops(stop: &(Mutex<bool>, Condvar)) -> bool {
+    let (stops, bell) = stop;
+    let stops = stops.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = bell.wait_timeout_while(stops, LOOK_EVERY, |stops| !*stops);
+    *waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// Tells of a failure that is not the last one's again.
+fn told(looked: Result<(), FileError>, before: Option<FileError>) -> Option<FileError> {
+    let failed = looked.err();
+    if let Some(error) = &failed
+        && before.as_ref() != failed.as_ref()
+    {
+        tracing::warn!("files are not written back: {error}; the pool keeps their data, and they are tried again");
+    }
+    failed
+}
+
+fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
+    files.sweep(DIRTY_AGE)?;
+    write_back(files, |left| left > limits.bytes)
+}
+
+/// Writes back what is out of sync now, and on while `goes_on` with the bytes that are left.
+pub(crate) fn write_back(files: &OpenFiles, mut goes_on: impl FnMut(u64) -> bool) -> Result<(), FileError> {
+    loop {
+        let lanes = 0..files.pool.lanes();
+        let left: u64 = lanes.map(|lane| write_back_lane(files, lane)).sum::<Result<_, _>>()?;
+        if !goes_on(left) || left == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes back what a lane has out of sync now. Says how many bytes came meanwhile.
+fn write_back_lane(files: &OpenFiles, lane: usize) -> Result<u64, FileError> {
+    let mut todo = None;
+    loop {
+        let progress = files.pool.write_back_step(lane, STEP_BYTES)?;
+        let todo = todo.get_or_insert(progress.left_bytes);
+        if progress.bytes == 0 || *todo == 0 {
+            return Ok(progress.left_bytes);
+        }
+        *todo = todo.saturating_sub(progress.bytes);
+    }
+}
+
+/// Writes everything back, durably. `tell` hears how much is left and how fast it goes, once a
+/// second.
+pub(crate) fn write_back_all(files: &OpenFiles, pool: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFailure> {
+    let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.to_owned(), error };
+    files.sweep(Duration::ZERO).map_err(failed)?;
+    let mut meter = ProgressMeter::begin(files.pool.fill().out_of_sync);
+    write_back(files, |left| {
+        meter.line(Instant::now(), left).iter().for_each(|line| tell(line));
+        true
+    })
+    .map_err(failed)?;
+    files.sweep(Duration::ZERO).map_err(failed)
+}

@@ -1,0 +1,213 @@
+//! The service: one answer for each request of the kernel.
+//!
+//! Operations on names are done in SOURCE at once; those on contents go through the file cache.
+//! Any number of threads answer requests at a time. The order of locks is: open files, one open
+//! file, inodes; none is taken while a later one is held.
+
+pub(crate) mod nodes;
+mod operations;
+
+use crate::pool::hidden::Hidden;
+use crate::service::nodes::handles::Handles;
+use crate::service::nodes::inodes::{Inodes, Route};
+use crate::service::nodes::open_files::OpenFiles;
+use crate::source::{SourceDirectory, about, about_at};
+use crate::workers::Answers;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Gid, Statx, Uid};
+use rustix::io::{Errno, Result};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+use tidegate_fuse::{Attempt, Features, Header, NodeId, Operation, Reply, Request};
+
+/// How long the kernel may rely on names and attributes. Every change comes through the mount, so
+/// nothing but a change of the kernel's own makes them out of date.
+pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
+
+const WANTED: Features = Features::ASYNC_READ
+    .with(Features::ATOMIC_O_TRUNC)
+    .with(Features::READDIRPLUS)
+    .with(Features::READDIRPLUS_AUTO)
+    .with(Features::ASYNC_DIO)
+    .with(Features::PARALLEL_DIROPS)
+    .with(Features::CACHE_SYMLINKS)
+    .with(Features::EXPLICIT_INVAL_DATA)
+    .with(Features::HANDLE_KILLPRIV_V2);
+
+/// The owner of SOURCE's files.
+pub(crate) struct FileService {
+    pub(crate) source: SourceDirectory,
+    pub(crate) inodes: RwLock<Inodes>,
+    pub(crate) open_files: Arc<OpenFiles>,
+    /// SOURCE's permissions, which it does not have while it is mounted.
+    pub(crate) hidden: Hidden,
+    pub(crate) handles: Handles,
+    /// Whether files can be given to other users.
+    pub(crate) is_root: bool,
+}
+
+impl Answers for FileService {
+    fn answer<'b>(&self, request: &Request<'_>, _attempt: Attempt, buffer: &'b mut [u8]) -> Reply<'b> {
+        let answered = match request.operation {
+            Operation::Forget { lookups } => return self.forget([(request.header.node, lookups)]),
+            Operation::BatchForget(forgets) => return self.forget(forgets),
+            Operation::Interrupt { .. } => return Reply::none(),
+            ref operation => self.carry_out(&request.header, operation, buffer),
+        };
+        answered.unwrap_or_else(|errno| Reply::error(errno.raw_os_error()))
+    }
+
+    /// The inode that has the request's name. The service keeps no records yet: it ends with its
+    /// server, so no request is ever in doubt.
+    fn witness(&self, request: &Request<'_>) -> u64 {
+        let (Operation::Unlink { name } | Operation::RmDir { name } | Operation::Rename { name, .. }) =
+            request.operation
+        else {
+            return 0;
+        };
+        let found = self.locate(request.header.node).and_then(|(folder, _)| about_at(&folder, name.to_bytes()));
+        found.map_or(0, |about| about.stx_ino)
+    }
+}
+
+impl FileService {
+    /// A service for the files of `source`, which is `hidden`.
+    pub(crate) fn new(source: SourceDirectory, hidden: Hidden, open_files: Arc<OpenFiles>) -> Result<FileService> {
+        let root = source.identity(&about(source.root())?);
+        Ok(FileService {
+            source,
+            inodes: RwLock::new(Inodes::new(root)),
+            open_files,
+            hidden,
+            handles: Handles::default(),
+            is_root: rustix::process::geteuid().is_root(),
+        })
+    }
+
+    /// What the service wants of the kernel, where it has it.
+    pub(crate) const WANTED: Features = WANTED;
+
+    fn carry_out<'b>(&self, header: &Header, operation: &Operation<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        let node = header.node;
+        match *operation {
+            Operation::Lookup { name } => self.lookup(node, name),
+            Operation::GetAttr { handle: _ } => self.get_attributes(node),
+            Operation::Statx { .. } => self.get_extended_attributes(node),
+            Operation::SetAttr(ref change) => self.set_attributes(node, change),
+            Operation::ReadLink => self.read_link(node, buffer),
+            Operation::Symlink { name, target } => self.make_symlink(header, name, target),
+            Operation::MkNod { name, mode, device, .. } => self.make_node(header, name, mode, device),
+            Operation::MkDir { name, mode, .. } => self.make_directory(header, name, mode),
+            Operation::Unlink { name } => self.unlink(node, name),
+            Operation::RmDir { name } => self.remove_directory(node, name),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                self.rename((node, name), (new_parent, new_name), flags)
+            }
+            Operation::Link { target, name } => self.link(target, node, name),
+            Operation::Open { flags, kill_privileges } => self.open(node, flags, Privileges::asked(kill_privileges)),
+            Operation::Create { name, flags, mode, .. } => self.create(header, name, flags, mode),
+            Operation::TmpFile { flags, mode, .. } => self.make_unnamed(header, flags, mode),
+            Operation::Read { handle, offset, len, .. } => self.read(handle, offset, len, buffer),
+            Operation::Write(ref write) => self.write(write),
+            Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),
+            Operation::Release { handle, .. } => self.release(handle),
+            Operation::FSync { handle, .. } => self.sync(handle),
+            Operation::SyncFs => self.sync_all(),
+            Operation::Fallocate { handle, offset, len, mode } => self.allocate(handle, offset, len, mode),
+            Operation::LSeek { handle, offset, whence } => self.seek(handle, offset, whence),
+            Operation::StatFs => self.statistics(),
+            Operation::SetXattr(ref set) => self.set_xattr(node, set),
+            Operation::GetXattr { name, len } => self.get_xattr(node, name, len, buffer),
+            Operation::ListXattr { len } => self.list_xattrs(node, len, buffer),
+            Operation::RemoveXattr { name } => self.remove_xattr(node, name),
+            Operation::OpenDir { .. } => self.open_directory(node),
+            Operation::ReadDir { handle, offset, len, lookup } => {
+                self.read_directory((node, handle), offset, (len, lookup), buffer)
+            }
+            Operation::ReleaseDir { handle, .. } => self.release_directory(handle),
+            Operation::FSyncDir { handle, .. } => self.sync_directory(handle),
+            Operation::Ioctl(_) => Err(Errno::NOTTY),
+            Operation::Destroy => Ok(Reply::empty()),
+            // The kernel does without: it checks permissions and keeps locks by itself, every file
+            // is ready, and a close has nothing to report that a write had not.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    pub(crate) fn inodes(&self) -> RwLockReadGuard<'_, Inodes> {
+        self.inodes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn inodes_mut(&self) -> RwLockWriteGuard<'_, Inodes> {
+        self.inodes.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget<'b>(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> Reply<'b> {
+        let mut inodes = self.inodes_mut();
+        for (node, lookups) in forgets {
+            inodes.forget(node, lookups);
+        }
+        Reply::none()
+    }
+
+    /// A descriptor (`O_PATH`) of a node, and what the kernel says of it.
+    pub(crate) fn locate(&self, node: NodeId) -> Result<(OwnedFd, Statx)> {
+        self.found(node, |route| self.source.locate(route))
+    }
+
+    /// What `open` opens by a node's route, if it is the node. A rename meanwhile may lead it to
+    /// another file: then it is opened again.
+    pub(crate) fn found(&self, node: NodeId, open: impl Fn(&Route) -> Result<OwnedFd>) -> Result<(OwnedFd, Statx)> {
+        loop {
+            let (moves, route, identity) = {
+                let inodes = self.inodes();
+                let route = inodes.route(node).ok_or(Errno::STALE)?;
+                (inodes.moves(), route, inodes.identity(node).ok_or(Errno::STALE)?)
+            };
+            let errno = match open(&route).and_then(|opened| Ok((about(&opened)?, opened))) {
+                Ok((about, opened)) if self.source.identity(&about) == identity => return Ok((opened, about)),
+                Ok(_) => Errno::STALE,
+                Err(errno) => errno,
+            };
+            if self.inodes().moves() == moves {
+                return Err(errno);
+            }
+        }
+    }
+
+    /// Gives what was made in `folder` to the program that asked for it. In a directory with the
+    /// set-group-ID bit, the group stays the directory's.
+    pub(crate) fn give_to_caller(&self, header: &Header, folder: &OwnedFd, made: &OwnedFd) -> Result<()> {
+        if !self.is_root || (header.uid == 0 && header.gid == 0) {
+            return Ok(());
+        }
+        let inherits_group = u32::from(about(folder)?.stx_mode) & SET_GROUP_ID != 0;
+        let group = (!inherits_group).then(|| Gid::from_raw(header.gid));
+        let flags = rustix::fs::AtFlags::EMPTY_PATH;
+        rustix::fs::chownat(made, "", Some(Uid::from_raw(header.uid)), group, flags)
+    }
+}
+
+/// Whether set-user-ID and set-group-ID of a file go with a change of its contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privileges {
+    /// The caller may leave them.
+    Keep,
+    /// The kernel asks for it.
+    Clear,
+}
+
+impl Privileges {
+    /// As a request says.
+    pub(crate) fn asked(clear: bool) -> Privileges {
+        if clear { Privileges::Clear } else { Privileges::Keep }
+    }
+}
+
+/// `S_ISGID`.
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
+/// `S_ISUID`.
+pub(crate) const SET_USER_ID: u32 = 0o4000;
+
+/// A descriptor that nodes share.
+pub(crate) type Shared = Arc<OwnedFd>;

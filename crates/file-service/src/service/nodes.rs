@@ -1,0 +1,5 @@
+//! What the kernel knows: nodes, open files and handles.
+
+pub(crate) mod handles;
+pub(crate) mod inodes;
+pub(crate) mod open_files;

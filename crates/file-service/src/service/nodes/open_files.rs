@@ -1,0 +1,352 @@
+//! The regular files that programs have open, or that the pool is not done with.
+//!
+//! A file that is only read is read below. Its first change makes it a file of the pool, and from
+//! then on the pool is asked for everything about its contents, until nobody has it open and all of
+//! it is below. If the pool has no record for one more file, the file is written below as long as
+//! it is open: its syncs are the kernel's.
+
+use crate::service::nodes::inodes::Route;
+use crate::source::backing::OpenedFile;
+use crate::source::recovery::hint_of;
+use rustix::fs::Timespec;
+use rustix::io::{Errno, Result};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+use tidegate_file_cache::{BackingFile, FileError, FileIdentity, FilePool, Persistence, PoolFile};
+use tidegate_media::MappedRegion;
+
+/// How many bytes a path hint may have: that of longer paths is left out, and recovery finds the
+/// file by its inode.
+const HINT_BYTES_MAX: usize = 952;
+
+/// The pool, and the files of it.
+pub(crate) struct OpenFiles {
+    pub(crate) pool: FilePool<MappedRegion>,
+    files: Mutex<HashMap<FileIdentity, Counted>>,
+}
+
+struct Counted {
+    file: Arc<OpenFile>,
+    /// How often programs have it open.
+    opens: u64,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reading, and writing where that is allowed.
+    Read,
+    /// Writing, and nothing less.
+    Write,
+}
+
+/// A regular file that is open.
+pub(crate) struct OpenFile {
+    identity: FileIdentity,
+    state: RwLock<OpenState>,
+    /// When the oldest change was made that no sync made durable.
+    dirty_since: Mutex<Option<Instant>>,
+    /// Whether the file may run with privileges that a write has to take away.
+    pub(crate) may_be_privileged: AtomicBool,
+}
+
+struct OpenState {
+    backing: Arc<OpenedFile>,
+    can_write: bool,
+    hint: Vec<u8>,
+    served_from: ServedFrom,
+}
+
+/// Where the contents are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServedFrom {
+    /// At the file below, which has everything: nothing was changed.
+    File,
+    /// In the pool.
+    Pool(PoolFile),
+    /// At the file below, as the pool has no room for the file's record.
+    BesidePool,
+}
+
+impl OpenFiles {
+    pub(crate) fn new(pool: FilePool<MappedRegion>) -> OpenFiles {
+        OpenFiles { pool, files: Mutex::new(HashMap::new()) }
+    }
+
+    /// Takes over a file of the pool that recovery found below.
+    pub(crate) fn adopt(&self, backing: Arc<OpenedFile>, hint: Vec<u8>) -> std::result::Result<(), FileError> {
+        let identity = backing.identity();
+        let found: Arc<dyn BackingFile> = backing.clone();
+        let served_from = ServedFrom::Pool(self.pool.open_file(&found, &hint)?);
+        let file = OpenFile::new(identity, OpenState { backing, can_write: true, hint, served_from });
+        // An earlier process may have written what it did not sync.
+        file.is_changed(Persistence::Asynchronous);
+        self.files().insert(identity, Counted { file: Arc::new(file), opens: 0 });
+        Ok(())
+    }
+
+    /// The file, if it is open or the pool is not done with it.
+    pub(crate) fn get(&self, identity: FileIdentity) -> Option<Arc<OpenFile>> {
+        Some(self.files().get(&identity)?.file.clone())
+    }
+
+    /// Whether the files below have everything.
+    pub(crate) fn is_written_back(&self) -> bool {
+        let fill = self.pool.fill();
+        fill.dirty == 0 && fill.out_of_sync == 0 && self.pool.detached().is_empty()
+    }
+
+    /// How many files there are.
+    pub(crate) fn len(&self) -> usize {
+        self.files().len()
+    }
+
+    /// Opens a file once more. `open` opens it below, for writing too if asked; it is
+    /// called if the file is not open yet, or not for that.
+    pub(crate) fn open(
+        &self,
+        (identity, route): (FileIdentity, &Route),
+        access: Access,
+        open: impl FnOnce() -> Result<(OpenedFile, bool)>,
+    ) -> Result<Arc<OpenFile>> {
+        let mut files = self.files();
+        if let Some(known) = files.get_mut(&identity) {
+            if access == Access::Write && !known.file.read_state().can_write {
+                let (backing, can_write) = open()?;
+                let mut state = known.file.write_state();
+                (state.backing, state.can_write) = (Arc::new(backing), can_write);
+            }
+            known.opens += 1;
+            return Ok(Arc::clone(&known.file));
+        }
+        let (backing, can_write) = open()?;
+        let mut hint = hint_of(route);
+        if hint.len() > HINT_BYTES_MAX {
+            hint.clear();
+        }
+        let state = OpenState { backing: Arc::new(backing), can_write, hint, served_from: ServedFrom::File };
+        let file = Arc::new(OpenFile::new(identity, state));
+        files.insert(identity, Counted { file: Arc::clone(&file), opens: 1 });
+        Ok(file)
+    }
+
+    /// The opposite of [`OpenFiles::open`].
+    pub(crate) fn close(&self, file: &OpenFile) {
+        let mut files = self.files();
+        let Some(known) = files.get_mut(&file.identity) else { return };
+        known.opens = known.opens.saturating_sub(1);
+        let is_pooled = matches!(known.file.read_state().served_from, ServedFrom::Pool(_));
+        if known.opens == 0 && !is_pooled {
+            files.remove(&file.identity);
+        }
+    }
+
+    /// Commits what was changed before `age` ago, and lets go of files that nobody has open and
+    /// that are below.
+    pub(crate) fn sweep(&self, age: Duration) -> std::result::Result<(), FileError> {
+        let now = Instant::now();
+        for file in self.all() {
+            let is_old = file.dirty_since().is_some_and(|since| now.duration_since(since) >= age);
+            if is_old && let ServedFrom::Pool(number) = file.read_state().served_from {
+                let since = file.dirty_since().take();
+                self.pool.sync(number).inspect_err(|_| *file.dirty_since() = since)?;
+            }
+        }
+        self.let_go()
+    }
+
+    /// Lets go of files that nobody has open and that are below.
+    fn let_go(&self) -> std::result::Result<(), FileError> {
+        let mut files = self.files();
+        let idle: Vec<_> = files.values().filter(|known| known.opens == 0).map(|known| known.file.clone()).collect();
+        for file in &idle {
+            let mut state = file.write_state();
+            if let ServedFrom::Pool(number) = state.served_from {
+                self.pool.close(number)?;
+                state.served_from = ServedFrom::File;
+            }
+        }
+        let left: HashSet<_> = self.pool.files().into_iter().map(|(_, identity)| identity).collect();
+        for file in idle {
+            let mut state = file.write_state();
+            if left.contains(&file.identity) {
+                let backing: Arc<dyn BackingFile> = state.backing.clone();
+                state.served_from = ServedFrom::Pool(self.pool.open_file(&backing, &state.hint)?);
+            } else {
+                state.backing.set_times_below()?;
+                files.remove(&file.identity);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every file.
+    pub(crate) fn all(&self) -> Vec<Arc<OpenFile>> {
+        self.files().values().map(|known| known.file.clone()).collect()
+    }
+
+    /// The length of a file, as programs see it.
+    pub(crate) fn size(&self, file: &OpenFile) -> Result<u64> {
+        let state = file.read_state();
+        match state.served_from {
+            ServedFrom::Pool(number) => self.pool.size(number).map_err(|error| errno_of(&error)),
+            ServedFrom::File | ServedFrom::BesidePool => Ok(crate::source::about(state.backing.descriptor())?.stx_size),
+        }
+    }
+
+    /// Copies bytes from offset `at`; fewer at the end of the file only.
+    pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8]) -> Result<usize> {
+        let state = file.read_state();
+        match state.served_from {
+            ServedFrom::Pool(number) => self.pool.read(number, at, out).map_err(|error| errno_of(&error)),
+            ServedFrom::File | ServedFrom::BesidePool => {
+                state.backing.read(at, out).map_err(|refused| Errno::from_raw_os_error(refused.errno))
+            }
+        }
+    }
+
+    /// Writes bytes at offset `at`.
+    pub(crate) fn write(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
+        let state = self.changing(file)?;
+        let written = match state.served_from {
+            ServedFrom::Pool(number) => self.pool.write(number, at, data, persistence),
+            ServedFrom::File | ServedFrom::BesidePool => {
+                state.backing.write(at, data).map_err(FileError::from).and_then(|()| match persistence {
+                    Persistence::Asynchronous => Ok(()),
+                    Persistence::Synchronous => Ok(state.backing.sync()?),
+                })
+            }
+        };
+        file.is_changed(persistence);
+        written.map_err(|error| errno_of(&error))?;
+        state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
+        Ok(())
+    }
+
+    /// Cuts or lengthens a file.
+    pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
+        let state = file.read_state();
+        file.is_changed(Persistence::Asynchronous);
+        match state.served_from {
+            ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
+            ServedFrom::File | ServedFrom::BesidePool => {
+                state.backing.set_len(size).map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+            }
+        }
+        state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
+        Ok(())
+    }
+
+    /// Notes that the contents were changed below.
+    pub(crate) fn touch(&self, file: &OpenFile) {
+        file.with_backing(|backing| backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse))));
+    }
+
+    /// Makes everything durable that was written to a file before.
+    pub(crate) fn sync(&self, file: &OpenFile) -> Result<()> {
+        *file.dirty_since() = None;
+        let state = file.read_state();
+        match state.served_from {
+            ServedFrom::Pool(number) => self.pool.sync(number).map(drop).map_err(|error| errno_of(&error)),
+            ServedFrom::File | ServedFrom::BesidePool => {
+                state.backing.sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))
+            }
+        }
+    }
+
+    /// Brings a file below, and calls `change` with the descriptor of the file there. Nobody writes
+    /// to the file meanwhile.
+    pub(crate) fn below<T>(&self, file: &OpenFile, change: impl FnOnce(&OpenedFile) -> Result<T>) -> Result<T> {
+        let state = file.write_state();
+        if let ServedFrom::Pool(number) = state.served_from {
+            self.pool.drain(number).map_err(|error| errno_of(&error))?;
+        }
+        change(&state.backing)
+    }
+
+    /// The file's state, for a change of its contents: it is a file of the pool then, if the pool
+    /// has a record for it.
+    fn changing<'a>(&self, file: &'a OpenFile) -> Result<RwLockReadGuard<'a, OpenState>> {
+        loop {
+            let state = file.read_state();
+            if state.served_from != ServedFrom::File {
+                return Ok(state);
+            }
+            drop(state);
+            let mut state = file.write_state();
+            if state.served_from == ServedFrom::File {
+                let backing: Arc<dyn BackingFile> = state.backing.clone();
+                state.served_from = match self.pool.open_file(&backing, &state.hint) {
+                    Ok(number) => ServedFrom::Pool(number),
+                    Err(FileError::TooManyFiles) => ServedFrom::BesidePool,
+                    Err(error) => return Err(errno_of(&error)),
+                };
+            }
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<FileIdentity, Counted>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenFile {
+    fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
+        OpenFile {
+            identity,
+            state: RwLock::new(state),
+            dirty_since: Mutex::new(None),
+            may_be_privileged: AtomicBool::new(true),
+        }
+    }
+
+    /// Sets when the contents were changed last. False: the file below has to be told, as nothing
+    /// of the file is in the pool.
+    pub(crate) fn set_modified(&self, at: Timespec) -> bool {
+        let state = self.read_state();
+        let is_pooled = matches!(state.served_from, ServedFrom::Pool(_));
+        state.backing.set_modified(is_pooled.then_some(at));
+        is_pooled
+    }
+
+    /// Calls `look` with the file below.
+    pub(crate) fn with_backing<T>(&self, look: impl FnOnce(&OpenedFile) -> T) -> T {
+        look(&self.read_state().backing)
+    }
+
+    /// Notes that the file may run with privileges again.
+    pub(crate) fn suspect_privileges(&self) {
+        // Relaxed: whoever gave the privileges did so before the kernel sent the next write.
+        self.may_be_privileged.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes a change, after it was made: a sync meanwhile may not have seen it.
+    fn is_changed(&self, persistence: Persistence) {
+        if persistence == Persistence::Asynchronous {
+            self.dirty_since().get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn dirty_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.dirty_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_state(&self) -> RwLockReadGuard<'_, OpenState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_state(&self) -> RwLockWriteGuard<'_, OpenState> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The kernel's number for what went wrong in the cache.
+fn errno_of(error: &FileError) -> Errno {
+    match error {
+        FileError::Below(refused) => Errno::from_raw_os_error(refused.errno),
+        _ => Errno::IO,
+    }
+}

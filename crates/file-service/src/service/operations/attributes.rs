@@ -1,0 +1,191 @@
+//! Attributes of nodes, and the room of the file system.
+//!
+//! They are those of the file below; but the length and the time of modification are the pool's
+//! where the pool has what the file below lacks.
+
+use crate::service::nodes::open_files::{Access, OpenFile};
+use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
+use crate::source::by_descriptor;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Gid, Mode, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::fs::{chmod, chownat, fstatvfs, utimensat};
+use rustix::io::{Errno, Result};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes, SetTime, Statistics, Time};
+
+impl FileService {
+    pub(crate) fn get_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
+        Ok(Reply::attributes(&self.attributes(node)?, VALID))
+    }
+
+    pub(crate) fn get_extended_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
+        let (_, about) = self.locate(node)?;
+        let born = about.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let extended = ExtendedAttributes {
+            attributes: self.attributes_of(&about)?,
+            born: born.then_some(Time { seconds: about.stx_btime.tv_sec, nanoseconds: about.stx_btime.tv_nsec }),
+            flags: 0,
+            flags_known: 0,
+        };
+        Ok(Reply::statx(&extended, VALID))
+    }
+
+    pub(crate) fn set_attributes<'b>(&self, node: NodeId, change: &SetAttributes) -> Result<Reply<'b>> {
+        let (located, about) = self.locate(node)?;
+        if change.uid.is_some() || change.gid.is_some() {
+            let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            chownat(&located, "", owner, group, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(size) = change.size {
+            self.set_size(node, size, Privileges::asked(change.kill_privileges))?;
+        }
+        if let Some(mode) = change.mode {
+            self.set_mode(node, (&located, &about), mode)?;
+        }
+        self.set_times(&located, &about, change)?;
+        self.get_attributes(node)
+    }
+
+    fn set_mode(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), mode: u32) -> Result<()> {
+        if node == NodeId::ROOT {
+            return self.hidden.set_mode(mode).map_err(|_| Errno::IO);
+        }
+        self.open_file(about).inspect(|file| file.suspect_privileges());
+        chmod(by_descriptor(located), Mode::from_raw_mode(mode & 0o7777))
+    }
+
+    /// Cuts or lengthens a file, which need not be open.
+    fn set_size(&self, node: NodeId, size: u64, privileges: Privileges) -> Result<()> {
+        let file = self.open_node(node, Access::Write)?;
+        let cut = self.open_files.truncate(&file, size);
+        if cut.is_ok() {
+            self.take_privileges(&file, privileges);
+        }
+        self.open_files.close(&file);
+        cut
+    }
+
+    fn set_times(&self, located: &OwnedFd, about: &Statx, change: &SetAttributes) -> Result<()> {
+        if change.accessed.is_none() && change.modified.is_none() {
+            return Ok(());
+        }
+        let mut modified = change.modified;
+        if let (Some(set), Some(file)) = (modified, self.open_file(about))
+            && file.set_modified(point_of(set))
+        {
+            // The pool writes the file below later; the time follows with that.
+            modified = None;
+        }
+        let times = Timestamps { last_access: given(change.accessed), last_modification: given(modified) };
+        utimensat(located, "", &times, AtFlags::EMPTY_PATH)
+    }
+
+    /// Takes set-user-ID, set-group-ID and capabilities of a file away whose contents were changed:
+    /// capabilities always, the others if the kernel asks for it.
+    pub(crate) fn take_privileges(&self, file: &OpenFile, privileges: Privileges) {
+        let is_asked = privileges == Privileges::Clear;
+        // Relaxed: see `suspect_privileges`.
+        if !is_asked && !file.may_be_privileged.load(Ordering::Relaxed) {
+            return;
+        }
+        file.may_be_privileged.store(false, Ordering::Relaxed);
+        file.with_backing(|backing| {
+            let descriptor = backing.descriptor();
+            // A file without capabilities is the usual case, and no failure.
+            let _ = rustix::fs::fremovexattr(descriptor, "security.capability");
+            let mode = crate::source::about(descriptor).map_or(0, |about| u32::from(about.stx_mode));
+            let taken = if mode & 0o010 != 0 { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
+            if is_asked && mode & taken != 0 {
+                let _ = rustix::fs::fchmod(descriptor, Mode::from_raw_mode(mode & 0o7777 & !taken));
+            }
+        });
+    }
+
+    /// The attributes of a node.
+    pub(crate) fn attributes(&self, node: NodeId) -> Result<Attributes> {
+        let identity = self.inodes().identity(node);
+        // An open file needs no walk.
+        let open = identity.and_then(|identity| self.open_files.get(identity));
+        let about = match open {
+            Some(file) => file.with_backing(|backing| crate::source::about(backing.descriptor()))?,
+            None => self.locate(node)?.1,
+        };
+        self.attributes_of(&about)
+    }
+
+    /// The attributes of the file that the kernel says this about below.
+    pub(crate) fn attributes_of(&self, about: &Statx) -> Result<Attributes> {
+        let mut attributes = attributes_below(about);
+        if self.inodes().identity(NodeId::ROOT) == Some(self.source.identity(about)) {
+            attributes.mode = attributes.mode & !0o7777 | self.hidden.mode() & 0o7777;
+        }
+        if let Some(file) = self.open_file(about) {
+            attributes.size = self.open_files.size(&file)?;
+            if let Some(modified) = file.with_backing(crate::source::backing::OpenedFile::modified) {
+                attributes.modified = time_of(modified);
+                attributes.changed = attributes.changed.max(attributes.modified);
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// The open file that this is said of.
+    fn open_file(&self, about: &Statx) -> Option<Arc<OpenFile>> {
+        self.open_files.get(self.source.identity(about))
+    }
+
+    pub(crate) fn statistics<'b>(&self) -> Result<Reply<'b>> {
+        let room = fstatvfs(self.source.root())?;
+        let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(Reply::statistics(&Statistics {
+            blocks: room.f_blocks,
+            blocks_free: room.f_bfree,
+            blocks_available: room.f_bavail,
+            files: room.f_files,
+            files_free: room.f_ffree,
+            block_bytes: short(room.f_bsize),
+            fragment_bytes: short(room.f_frsize),
+            name_bytes_max: short(room.f_namemax),
+        }))
+    }
+}
+
+fn attributes_below(about: &Statx) -> Attributes {
+    let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
+    Attributes {
+        inode: about.stx_ino,
+        size: about.stx_size,
+        blocks: about.stx_blocks,
+        accessed: time(about.stx_atime.tv_sec, about.stx_atime.tv_nsec),
+        modified: time(about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec),
+        changed: time(about.stx_ctime.tv_sec, about.stx_ctime.tv_nsec),
+        mode: about.stx_mode.into(),
+        links: about.stx_nlink,
+        uid: about.stx_uid,
+        gid: about.stx_gid,
+        device: Attributes::device_number(about.stx_rdev_major, about.stx_rdev_minor),
+        block_bytes: about.stx_blksize,
+    }
+}
+
+fn time_of(time: Timespec) -> Time {
+    Time { seconds: time.tv_sec, nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0) }
+}
+
+/// A time to be set, as `utimensat` takes it.
+fn given(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(at) => point_of(at),
+    }
+}
+
+fn point_of(time: SetTime) -> Timespec {
+    match time {
+        SetTime::Now => clock_gettime(ClockId::Realtime),
+        SetTime::At(Time { seconds, nanoseconds }) => Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+    }
+}

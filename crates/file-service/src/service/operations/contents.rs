@@ -1,0 +1,129 @@
+//! Operations on the contents of files.
+
+use crate::service::nodes::inodes::Route;
+use crate::service::nodes::open_files::{Access, OpenFile};
+use crate::service::{FileService, Privileges};
+use crate::source::backing::OpenedFile;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::io::{Errno, Result};
+use std::sync::Arc;
+use tidegate_file_cache::Persistence;
+use tidegate_fuse::{CopyFileRange, Handle, NodeId, OpenFlags, Reply, Write};
+
+/// The kernel's numbers for `SEEK_DATA` and `SEEK_HOLE`.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl FileService {
+    pub(crate) fn open<'b>(&self, node: NodeId, flags: u32, privileges: Privileges) -> Result<Reply<'b>> {
+        let (handle, flags) = self.open_handle(node, flags, privileges)?;
+        Ok(Reply::opened(handle, flags))
+    }
+
+    /// Opens a node as `flags` say. Pages that the kernel has stay: every change passes it.
+    pub(crate) fn open_handle(&self, node: NodeId, flags: u32, privileges: Privileges) -> Result<(Handle, OpenFlags)> {
+        let flags = OFlags::from_bits_retain(flags);
+        let file = self.open_node(node, access_of(flags))?;
+        if flags.contains(OFlags::TRUNC) {
+            if let Err(errno) = self.open_files.truncate(&file, 0) {
+                self.open_files.close(&file);
+                return Err(errno);
+            }
+            self.take_privileges(&file, privileges);
+        }
+        Ok((self.handles.add_file(file), OpenFlags::KEEP_CACHE))
+    }
+
+    /// Opens the regular file of a node below, for writing if asked, and otherwise if possible.
+    pub(crate) fn open_node(&self, node: NodeId, access: Access) -> Result<Arc<OpenFile>> {
+        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
+        let hint = self.hint_route(node);
+        self.open_files.open((identity, &hint), access, || {
+            let open = |flags| {
+                let opened = self.found(node, |route: &Route| self.source.open_at(route, flags))?.0;
+                OpenedFile::new(&self.source, opened)
+            };
+            match open(OFlags::RDWR) {
+                Ok(opened) => Ok((opened, true)),
+                Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) if access == Access::Read => {
+                    Ok((open(OFlags::RDONLY)?, false))
+                }
+                Err(errno) => Err(errno),
+            }
+        })
+    }
+
+    pub(crate) fn release<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
+        if let Some(file) = self.handles.remove(handle) {
+            self.open_files.close(&file);
+        }
+        Ok(Reply::empty())
+    }
+
+    pub(crate) fn read<'b>(&self, handle: Handle, at: u64, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        let file = self.handles.file(handle)?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.open_files.read(&file, at, &mut buffer[..len])?;
+        Ok(Reply::data(&buffer[..read]))
+    }
+
+    pub(crate) fn write<'b>(&self, write: &Write<'_>) -> Result<Reply<'b>> {
+        let file = self.handles.file(write.handle)?;
+        // O_SYNC is O_DSYNC and one bit more.
+        let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
+        let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
+        self.take_privileges(&file, Privileges::asked(write.kill_privileges));
+        self.open_files.write(&file, write.offset, write.data, persistence)?;
+        Ok(Reply::written(u32::try_from(write.data.len()).unwrap_or(u32::MAX)))
+    }
+
+    /// Copies as much as fits into the buffer: programs ask again for the rest.
+    pub(crate) fn copy<'b>(&self, copy: &CopyFileRange, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        let (from, to) = (self.handles.file(copy.handle)?, self.handles.file(copy.to_handle)?);
+        let len = usize::try_from(copy.len).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.open_files.read(&from, copy.offset, &mut buffer[..len])?;
+        self.take_privileges(&to, Privileges::Keep);
+        self.open_files.write(&to, copy.to_offset, &buffer[..read], Persistence::Asynchronous)?;
+        Ok(Reply::written(u32::try_from(read).unwrap_or(u32::MAX)))
+    }
+
+    pub(crate) fn sync<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
+        self.open_files.sync(&*self.handles.file(handle)?)?;
+        Ok(Reply::empty())
+    }
+
+    /// Makes everything durable: contents in the pool, names below.
+    pub(crate) fn sync_all<'b>(&self) -> Result<Reply<'b>> {
+        for file in self.open_files.all() {
+            self.open_files.sync(&file)?;
+        }
+        rustix::fs::syncfs(self.source.root())?;
+        Ok(Reply::empty())
+    }
+
+    /// Allocates, punches or zeroes below, where the file is brought first.
+    pub(crate) fn allocate<'b>(&self, handle: Handle, at: u64, len: u64, mode: u32) -> Result<Reply<'b>> {
+        let file = self.handles.file(handle)?;
+        let mode = FallocateFlags::from_bits_retain(mode);
+        self.open_files.below(&file, |backing| fallocate(backing.descriptor(), mode, at, len))?;
+        if mode != FallocateFlags::KEEP_SIZE {
+            self.open_files.touch(&file);
+        }
+        Ok(Reply::empty())
+    }
+
+    /// Finds data or a hole below, where the file is brought first.
+    pub(crate) fn seek<'b>(&self, handle: Handle, offset: u64, whence: u32) -> Result<Reply<'b>> {
+        let file = self.handles.file(handle)?;
+        let to = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(Reply::offset(self.open_files.below(&file, |backing| seek(backing.descriptor(), to))?))
+    }
+}
+
+fn access_of(flags: OFlags) -> Access {
+    if flags.intersection(OFlags::RWMODE).is_empty() { Access::Read } else { Access::Write }
+}

@@ -1,0 +1,82 @@
+//! Listing directories.
+
+use crate::service::FileService;
+use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
+use crate::source::reopen;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, OFlags, fsync};
+use rustix::io::{Errno, Result};
+use std::sync::PoisonError;
+use tidegate_fuse::{Directory, DirectoryEntry, Handle, NodeId, OpenFlags, Reply};
+
+impl FileService {
+    pub(crate) fn open_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
+        let directory: OwnedFd = reopen(self.locate(node)?.0, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(Reply::opened(self.handles.add_directory(directory), OpenFlags::NONE))
+    }
+
+    pub(crate) fn release_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
+        self.handles.remove(handle);
+        Ok(Reply::empty())
+    }
+
+    pub(crate) fn sync_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
+        let directory = self.handles.directory(handle)?;
+        fsync(&*directory.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Ok(Reply::empty())
+    }
+
+    /// Lists from `offset` on, as many entries as there is room for in `len` bytes.
+    pub(crate) fn read_directory<'b>(
+        &self,
+        (node, handle): (NodeId, Handle),
+        offset: u64,
+        (len, lookup): (u32, bool),
+        buffer: &'b mut [u8],
+    ) -> Result<Reply<'b>> {
+        let directory = self.handles.directory(handle)?;
+        let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listing = Directory::new(buffer, len);
+        for_each_entry(&*directory, offset, |entry| {
+            if lookup { self.list_looked_up(node, &entry, &mut listing) } else { Ok(listing.push(&shown(&entry))) }
+        })?;
+        Ok(listing.reply())
+    }
+
+    /// Lists an entry with its node, which the kernel counts as a lookup.
+    fn list_looked_up(&self, node: NodeId, entry: &Listed, listing: &mut Directory<'_>) -> Result<bool> {
+        if !listing.has_room(entry.name.len()) {
+            return Ok(false);
+        }
+        let found = match is_dots(&entry.name) {
+            true => None,
+            false => match self.enter(node, &entry.name) {
+                Ok(found) => Some(found),
+                // It went meanwhile, or cannot be looked at: the kernel asks again by name.
+                Err(Errno::NOENT | Errno::ACCESS) => None,
+                // What is listed already counts, so its reply may not become an error.
+                Err(_) if !listing.is_empty() => return Ok(false),
+                Err(errno) => return Err(errno),
+            },
+        };
+        Ok(listing.push_looked_up(&shown(entry), found.as_ref()))
+    }
+}
+
+fn shown(entry: &Listed) -> DirectoryEntry<'_> {
+    DirectoryEntry { inode: entry.inode, next_offset: entry.next, kind: kind_of(entry.kind), name: &entry.name }
+}
+
+/// The kernel's number for a kind of file (`DT_REG` and so on).
+fn kind_of(kind: FileType) -> u8 {
+    match kind {
+        FileType::Fifo => 1,
+        FileType::CharacterDevice => 2,
+        FileType::Directory => 4,
+        FileType::BlockDevice => 6,
+        FileType::RegularFile => 8,
+        FileType::Symlink => 10,
+        FileType::Socket => 12,
+        FileType::Unknown => 0,
+    }
+}

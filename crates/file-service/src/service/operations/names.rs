@@ -1,0 +1,220 @@
+//! Operations on names: each is done in SOURCE, and then the nodes follow.
+//!
+//! A change of a name is made under the lock of the inodes, so that no route is read between the
+//! change below and the one here. A lookup takes the lock at its end only, and is made again if a
+//! name went meanwhile.
+
+use crate::service::nodes::inodes::{Dentry, Route};
+use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, Shared, VALID};
+use crate::source::{about, about_at, by_descriptor, reopen};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx};
+use rustix::fs::{chmod, linkat, mkdirat, mknodat, openat, readlinkat_raw, renameat_with, symlinkat, unlinkat};
+use rustix::io::{Errno, Result};
+use std::ffi::CStr;
+use std::sync::Arc;
+use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply};
+
+impl FileService {
+    pub(crate) fn lookup<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        match self.enter(parent, name.to_bytes()) {
+            Ok(entry) => Ok(Reply::entry(&entry)),
+            Err(Errno::NOENT) => Ok(Reply::no_entry(VALID)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Looks a name up: the kernel counts it.
+    pub(crate) fn enter(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        loop {
+            let (moves, route) = {
+                let inodes = self.inodes();
+                (inodes.moves(), inodes.route(parent).ok_or(Errno::STALE)?)
+            };
+            let found = self.source.locate(&route).and_then(|folder| about_at(&folder, name));
+            let mut inodes = self.inodes_mut();
+            if inodes.moves() != moves {
+                continue;
+            }
+            let about = found?;
+            let identity = self.source.identity(&about);
+            let node = inodes.enter(Dentry::new(parent, name), identity).ok_or(Errno::STALE)?;
+            drop(inodes);
+            return self.counted(node, self.entry(node, &about));
+        }
+    }
+
+    /// The answer about a node that was just looked up. The kernel counts no lookup that fails.
+    fn counted<T>(&self, node: NodeId, answer: Result<T>) -> Result<T> {
+        answer.inspect_err(|_| self.inodes_mut().forget(node, 1))
+    }
+
+    /// Opens a file that was just made, and says what it is.
+    fn opened_entry<'b>(&self, node: NodeId, flags: u32, about: &Statx) -> Result<Reply<'b>> {
+        let (handle, open_flags) = self.open_handle(node, flags, Privileges::Keep)?;
+        Ok(Reply::created(&self.entry(node, about)?, handle, open_flags))
+    }
+
+    fn entry(&self, node: NodeId, about: &Statx) -> Result<Entry> {
+        let attributes = self.attributes_of(about)?;
+        // The kernel asks for generations that tell nodes of one number apart; none are.
+        Ok(Entry { node, generation: 0, attributes, name_valid: VALID, attributes_valid: VALID })
+    }
+
+    pub(crate) fn read_link<'b>(&self, node: NodeId, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        let (located, _) = self.locate(node)?;
+        let len = readlinkat_raw(&located, c"", &mut *buffer)?;
+        Ok(Reply::data(&buffer[..len]))
+    }
+
+    pub(crate) fn make_symlink<'b>(&self, header: &Header, name: &CStr, target: &CStr) -> Result<Reply<'b>> {
+        self.make(header, name, None, |folder| symlinkat(target, folder, name))
+    }
+
+    pub(crate) fn make_directory<'b>(&self, header: &Header, name: &CStr, mode: u32) -> Result<Reply<'b>> {
+        self.make(header, name, Some(mode), |folder| mkdirat(folder, name, Mode::from_raw_mode(mode & 0o7777)))
+    }
+
+    pub(crate) fn make_node<'b>(&self, header: &Header, name: &CStr, mode: u32, device: u32) -> Result<Reply<'b>> {
+        let (major, minor) = Attributes::device_parts(device);
+        let device = rustix::fs::makedev(major, minor);
+        let kind = FileType::from_raw_mode(mode);
+        let permissions = Mode::from_raw_mode(mode & 0o7777);
+        self.make(header, name, Some(mode), |folder| mknodat(folder, name, kind, permissions, device))
+    }
+
+    /// Makes something with a name, gives it to the caller, and looks it up.
+    fn make<'b>(
+        &self,
+        header: &Header,
+        name: &CStr,
+        mode: Option<u32>,
+        make: impl FnOnce(&OwnedFd) -> Result<()>,
+    ) -> Result<Reply<'b>> {
+        let mut inodes = self.inodes_mut();
+        let folder = self.source.locate(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
+        make(&folder)?;
+        let made = openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        self.give_to_caller(header, &folder, &made)?;
+        if let Some(mode) = mode {
+            keep_mode(&made, mode)?;
+        }
+        let about = about(&made)?;
+        let dentry = Dentry::new(header.node, name.to_bytes());
+        let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
+        drop(inodes);
+        Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
+    }
+
+    pub(crate) fn create<'b>(&self, header: &Header, name: &CStr, flags: u32, mode: u32) -> Result<Reply<'b>> {
+        let asked = OFlags::from_bits_retain(flags);
+        let mut inodes = self.inodes_mut();
+        let folder = self.source.locate(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
+        let makes = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
+            Ok(made) => {
+                self.give_to_caller(header, &folder, &made)?;
+                keep_mode(&made, mode)?;
+                made
+            }
+            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {
+                openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?
+            }
+            Err(errno) => return Err(errno),
+        };
+        let about = about(&made)?;
+        let dentry = Dentry::new(header.node, name.to_bytes());
+        let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
+        drop(inodes);
+        self.counted(node, self.opened_entry(node, flags, &about))
+    }
+
+    pub(crate) fn make_unnamed<'b>(&self, header: &Header, flags: u32, mode: u32) -> Result<Reply<'b>> {
+        let folder = reopen(self.locate(header.node)?.0, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let makes = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let made = openat(&folder, ".", makes, Mode::from_raw_mode(mode & 0o7777))?;
+        self.give_to_caller(header, &folder, &made)?;
+        keep_mode(&made, mode)?;
+        let about = about(&made)?;
+        let kept = Arc::new(reopen(&made, OFlags::PATH)?);
+        let node = self.inodes_mut().enter_unnamed(self.source.identity(&about), kept);
+        self.counted(node, self.opened_entry(node, flags, &about))
+    }
+
+    pub(crate) fn unlink<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        self.remove(parent, name, AtFlags::empty())
+    }
+
+    pub(crate) fn remove_directory<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        self.remove(parent, name, AtFlags::REMOVEDIR)
+    }
+
+    fn remove<'b>(&self, parent: NodeId, name: &CStr, flags: AtFlags) -> Result<Reply<'b>> {
+        let mut inodes = self.inodes_mut();
+        let dentry = Dentry::new(parent, name.to_bytes());
+        let folder = self.source.locate(&inodes.route(parent).ok_or(Errno::STALE)?)?;
+        let kept = inodes.at(&dentry).and_then(|_| keep(&folder, name));
+        unlinkat(&folder, name, flags)?;
+        inodes.unlink(&dentry, kept);
+        Ok(Reply::empty())
+    }
+
+    pub(crate) fn rename<'b>(
+        &self,
+        (parent, name): (NodeId, &CStr),
+        (new_parent, new_name): (NodeId, &CStr),
+        flags: u32,
+    ) -> Result<Reply<'b>> {
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let mut inodes = self.inodes_mut();
+        let folder = |node| self.source.locate(&inodes.route(node).ok_or(Errno::STALE)?);
+        let (from, to) = (folder(parent)?, folder(new_parent)?);
+        // Two names of one file: the kernel leaves both as they are.
+        let identity = |folder, name: &CStr| Some(self.source.identity(&about_at(folder, name.to_bytes()).ok()?));
+        let is_same = identity(&to, new_name).is_some_and(|target| identity(&from, name) == Some(target));
+        let replaced = keep(&to, new_name);
+        renameat_with(&from, name, &to, new_name, flags)?;
+        let (old, new) = (Dentry::new(parent, name.to_bytes()), Dentry::new(new_parent, new_name.to_bytes()));
+        if is_same {
+            return Ok(Reply::empty());
+        }
+        if flags.contains(RenameFlags::EXCHANGE) {
+            inodes.exchange(&old, &new);
+        } else {
+            inodes.unlink(&new, replaced);
+            inodes.rename(&old, new);
+        }
+        Ok(Reply::empty())
+    }
+
+    pub(crate) fn link<'b>(&self, target: NodeId, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        let mut inodes = self.inodes_mut();
+        let locate = |node| self.source.locate(&inodes.route(node).ok_or(Errno::STALE)?);
+        let (file, folder) = (locate(target)?, locate(parent)?);
+        linkat(CWD, by_descriptor(&file), &folder, name, AtFlags::SYMLINK_FOLLOW)?;
+        let about = about(&file)?;
+        let dentry = Dentry::new(parent, name.to_bytes());
+        let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
+        drop(inodes);
+        Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
+    }
+
+    /// The route by which recovery finds a node's file first.
+    pub(crate) fn hint_route(&self, node: NodeId) -> Route {
+        self.inodes().route(node).unwrap_or(Route::Names(Vec::new()))
+    }
+}
+
+/// A descriptor of what has this name, to reach it when the name is gone.
+fn keep(folder: &OwnedFd, name: &CStr) -> Option<Shared> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Some(Arc::new(openat(folder, name, flags, Mode::empty()).ok()?))
+}
+
+/// Sets again what a change of the owner takes away.
+fn keep_mode(made: &OwnedFd, mode: u32) -> Result<()> {
+    match mode & (SET_USER_ID | SET_GROUP_ID) {
+        0 => Ok(()),
+        _ => chmod(by_descriptor(made), Mode::from_raw_mode(mode & 0o7777)),
+    }
+}

@@ -1,0 +1,59 @@
+//! Extended attributes: those of the file below.
+
+use crate::service::FileService;
+use crate::source::by_descriptor;
+use rustix::fs::{XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr};
+use rustix::io::{Errno, Result};
+use std::ffi::CStr;
+use tidegate_fuse::{NodeId, Reply, SetXattr};
+
+impl FileService {
+    pub(crate) fn get_xattr<'b>(&self, node: NodeId, name: &CStr, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        let located = self.locate(node)?.0;
+        let path = by_descriptor(&located);
+        match room(len, buffer) {
+            None => Ok(Reply::value_bytes(bytes(getxattr_query(path, name)?)?)),
+            Some(room) => {
+                let read = getxattr(path, name, &mut *room)?;
+                Ok(Reply::data(&room[..read]))
+            }
+        }
+    }
+
+    pub(crate) fn list_xattrs<'b>(&self, node: NodeId, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        let located = self.locate(node)?.0;
+        let path = by_descriptor(&located);
+        match room(len, buffer) {
+            None => Ok(Reply::value_bytes(bytes(listxattr_query(path)?)?)),
+            Some(room) => {
+                let read = listxattr(path, &mut *room)?;
+                Ok(Reply::data(&room[..read]))
+            }
+        }
+    }
+
+    pub(crate) fn set_xattr<'b>(&self, node: NodeId, set: &SetXattr<'_>) -> Result<Reply<'b>> {
+        let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
+        let located = self.locate(node)?.0;
+        setxattr(by_descriptor(&located), set.name, set.value, flags)?;
+        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
+        self.open_files.get(identity).inspect(|file| file.suspect_privileges());
+        Ok(Reply::empty())
+    }
+
+    pub(crate) fn remove_xattr<'b>(&self, node: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        let located = self.locate(node)?.0;
+        removexattr(by_descriptor(&located), name)?;
+        Ok(Reply::empty())
+    }
+}
+
+/// Where a value goes; None: only its length is asked for.
+fn room(len: u32, buffer: &mut [u8]) -> Option<&mut [u8]> {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+    (len > 0).then(|| &mut buffer[..len])
+}
+
+fn bytes(len: usize) -> Result<u32> {
+    u32::try_from(len).map_err(|_| Errno::RANGE)
+}

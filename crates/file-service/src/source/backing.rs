@@ -1,0 +1,179 @@
+//! Files of SOURCE as the file cache sees them.
+//!
+//! The cache writes a file back long after its program did. So the time of modification that
+//! programs see is noted here, and set below with each sync: it is the program's, and not that of
+//! the write-back. The stamp by which strangers are found out is made of this time and the length;
+//! both change with the contents only, while a rename or a new mode changes neither.
+
+use crate::source::{SourceDirectory, about, nanoseconds};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FallocateFlags, Statx, Timespec, Timestamps, UTIME_OMIT, fallocate, fsync, ftruncate, futimens};
+use rustix::io::{Errno, pread, pwrite};
+use std::sync::Mutex;
+use tidegate_file_cache::{BackingFile, BackingStatus, FileIdentity, Refused};
+
+/// An open regular file of SOURCE.
+pub(crate) struct OpenedFile {
+    descriptor: OwnedFd,
+    identity: FileIdentity,
+    /// When a program last changed the contents, as long as the file below may say otherwise.
+    modified: Mutex<Option<Timespec>>,
+}
+
+impl OpenedFile {
+    /// The file that `descriptor` is open for.
+    pub(crate) fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
+        let identity = source.identity(&about(&descriptor)?);
+        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None) })
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// When a program changed the contents, if the file below may not know yet.
+    pub(crate) fn modified(&self) -> Option<Timespec> {
+        *self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes when a program changed the contents.
+    pub(crate) fn set_modified(&self, at: Option<Timespec>) {
+        *self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = at;
+    }
+
+    /// Sets below when a program changed the contents.
+    pub(crate) fn set_times_below(&self) -> Result<(), Refused> {
+        let Some(modified) = self.modified() else { return Ok(()) };
+        let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let times = Timestamps { last_access: omitted, last_modification: modified };
+        futimens(&self.descriptor, &times).map_err(refused)
+    }
+}
+
+impl BackingFile for OpenedFile {
+    fn identity(&self) -> FileIdentity {
+        self.identity
+    }
+
+    fn status(&self) -> Result<BackingStatus, Refused> {
+        let about = about(&self.descriptor).map_err(refused)?;
+        Ok(BackingStatus { len: about.stx_size, stamp: stamp_of(&about) })
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {
+        let mut done = 0;
+        while done < out.len() {
+            match pread(&self.descriptor, &mut out[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(refused(errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        let mut done = 0;
+        while done < data.len() {
+            match pwrite(&self.descriptor, &data[done..], at + done as u64) {
+                Ok(0) => return Err(refused(Errno::IO)),
+                Ok(bytes) => done += bytes,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(refused(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Refused> {
+        ftruncate(&self.descriptor, len).map_err(refused)
+    }
+
+    fn reserve(&self, at: u64, len: u64) -> Result<(), Refused> {
+        match fallocate(&self.descriptor, FallocateFlags::KEEP_SIZE, at, len) {
+            // A file system that reserves nothing answers for itself when it is written to.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(errno) => Err(refused(errno)),
+        }
+    }
+
+    fn sync(&self) -> Result<(), Refused> {
+        self.set_times_below()?;
+        fsync(&self.descriptor).map_err(refused)
+    }
+}
+
+/// A number that changes with the time of modification and the length; never 0.
+fn stamp_of(about: &Statx) -> u64 {
+    let modified = nanoseconds(about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec);
+    // An odd multiplier keeps lengths apart.
+    (modified ^ about.stx_size.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+}
+
+pub(crate) fn refused(errno: Errno) -> Refused {
+    Refused { errno: errno.raw_os_error() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::nodes::inodes::Route;
+    use rustix::fs::OFlags;
+
+    fn opened() -> (tempfile::TempDir, OpenedFile) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("file"), b"0123456789").expect("made");
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        let route = Route::Names(vec![b"file"[..].into()]);
+        let descriptor = source.open_at(&route, OFlags::RDWR).expect("it is there");
+        let file = OpenedFile::new(&source, descriptor).expect("readable");
+        (folder, file)
+    }
+
+    fn stamp(file: &OpenedFile) -> u64 {
+        file.status().expect("readable").stamp
+    }
+
+    #[test]
+    fn reads_end_with_the_file_and_writes_and_lengths_reach_it() {
+        let (folder, file) = opened();
+        let mut out = [0; 8];
+        assert_eq!((file.read(6, &mut out), &out[..4]), (Ok(4), &b"6789"[..]));
+        file.write(12, b"ab").expect("written");
+        file.reserve(0, 1 << 20).expect("there is room");
+        assert_eq!(file.status().expect("readable").len, 14);
+        file.set_len(3).expect("cut");
+        assert_eq!(std::fs::read(folder.path().join("file")).expect("readable"), b"012");
+    }
+
+    #[test]
+    fn the_stamp_changes_with_contents_and_length_and_not_with_name_or_mode() {
+        let (folder, file) = opened();
+        let path = folder.path().join("file");
+        file.set_modified(Some(Timespec { tv_sec: 1000, tv_nsec: 5 }));
+        file.sync().expect("synced");
+        let before = stamp(&file);
+        std::fs::rename(&path, folder.path().join("other")).expect("renamed");
+        rustix::fs::fchmod(file.descriptor(), rustix::fs::Mode::RUSR).expect("changed");
+        assert_eq!(stamp(&file), before);
+        std::fs::write(folder.path().join("other"), b"9876543210").expect("written by a stranger");
+        assert!(stamp(&file) != before);
+    }
+
+    #[test]
+    fn a_sync_sets_the_time_at_which_the_program_wrote() {
+        let (_folder, file) = opened();
+        file.set_modified(Some(Timespec { tv_sec: 77, tv_nsec: 88 }));
+        file.write(0, b"late").expect("written");
+        file.sync().expect("synced");
+        let about = about(file.descriptor()).expect("readable");
+        assert_eq!((about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec), (77, 88));
+    }
+
+    #[test]
+    fn a_refusal_has_the_kernels_number() {
+        let (_folder, file) = opened();
+        assert_eq!(file.set_len(u64::MAX >> 1).err().map(|refused| refused.errno), Some(27), "EFBIG");
+    }
+}

@@ -1,0 +1,220 @@
+//! How recovery finds the files of a pool in SOURCE again.
+//!
+//! A file is sought by the path it had when it was cached, and then among all files of SOURCE by
+//! its inode, as it may have been renamed since. The search reads each directory once, when it is
+//! needed first.
+//!
+//! What has no file, or a file that others changed, stays in the pool; if the user says so, it is
+//! saved to files beside the pool.
+
+use crate::service::nodes::inodes::Route;
+use crate::source::backing::{OpenedFile, refused};
+use crate::source::directory::for_each_name;
+use crate::source::{SourceDirectory, about};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tidegate_file_cache::{BackingFile, Below, Displaced, Disposition, FileIdentity, Refused};
+
+/// Names from SOURCE's root to a file.
+type Names = Vec<Box<[u8]>>;
+
+/// A file that was found, and where it was when it was cached.
+pub(crate) type FoundFile = (Arc<OpenedFile>, Vec<u8>);
+
+/// The files of SOURCE, as recovery asks for them.
+pub(crate) struct SourceFiles<'a> {
+    source: &'a SourceDirectory,
+    /// Where what cannot go to its file is saved; None: it stays in the pool.
+    salvage: Option<PathBuf>,
+    by_inode: OnceLock<HashMap<u64, Vec<Names>>>,
+    found: Mutex<Vec<FoundFile>>,
+}
+
+impl<'a> SourceFiles<'a> {
+    pub(crate) fn new(source: &'a SourceDirectory, salvage: Option<PathBuf>) -> SourceFiles<'a> {
+        SourceFiles { source, salvage, by_inode: OnceLock::new(), found: Mutex::default() }
+    }
+
+    /// The files that were found.
+    pub(crate) fn into_found(self) -> Vec<FoundFile> {
+        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file at `names`, if it is the one with `identity`.
+    fn at(&self, names: Names, identity: FileIdentity) -> Result<Option<Arc<OpenedFile>>, Refused> {
+        let route = Route::Names(names);
+        let located = match self.source.locate(&route) {
+            Ok(located) => located,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG | Errno::INVAL) => {
+                return Ok(None);
+            }
+            Err(errno) => return Err(refused(errno)),
+        };
+        if self.source.identity(&about(&located).map_err(refused)?) != identity {
+            return Ok(None);
+        }
+        let opened = crate::source::reopen(&located, OFlags::RDWR).map_err(refused)?;
+        Ok(Some(Arc::new(OpenedFile::new(self.source, opened).map_err(refused)?)))
+    }
+
+    /// Every regular file of SOURCE by its inode.
+    fn by_inode(&self) -> &HashMap<u64, Vec<Names>> {
+        self.by_inode.get_or_init(|| {
+            let mut found: HashMap<u64, Vec<Names>> = HashMap::new();
+            let mut waiting: Vec<Names> = vec![Vec::new()];
+            while let Some(folder) = waiting.pop() {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+                let Ok(opened) = self.source.open_at(&Route::Names(folder.clone()), flags) else { continue };
+                // What cannot be read is not found: its data stays in the pool or is salvaged.
+                let _ = for_each_name(&opened, |name, inode, kind| {
+                    let mut names = folder.clone();
+                    names.push(name.into());
+                    match kind {
+                        FileType::Directory => waiting.push(names),
+                        FileType::RegularFile | FileType::Unknown => found.entry(inode).or_default().push(names),
+                        _ => {}
+                    }
+                });
+            }
+            found
+        })
+    }
+}
+
+impl Below for SourceFiles<'_> {
+    fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused> {
+        let Some(found) = self.search(identity, path_hint)? else { return Ok(None) };
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((Arc::clone(&found), path_hint.to_vec()));
+        Ok(Some(found))
+    }
+
+    fn displaced(&self, identity: FileIdentity, path_hint: &[u8], why: Displaced) -> Result<Disposition, Refused> {
+        match (&self.salvage, why) {
+            (None, _) | (_, Displaced::Refused(_)) => Ok(Disposition::Retain),
+            (Some(folder), Displaced::Missing | Displaced::Changed) => {
+                Ok(Disposition::Salvage(Arc::new(self.salvage_file(folder, identity, path_hint)?)))
+            }
+        }
+    }
+}
+
+impl SourceFiles<'_> {
+    fn search(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<OpenedFile>>, Refused> {
+        if let Some(found) = self.at(names_of(path_hint), identity)? {
+            return Ok(Some(found));
+        }
+        for names in self.by_inode().get(&identity.inode).into_iter().flatten() {
+            if let Some(found) = self.at(names.clone(), identity)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A fresh file for what has no place in SOURCE.
+    fn salvage_file(&self, folder: &Path, identity: FileIdentity, path_hint: &[u8]) -> Result<OpenedFile, Refused> {
+        let failed = |error: std::io::Error| Refused { errno: error.raw_os_error().unwrap_or(EIO) };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let path = folder.join(OsString::from_vec(salvage_name(identity, path_hint)));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(refused)?;
+        OpenedFile::new(self.source, file).map_err(refused)
+    }
+}
+
+/// The kernel's number for an error that has none.
+const EIO: i32 = 5;
+
+/// Names the file that takes what has no place: by the inode, and its last name.
+fn salvage_name(identity: FileIdentity, path_hint: &[u8]) -> Vec<u8> {
+    let mut name = format!("{}-", identity.inode).into_bytes();
+    name.extend_from_slice(path_hint.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
+    name.truncate(NAME_BYTES_MAX);
+    name
+}
+
+/// Most bytes of a name on any file system of Linux.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The names in a path hint, which is relative to SOURCE.
+fn names_of(hint: &[u8]) -> Names {
+    hint.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(Into::into).collect()
+}
+
+/// The path hint of a file at these names, if it is as short as a record takes.
+pub(crate) fn hint_of(route: &Route) -> Vec<u8> {
+    match route {
+        Route::Names(names) => names.join(&b'/'),
+        Route::Kept(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Testbed {
+        folder: tempfile::TempDir,
+        source: SourceDirectory,
+    }
+
+    impl Testbed {
+        fn new() -> Testbed {
+            let folder = tempfile::tempdir().expect("a folder");
+            std::fs::create_dir_all(folder.path().join("source/d")).expect("made");
+            std::fs::write(folder.path().join("source/d/f"), b"abc").expect("made");
+            let source = SourceDirectory::open(&folder.path().join("source")).expect("a directory");
+            Testbed { folder, source }
+        }
+
+        fn files(&self) -> SourceFiles<'_> {
+            SourceFiles::new(&self.source, None)
+        }
+
+        fn identity(&self, path: &str) -> FileIdentity {
+            let located = self.source.locate(&Route::Names(names_of(path.as_bytes()))).expect("it is there");
+            self.source.identity(&about(located).expect("readable"))
+        }
+    }
+
+    #[test]
+    fn a_file_is_found_by_its_hint_and_after_a_rename_by_its_inode() {
+        let bed = Testbed::new();
+        let identity = bed.identity("d/f");
+        let is_found = |hint: &[u8]| bed.files().find(identity, hint).expect("readable").is_some();
+        assert!(is_found(b"d/f"));
+        std::fs::rename(bed.folder.path().join("source/d/f"), bed.folder.path().join("source/moved")).expect("moved");
+        assert!(is_found(b"d/f") && is_found(b"") && is_found(b"../../etc/passwd"));
+    }
+
+    #[test]
+    fn another_file_in_the_place_is_not_it() {
+        let bed = Testbed::new();
+        let identity = bed.identity("d/f");
+        let path = bed.folder.path().join("source/d/f");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, b"other").expect("made");
+        assert!(bed.files().find(identity, b"d/f").expect("readable").is_none());
+    }
+
+    #[test]
+    fn what_has_no_file_stays_in_the_pool_unless_the_user_says_where_it_goes() {
+        let bed = Testbed::new();
+        let lost = FileIdentity { device: 0, inode: 7, generation: 1 };
+        let kept = bed.files().displaced(lost, b"d/gone.db", Displaced::Missing).expect("decided");
+        assert!(matches!(kept, Disposition::Retain));
+        let files = SourceFiles::new(&bed.source, Some(bed.folder.path().join("salvaged")));
+        let Ok(Disposition::Salvage(file)) = files.displaced(lost, b"d/gone.db", Displaced::Missing) else {
+            panic!("it is saved")
+        };
+        file.write(0, b"kept").expect("written");
+        let saved = std::fs::read(bed.folder.path().join("salvaged/7-gone.db")).expect("readable");
+        assert_eq!(saved, b"kept");
+    }
+}
