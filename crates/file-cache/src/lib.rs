@@ -85,6 +85,10 @@
 //! record leaves the pool when its file is closed and every promise about it is kept below,
 //! durably.
 //!
+//! # Names
+//!
+//! Records of what was done to names lie in a log of their own, before the lanes: [`NamespaceLog`].
+//!
 //! The crate `crashcheck` enumerates every cut and kill of short scripts against this.
 //!
 //! # Locks

@@ -36,13 +36,19 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
-            (true, _) => writeln!(f, "flushed    {file}: all that was dirty is on the disk; {dirty} bytes came since")?,
+            (true, _) => writeln!(
+                f,
+                "flushed    {file}: all blocks that were dirty are on the disk; {dirty} bytes are dirty since"
+            )?,
             (false, 0) => writeln!(f, "flushing   {file}: nothing is dirty")?,
             (false, _) => {
                 writeln!(f, "flushing   {file}: {dirty} bytes are on their way to the disk (--wait waits for them)")?;
             }
         }
-        write!(f, "the disk may be read then, and never written without its region: `tidegate detach` sets it free")
+        write!(
+            f,
+            "once flushed, the disk may be read, and must not be written without its region: `tidegate detach` frees it"
+        )
     }
 }
 
