@@ -28,7 +28,7 @@ use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::{Identity, Plan, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
-use tidegate_server::sockets::listen::Place;
+use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 
 /// A file with every key, which the manual page shows and packages install.
@@ -134,7 +134,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMore<T> {
 }
 
 /// A place to listen, as the command line reads it; a relative path is left as it is.
-struct WrittenPlace(Place);
+struct WrittenPlace(ListenAddress);
 
 impl<'de> Deserialize<'de> for WrittenPlace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WrittenPlace, D::Error> {
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn every_key_reaches_the_plan() {
         let plan = plan(EVERY_KEY).expect("a good file");
-        let sockets: Vec<_> = plan.listen.iter().cloned().filter_map(Place::into_path).collect();
+        let sockets: Vec<_> = plan.listen.iter().cloned().filter_map(ListenAddress::into_path).collect();
         assert_eq!((plan.listen.len(), &sockets[..]), (3, &["/run/a.sock".into(), "/etc/tidegate/b.sock".into()][..]));
         assert!(plan.insecure);
         let in_etc = |name: &str| PathBuf::from("/etc/tidegate").join(name);
@@ -573,7 +573,7 @@ mod tests {
             "listen = \"unix:s\"\nallow_uids = 7\nallow_gids = \"root\"\n[volume]\npmem = \"v\"\ndirty_percent = 5\n",
         );
         let one = one.expect("a good file");
-        assert_eq!(one.listen, [Place::Unix("/etc/tidegate/s".into())]);
+        assert_eq!(one.listen, [ListenAddress::Unix("/etc/tidegate/s".into())]);
         assert_eq!(one.peers, Peers { uids: vec![7], gids: vec![0] });
         assert_eq!(one.volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>(), ["v"]);
         for (text, line, words) in [

@@ -5,7 +5,7 @@ use crate::cached_disk::disk::DiskPlan;
 use crate::cached_disk::volatile::Volatile;
 use crate::sockets::access::Peers;
 use crate::sockets::connections::CONNECTIONS_MAX;
-use crate::sockets::listen::{Place, SocketAccess};
+use crate::sockets::listen::{ListenAddress, SocketAccess};
 use crate::volume::write_cache::WriteCacheSize;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub struct Plan {
     /// The volumes, the default export first. None: the user's default volume.
     pub volumes: Vec<VolumePlan>,
     /// Where to listen; nowhere: a unix socket in the user's runtime folder.
-    pub listen: Vec<Place>,
+    pub listen: Vec<ListenAddress>,
     /// Whether TCP may listen without encryption.
     pub insecure: bool,
     /// The server's identity: with it TCP connections have to be encrypted.

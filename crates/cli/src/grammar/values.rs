@@ -12,7 +12,7 @@ use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_server::sockets::access;
-use tidegate_server::sockets::listen::Place;
+use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 
 /// Sizes of blocks as they are offered: [`SECTOR_SIZES`].
@@ -50,13 +50,13 @@ pub(crate) fn profile(text: &str) -> Result<Profile, UsageFailure> {
 }
 
 /// Reads where to listen.
-pub(super) fn listen(text: &str) -> Result<Place, UsageFailure> {
-    Ok(Place::parse(text)?)
+pub(super) fn listen(text: &str) -> Result<ListenAddress, UsageFailure> {
+    Ok(ListenAddress::parse(text)?)
 }
 
 /// Reads the same, and leaves a relative path as it is written.
-pub(crate) fn listen_as_written(text: &str) -> Result<Place, UsageFailure> {
-    Ok(Place::as_written(text)?)
+pub(crate) fn listen_as_written(text: &str) -> Result<ListenAddress, UsageFailure> {
+    Ok(ListenAddress::as_written(text)?)
 }
 
 /// Reads a user: a number, or a name that the system knows.
@@ -71,8 +71,8 @@ pub(crate) fn group(text: &str) -> Result<u32, UsageFailure> {
 
 /// Reads a place that only this machine reaches.
 pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
-    match Place::parse(text) {
-        Ok(Place::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
+    match ListenAddress::parse(text) {
+        Ok(ListenAddress::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
         _ => Err(UsageFailure::Metrics { text: text.to_owned() }),
     }
 }

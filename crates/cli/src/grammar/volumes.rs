@@ -16,7 +16,7 @@ use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::CreateOptions;
-use tidegate_server::sockets::listen::Place;
+use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 
 const REGION: &str = "Region";
@@ -126,7 +126,7 @@ pub(crate) struct Serve {
     /// Where to listen, repeatable: unix:PATH or tcp:ADDRESS:PORT. TCP needs --tls-certificate or
     /// --insecure, on loopback too [default: a unix socket in the user's runtime directory]
     #[arg(long, help_heading = CONNECTIONS, value_name = "PLACE", value_parser = listen)]
-    pub(crate) listen: Vec<Place>,
+    pub(crate) listen: Vec<ListenAddress>,
 
     /// Make the memory as slow as another medium: nvdimm, stt-ram, pcm, optane or cxl
     #[arg(long, help_heading = VOLUME, value_name = "NAME", value_parser = words(profile, || Profile::NAMES.to_vec()), hide_possible_values = true)]

@@ -34,7 +34,7 @@ fn costs(machine: &Machine, act: impl FnOnce()) -> (u64, u64) {
 fn a_commit_takes_two_fences_however_much_is_dirty() {
     let (machine, pool, file) = synced();
     for parts in [1, 3] {
-        (0..parts).for_each(|part| pool.write(file, part * 1000, &[2; 300], Persistence::Asynchronous).unwrap());
+        (0..parts).for_each(|part| pool.write(file, part * 1000, &[2; 250], Persistence::Asynchronous).unwrap());
         let (fences, _) = costs(&machine, || assert_eq!(pool.sync(file), Ok(Synced::Atomically)));
         assert_eq!(fences, 2, "{parts} parts");
     }

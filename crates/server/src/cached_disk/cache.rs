@@ -63,7 +63,7 @@ pub struct Cached<R: Region + 'static> {
     path: PathBuf,
     plan: DiskPlan,
     /// What does not reach the disk, of a cache that is destaged.
-    troubles: Option<Arc<RefusedBlocks>>,
+    refused_blocks: Option<Arc<RefusedBlocks>>,
 }
 
 impl<R: Region + 'static> Cached<R> {
@@ -96,7 +96,7 @@ impl<R: Region + 'static> Cached<R> {
                 cache.lost()
             );
         }
-        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone(), troubles: None })
+        Ok(Cached { cache, destager: None, disk, path, plan: plan.clone(), refused_blocks: None })
     }
 
     /// The disk.
@@ -106,14 +106,14 @@ impl<R: Region + 'static> Cached<R> {
 
     /// Starts to move dirty blocks from the region `pmem` to the disk.
     pub fn start(self, pmem: &Path) -> io::Result<Cached<R>> {
-        let troubles = RefusedBlocks::of(pmem, &self.path);
+        let refused_blocks = RefusedBlocks::of(pmem, &self.path);
         let Cached { cache, disk, path, plan, .. } = &self;
         let (cache, disk, path, plan) = (Arc::clone(cache), Arc::clone(disk), path.clone(), plan.clone());
-        let its = Cached { cache: Arc::clone(&cache), destager: None, disk, path, plan, troubles: None };
-        let heard = Arc::clone(&troubles);
+        let its = Cached { cache: Arc::clone(&cache), destager: None, disk, path, plan, refused_blocks: None };
+        let heard = Arc::clone(&refused_blocks);
         let hear = move |step: &Step| heard.hear(step, |left| its.trouble(left), || its.dirty_bytes());
         let destager = Some(Arc::new(Destager::start_heard(cache, self.plan.caps, hear)?));
-        Ok(Cached { destager, troubles: Some(troubles), ..self })
+        Ok(Cached { destager, refused_blocks: Some(refused_blocks), ..self })
     }
 
     /// What kind of trouble left `left` behind, and why.
@@ -421,7 +421,7 @@ impl<R: Region + 'static> MetricSource for Cached<R> {
                 "disk_cache_refused_blocks",
                 "Blocks that do not reach the disk, which refuses them or which they would damage",
                 Unit::Count,
-                self.troubles.as_ref().map_or(0, |troubles| troubles.blocks()),
+                self.refused_blocks.as_ref().map_or(0, |refused_blocks| refused_blocks.blocks()),
             ),
             Metric::gauge(
                 "disk_cache_dirty_age",

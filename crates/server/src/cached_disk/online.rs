@@ -415,8 +415,8 @@ impl OnlineDisk {
     /// The region cannot have that size.
     pub fn foresee_resize(&self, bytes: u64) -> Result<Resizing, Failure> {
         let (disk, disk_blocks) = (self.disk.device.identity().0, self.blocks);
-        let wish = NewLayout { disk, disk_blocks, region_bytes: bytes };
-        self.with_region(|region| resizing(&self.plan.pmem, region, &wish))
+        let layout = NewLayout { disk, disk_blocks, region_bytes: bytes };
+        self.with_region(|region| resizing(&self.plan.pmem, region, &layout))
     }
 
     /// Makes the file of the region `bytes` long, in which its cache has room for as many blocks as
@@ -514,8 +514,8 @@ impl OnlineDisk {
     }
 
     fn lay_out(&self, region: &Arc<MappedRegion>, disk: [u8; 32], region_bytes: u64) -> Result<(), Failure> {
-        let wish = NewLayout { disk, disk_blocks: self.blocks, region_bytes };
-        lay_out(&self.plan.pmem, region, &wish)
+        let layout = NewLayout { disk, disk_blocks: self.blocks, region_bytes };
+        lay_out(&self.plan.pmem, region, &layout)
     }
 
     fn reopen(&self, region: Arc<MappedRegion>) -> Result<Front, Failure> {

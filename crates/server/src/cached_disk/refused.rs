@@ -151,7 +151,7 @@ mod tests {
 
     /// The lines that `steps` lead to, each by an error of this number, while so many bytes are
     /// dirty.
-    fn lines(troubles: &RefusedBlocks, dirty_bytes: u64, steps: &[(Step, i32)]) -> Vec<String> {
+    fn lines(refused_blocks: &RefusedBlocks, dirty_bytes: u64, steps: &[(Step, i32)]) -> Vec<String> {
         let log = Log::default();
         let its = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || its.clone()).with_ansi(false).finish();
@@ -159,7 +159,7 @@ mod tests {
             for (step, errno) in steps {
                 let kind = Kind { by: AtFault::Disk, refused: Some(("write", *errno)) };
                 let obstacle = Obstacle { by: AtFault::Disk, why: format!("error {errno}") };
-                troubles.hear(step, |_| Some((kind, obstacle)), || dirty_bytes);
+                refused_blocks.hear(step, |_| Some((kind, obstacle)), || dirty_bytes);
             }
         });
         let text = String::from_utf8(log.0.lock().expect("nobody panics").clone()).expect("text");
@@ -168,37 +168,37 @@ mod tests {
 
     #[test]
     fn each_kind_is_told_once_and_so_is_the_end() {
-        let troubles = RefusedBlocks::of(Path::new("/v"), Path::new("/disk"));
+        let refused_blocks = RefusedBlocks::of(Path::new("/v"), Path::new("/disk"));
         let poison = Error::from(Poison { at: 0, len: 4096 });
         let not_now = Error::from(Misuse::NotNow);
         let (bad, worse, good) = (|more| step(3, &poison, more), step(5, &poison, false), step(0, &poison, false));
-        assert_eq!(lines(&troubles, 4096, &[(good.clone(), 0), (step(9, &not_now, false), 0)]), [""; 0]);
-        assert_eq!(troubles.blocks(), 0);
-        let told = lines(&troubles, 4096, &[(bad(true), 28), (bad(false), 28), (bad(false), 28), (worse, 5)]);
+        assert_eq!(lines(&refused_blocks, 4096, &[(good.clone(), 0), (step(9, &not_now, false), 0)]), [""; 0]);
+        assert_eq!(refused_blocks.blocks(), 0);
+        let told = lines(&refused_blocks, 4096, &[(bad(true), 28), (bad(false), 28), (bad(false), 28), (worse, 5)]);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
             told[0].contains("error 28; 4 KiB (4096 bytes) are dirty in /v") && told[1].contains("error 5"),
             "{told:?}"
         );
-        assert_eq!(troubles.blocks(), 6, "the most that one of the last sweeps left");
+        assert_eq!(refused_blocks.blocks(), 6, "the most that one of the last sweeps left");
         // A sweep that goes on says nothing yet.
-        assert_eq!(lines(&troubles, 4096, &[(step(0, &poison, true), 0)]), [""; 0]);
+        assert_eq!(lines(&refused_blocks, 4096, &[(step(0, &poison, true), 0)]), [""; 0]);
         // Two sweeps may have left out what the disk refuses, and something is dirty.
-        assert_eq!(lines(&troubles, 4096, &[(good.clone(), 0), (good.clone(), 0)]), [""; 0]);
-        assert_eq!(troubles.blocks(), 5);
-        let told = lines(&troubles, 4096, &[(good.clone(), 0), (good.clone(), 0)]);
+        assert_eq!(lines(&refused_blocks, 4096, &[(good.clone(), 0), (good.clone(), 0)]), [""; 0]);
+        assert_eq!(refused_blocks.blocks(), 5);
+        let told = lines(&refused_blocks, 4096, &[(good.clone(), 0), (good.clone(), 0)]);
         assert!(told.len() == 1 && told[0].contains("the disk /disk takes everything again"), "{told:?}");
-        assert_eq!(troubles.blocks(), 0);
-        assert_eq!(lines(&troubles, 4096, &[(bad(false), 28)]).len(), 1, "it begins anew");
-        assert_eq!(lines(&troubles, 0, &[(good, 0)]).len(), 1, "nothing is dirty: it is over at once");
+        assert_eq!(refused_blocks.blocks(), 0);
+        assert_eq!(lines(&refused_blocks, 4096, &[(bad(false), 28)]).len(), 1, "it begins anew");
+        assert_eq!(lines(&refused_blocks, 0, &[(good, 0)]).len(), 1, "nothing is dirty: it is over at once");
     }
 
     #[test]
     fn a_flush_that_fails_is_told_although_no_block_was_refused() {
-        let troubles = RefusedBlocks::of(Path::new("/v"), Path::new("/disk"));
+        let refused_blocks = RefusedBlocks::of(Path::new("/v"), Path::new("/disk"));
         let not_durable = Some(Error::from(Sealed::SyncFailed { errno: 5 }));
         let failed = Step { not_durable, ..Step::default() };
-        assert_eq!(lines(&troubles, 4096, &[(failed.clone(), 5), (failed, 5)]).len(), 1);
-        assert_eq!(lines(&troubles, 0, &[(Step::default(), 0)]).len(), 1);
+        assert_eq!(lines(&refused_blocks, 4096, &[(failed.clone(), 5), (failed, 5)]).len(), 1);
+        assert_eq!(lines(&refused_blocks, 0, &[(Step::default(), 0)]).len(), 1);
     }
 }

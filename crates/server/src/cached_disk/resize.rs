@@ -15,8 +15,8 @@ use tidegate_media::{Access, MappedRegion, Region};
 const LOOKS_END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
-pub fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, wish: &NewLayout) -> Result<(), Failure> {
-    lay_out_anew(Arc::clone(region), wish).map_err(|error| refused_layout(pmem, error))?;
+pub fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, layout: &NewLayout) -> Result<(), Failure> {
+    lay_out_anew(Arc::clone(region), layout).map_err(|error| refused_layout(pmem, error))?;
     Ok(sync(pmem, region)?)
 }
 
@@ -42,14 +42,14 @@ pub enum Resizing {
     Cache,
 }
 
-/// What becomes of `region` if it is to be as `wish` says. Changes nothing.
+/// What becomes of `region` if it is to be as `layout` says. Changes nothing.
 ///
 /// # Errors
 /// It cannot be like that.
-pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, wish: &NewLayout) -> Result<Resizing, Failure> {
+pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, layout: &NewLayout) -> Result<Resizing, Failure> {
     let has = length_of(pmem, file_of(pmem, region)?)?;
-    Ok(match foresee(region, wish).map_err(|error| refused_layout(pmem, error))? {
-        Foreseen::AsItIs if has == wish.region_bytes => Resizing::Nothing,
+    Ok(match foresee(region, layout).map_err(|error| refused_layout(pmem, error))? {
+        Foreseen::AsItIs if has == layout.region_bytes => Resizing::Nothing,
         Foreseen::AsItIs => Resizing::File,
         Foreseen::Anew => Resizing::Cache,
     })

@@ -59,8 +59,8 @@ pub fn check(
 
 /// Empties the cache `identity` in `region`, which is clean.
 pub(crate) fn empty_cache(pmem: &Path, region: &Arc<MappedRegion>, identity: &Identity) -> Result<(), Failure> {
-    let wish = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
-    lay_out(pmem, region, &wish)
+    let layout = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
+    lay_out(pmem, region, &layout)
 }
 
 #[cfg(test)]

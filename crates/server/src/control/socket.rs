@@ -9,7 +9,7 @@ use crate::control::watchers::Watcher;
 use crate::failure::{Failure, Refused};
 use crate::options::Plan;
 use crate::sockets::access::Peers;
-use crate::sockets::listen::{Listener, Place, SocketAccess, Stream};
+use crate::sockets::listen::{ListenAddress, Listener, SocketAccess, Stream};
 use crate::stats::snapshot::Observed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub type Report = fn(Failure) -> Refused;
 /// Opens the control socket that was asked for, or one beside each volume. Those are a convenience:
 /// where one cannot be, a line in the log says so, and the server serves without it.
 pub fn open(plan: &Plan, report: Report) -> Result<Vec<Listener>, Failure> {
-    let bind = |path: PathBuf| Listener::bind(&Place::Unix(path), SocketAccess::OWN);
+    let bind = |path: PathBuf| Listener::bind(&ListenAddress::Unix(path), SocketAccess::OWN);
     if let Some(path) = &plan.control {
         return Ok(vec![bind(path.clone()).map_err(|failure| failure.named_by("--control PATH"))?]);
     }

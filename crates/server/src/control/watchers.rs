@@ -31,10 +31,10 @@ pub struct Watchers {
 struct Seated {
     next: u64,
     /// By number, so the oldest comes first.
-    seats: BTreeMap<u64, Place>,
+    seats: BTreeMap<u64, SeatedClient>,
 }
 
-struct Place {
+struct SeatedClient {
     stream: Arc<Stream>,
     state: State,
 }
@@ -66,7 +66,7 @@ impl Watchers {
         }
         let number = seated.next;
         seated.next += 1;
-        seated.seats.insert(number, Place { stream: Arc::clone(&stream), state: State::Awaited });
+        seated.seats.insert(number, SeatedClient { stream: Arc::clone(&stream), state: State::Awaited });
         Watcher { stream, seat: Some(Seat { watchers: self, number }) }
     }
 

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::options::{Plan, VolumePlan};
 use crate::sockets::accept::{ACCEPT_PAUSE, is_no_lack};
 use crate::sockets::connections::Connections;
-use crate::sockets::listen::{Listener, Place, SocketAccess};
+use crate::sockets::listen::{ListenAddress, Listener, SocketAccess};
 use crate::stats::prometheus;
 use crate::stats::snapshot::{Observed, ObservedVolume};
 use crate::volume::compose::Volume;
@@ -51,7 +51,8 @@ impl Watching {
         let observed = Arc::new(observed(plan, volumes, connections, uris));
         let last_words = Arc::clone(&observed.last_words);
         let controls = socket::open(plan, report)?;
-        let metrics = plan.metrics.map(|address| Listener::bind(&Place::Tcp(address), SocketAccess::OWN)).transpose();
+        let metrics =
+            plan.metrics.map(|address| Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN)).transpose();
         let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
         let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
         let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::sockets::access::Peers;
     use crate::sockets::connections::Offer;
-    use crate::sockets::listen::{Place, SocketAccess};
+    use crate::sockets::listen::{ListenAddress, SocketAccess};
     use std::os::unix::net::UnixStream;
     use tidegate_block_export::Export;
     use tidegate_nbd::{Exports, Service};
@@ -81,7 +81,7 @@ mod tests {
     fn a_crowd_is_accepted_in_rounds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let listener = Listener::bind(&Place::Unix(path.clone()), SocketAccess::OWN).unwrap();
+        let listener = Listener::bind(&ListenAddress::Unix(path.clone()), SocketAccess::OWN).unwrap();
         let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
         let service = || Service::plain(Exports::new(vec![export()]).unwrap());
         let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 0);

@@ -25,80 +25,80 @@ const NBD_PORT: u16 = 10809;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ListenAddress {
     /// A unix socket.
     Unix(PathBuf),
     /// A TCP port.
     Tcp(SocketAddr),
 }
 
-impl Place {
+impl ListenAddress {
     /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`.
-    pub fn parse(text: &str) -> Result<Place, NoListenAddress> {
-        Place::as_written(text).map(|place| place.below(Path::new("")))
+    pub fn parse(text: &str) -> Result<ListenAddress, NoListenAddress> {
+        ListenAddress::as_written(text).map(|place| place.below(Path::new("")))
     }
 
     /// Reads `unix:PATH` or `tcp:ADDRESS[:PORT]`, and leaves a relative path as it is written.
-    pub fn as_written(text: &str) -> Result<Place, NoListenAddress> {
+    pub fn as_written(text: &str) -> Result<ListenAddress, NoListenAddress> {
         let bad = |why| NoListenAddress { text: text.to_owned(), why };
         match text.split_once(':') {
             Some(("unix", "")) => Err(bad("no path follows unix:")),
-            Some(("unix", path)) => Ok(Place::Unix(path.into())),
-            Some(("tcp", address)) => {
-                tcp_address(address).map(Place::Tcp).ok_or_else(|| bad("what follows tcp: is no address and port"))
-            }
+            Some(("unix", path)) => Ok(ListenAddress::Unix(path.into())),
+            Some(("tcp", address)) => tcp_address(address)
+                .map(ListenAddress::Tcp)
+                .ok_or_else(|| bad("what follows tcp: is no address and port")),
             _ => Err(bad("it begins with neither unix: nor tcp:")),
         }
     }
 
     /// This place with an absolute path: a relative one starts at `folder`.
-    pub fn below(self, folder: &Path) -> Place {
+    pub fn below(self, folder: &Path) -> ListenAddress {
         match self {
-            Place::Unix(path) => {
+            ListenAddress::Unix(path) => {
                 let path = folder.join(path);
                 // If the current folder is gone, listening fails, and says so.
-                Place::Unix(std::path::absolute(&path).unwrap_or(path))
+                ListenAddress::Unix(std::path::absolute(&path).unwrap_or(path))
             }
-            Place::Tcp(_) => self,
+            ListenAddress::Tcp(_) => self,
         }
     }
 
     /// Whether it means the same place each time.
     pub fn is_one(&self) -> bool {
-        !matches!(self, Place::Tcp(address) if address.port() == 0)
+        !matches!(self, ListenAddress::Tcp(address) if address.port() == 0)
     }
 
     /// The path of a unix socket.
     pub fn into_path(self) -> Option<PathBuf> {
         match self {
-            Place::Unix(path) => Some(path),
-            Place::Tcp(_) => None,
+            ListenAddress::Unix(path) => Some(path),
+            ListenAddress::Tcp(_) => None,
         }
     }
 
     /// Who reaches it without the server's permission. A unix socket has modes and peers.
     pub fn exposure(&self) -> Option<Exposure> {
         match self {
-            Place::Unix(_) => None,
-            Place::Tcp(address) if address.ip().to_canonical().is_loopback() => Some(Exposure::Users),
-            Place::Tcp(_) => Some(Exposure::Machines),
+            ListenAddress::Unix(_) => None,
+            ListenAddress::Tcp(address) if address.ip().to_canonical().is_loopback() => Some(Exposure::Users),
+            ListenAddress::Tcp(_) => Some(Exposure::Machines),
         }
     }
 
     /// Refuses TCP ports, which know nothing of users, unless the plan says that they may be open.
     pub fn check_exposure(&self, may_be_exposed: bool) -> Result<(), Exposed> {
         match (self, self.exposure()) {
-            (Place::Tcp(address), Some(to)) if !may_be_exposed => Err(Exposed { address: *address, to }),
+            (ListenAddress::Tcp(address), Some(to)) if !may_be_exposed => Err(Exposed { address: *address, to }),
             _ => Ok(()),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Unix(path) => write!(f, "{}", path.display()),
-            Place::Tcp(address) => write!(f, "{address}"),
+            ListenAddress::Unix(path) => write!(f, "{}", path.display()),
+            ListenAddress::Tcp(address) => write!(f, "{address}"),
         }
     }
 }
@@ -144,10 +144,10 @@ pub enum Listener {
 impl Listener {
     /// Opens the socket: nonblocking, and for unix sockets with the permissions and the group of
     /// `access`.
-    pub fn bind(place: &Place, access: SocketAccess) -> Result<Listener, Failure> {
+    pub fn bind(place: &ListenAddress, access: SocketAccess) -> Result<Listener, Failure> {
         match place {
-            Place::Unix(path) => bind_unix(path, access),
-            Place::Tcp(address) => Ok(bind_tcp(*address)?),
+            ListenAddress::Unix(path) => bind_unix(path, access),
+            ListenAddress::Tcp(address) => Ok(bind_tcp(*address)?),
         }
     }
 
@@ -184,11 +184,11 @@ impl Listener {
     }
 
     /// Where clients find it.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ListenAddress {
         match self {
-            Listener::Unix(_, file) => Place::Unix(file.path.clone()),
-            Listener::InheritedUnix(_, path) => Place::Unix(path.clone()),
-            Listener::Tcp(_, address) => Place::Tcp(*address),
+            Listener::Unix(_, file) => ListenAddress::Unix(file.path.clone()),
+            Listener::InheritedUnix(_, path) => ListenAddress::Unix(path.clone()),
+            Listener::Tcp(_, address) => ListenAddress::Tcp(*address),
         }
     }
 }
@@ -389,16 +389,16 @@ mod tests {
 
     #[test]
     fn places_are_read() {
-        let tcp = |text: &str| Place::Tcp(text.parse().expect(text));
+        let tcp = |text: &str| ListenAddress::Tcp(text.parse().expect(text));
         for (text, place) in [
-            ("unix:/run/a b.sock", Place::Unix("/run/a b.sock".into())),
+            ("unix:/run/a b.sock", ListenAddress::Unix("/run/a b.sock".into())),
             ("tcp:127.0.0.1:0", tcp("127.0.0.1:0")),
             ("tcp:127.0.0.1", tcp("127.0.0.1:10809")),
             ("tcp:localhost:7", tcp("127.0.0.1:7")),
             ("tcp:[::1]:7", tcp("[::1]:7")),
             ("tcp:[::1]", tcp("[::1]:10809")),
         ] {
-            assert_eq!(Place::parse(text).expect(text), place);
+            assert_eq!(ListenAddress::parse(text).expect(text), place);
         }
     }
 
@@ -415,7 +415,7 @@ mod tests {
             "/run/a.sock",
             "udp:1.2.3.4:5",
         ] {
-            assert!(Place::parse(text).is_err(), "{text}");
+            assert!(ListenAddress::parse(text).is_err(), "{text}");
         }
     }
 
@@ -429,7 +429,7 @@ mod tests {
         while let Ok(connection) = knocking(&path) {
             waiting.push(connection);
         }
-        let refused = Listener::bind(&Place::Unix(path.clone()), SocketAccess::OWN).err();
+        let refused = Listener::bind(&ListenAddress::Unix(path.clone()), SocketAccess::OWN).err();
         assert!(matches!(refused, Some(Failure::Listen(ListenFailure::SocketInUse { .. }))), "{refused:?}");
     }
 
@@ -447,7 +447,7 @@ mod tests {
             ("tcp:192.0.2.1:1", machines),
             ("unix:/run/s", None),
         ] {
-            let place = Place::parse(text).expect(text);
+            let place = ListenAddress::parse(text).expect(text);
             assert_eq!(place.exposure(), exposure, "{text}");
             assert_eq!(place.check_exposure(false).is_err(), exposure.is_some(), "{text}");
             assert!(place.check_exposure(true).is_ok());

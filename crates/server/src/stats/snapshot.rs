@@ -36,7 +36,7 @@ pub struct VolumeCounts {
     /// Its format.
     #[serde(default)]
     pub format: String,
-    /// Which troubles its memory survives.
+    /// Which failures its memory survives.
     #[serde(default)]
     pub domain: String,
     /// Requests by kind; always all kinds, in one order.
@@ -151,7 +151,7 @@ pub(crate) struct ObservedVolume {
     pub pmem: PathBuf,
     /// Its format.
     pub format: String,
-    /// Which troubles its memory survives.
+    /// Which failures its memory survives.
     pub domain: String,
     /// Its layers that keep numbers.
     pub layers: Vec<Arc<dyn MetricSource>>,

@@ -98,9 +98,9 @@ pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
     let Front { device, cache, completed } = front;
     let mut layers: Vec<Arc<dyn MetricSource>> = vec![region];
     layers.extend(watched);
-    layers.extend(cache.as_ref().ok().map(|transit| transit.watched()));
+    layers.extend(cache.as_ref().ok().map(|write_cache| write_cache.watched()));
     let facts = facts.behind_a_cache(cache.is_ok());
-    let drain = cache.as_ref().ok().map(|transit| Arc::clone(transit) as Arc<dyn Drain>);
+    let drain = cache.as_ref().ok().map(|write_cache| Arc::clone(write_cache) as Arc<dyn Drain>);
     Ok(Volume { device, access, layers, drain, facts, cache, completed, disk: None })
 }
 
@@ -226,7 +226,7 @@ fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<
     let identity = Identity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
     let completed = write_cache::complete_leftover(identity, &*device)?;
     let cache = ActiveWriteCache::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);
-    Ok(Front { device: cache.as_ref().map_or(device, |transit| transit.device()), cache, completed })
+    Ok(Front { device: cache.as_ref().map_or(device, |write_cache| write_cache.device()), cache, completed })
 }
 
 /// Refuses a volume that breaks any rule of its format.

@@ -1,4 +1,4 @@
-//! The transit cache of a served volume: whether it is worth having, where its slots lie, the
+//! The write cache of a served volume: whether it is worth having, where its slots lie, the
 //! threads that drain it, and what a killed server left in it.
 //!
 //! The slots lie in a file in memory, named after the volume and the file it lies in (a copy of a
@@ -214,10 +214,10 @@ impl Drain for ActiveWriteCache {
 }
 
 impl ActiveWriteCache {
-    /// Puts a cache in front of `device`, the volume's blocks, if `wish` and `costs` say so.
+    /// Puts a cache in front of `device`, the volume's blocks, if `size` and `costs` say so.
     /// Otherwise, a sentence on why there is none.
     pub fn start(
-        wish: WriteCacheSize,
+        size: WriteCacheSize,
         costs: Option<Costs>,
         volume: Identity,
         device: Arc<dyn BlockDevice>,
@@ -225,7 +225,7 @@ impl ActiveWriteCache {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let against =
             costs.map_or(Some("the region is no slower than DRAM".to_owned()), |costs| costs.against_a_cache(cores));
-        let bytes = match (wish, against) {
+        let bytes = match (size, against) {
             (WriteCacheSize::Off, _) => return Ok(Err("off".to_owned())),
             (WriteCacheSize::Bytes(bytes), _) => bytes,
             (WriteCacheSize::Auto, None) => BYTES,
@@ -235,7 +235,7 @@ impl ActiveWriteCache {
         let slots = u32::try_from(bytes / u64::from(block_size)).unwrap_or(u32::MAX - 1).max(1);
         let (file, region) = match CacheFiles::of(volume)?.create(bytes_for(slots, block_size)) {
             Ok(made) => made,
-            Err((_, MapError::NoSpace { .. })) if wish == WriteCacheSize::Auto => {
+            Err((_, MapError::NoSpace { .. })) if size == WriteCacheSize::Auto => {
                 return Ok(Err(format!("off: {} has no room for it", orphans::folder().display())));
             }
             Err((file, error)) => return Err(no_cache(volume, &file, error)),

@@ -13,7 +13,7 @@ const PATH_BYTES_MAX: usize = 4096;
 /// What a path that is noted is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Xattr {
-    /// The volume of a transit cache's file.
+    /// The volume of a write cache's file.
     Volume,
     /// The disk of a region that caches one.
     Disk,

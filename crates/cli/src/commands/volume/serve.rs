@@ -29,7 +29,7 @@ use tidegate_server::sockets::accept::accept_until_signalled;
 use tidegate_server::sockets::activation;
 use tidegate_server::sockets::capacity;
 use tidegate_server::sockets::connections::Connections;
-use tidegate_server::sockets::listen::{Listener, Place};
+use tidegate_server::sockets::listen::{ListenAddress, Listener};
 use tidegate_server::volume::compose::{self, Volume};
 use tidegate_server::volume::default_volume::default_volume;
 use tidegate_server::volume::orphans;
@@ -130,7 +130,7 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
     if plan.listen.is_empty() && listeners.is_empty() {
         let socket = default_paths::default_socket(&plan.volumes[0].pmem);
         default_paths::make_own_folder_of(&socket)?;
-        return Ok(vec![Listener::bind(&Place::Unix(socket), plan.socket_access())?]);
+        return Ok(vec![Listener::bind(&ListenAddress::Unix(socket), plan.socket_access())?]);
     }
     for place in &plan.listen {
         listeners.push(Listener::bind(place, plan.socket_access())?);
@@ -183,7 +183,7 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         attaching: None,
         facts: volume.facts.clone(),
     });
-    let places: Vec<Place> = listeners.iter().map(Listener::place).collect();
+    let places: Vec<ListenAddress> = listeners.iter().map(Listener::place).collect();
     let protection = if plan.tls.is_some() { Protection::Tls } else { Protection::None };
     Serving::new(created, served.collect(), &places, protection)
 }

@@ -46,7 +46,7 @@ struct Volume {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     format: String,
-    /// Which troubles its memory survives.
+    /// Which failures its memory survives.
     domain: String,
     requests: BTreeMap<String, Requests>,
     /// The numbers of the layers below. Names end in their unit.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use tidegate_host::columns::line;
 use tidegate_server::cached_disk::state::DiskState;
-use tidegate_server::sockets::listen::Place;
+use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::description::Description;
 
 /// Everything a client or a script has to know.
@@ -55,7 +55,12 @@ pub(super) struct Served {
 
 impl Serving {
     /// `volumes` at `places`. A sole volume is shown as the default export, which needs no name.
-    pub(super) fn new(created: bool, mut volumes: Vec<Served>, places: &[Place], protection: Protection) -> Serving {
+    pub(super) fn new(
+        created: bool,
+        mut volumes: Vec<Served>,
+        places: &[ListenAddress],
+        protection: Protection,
+    ) -> Serving {
         let names: Vec<String> = match &volumes[..] {
             [_] => vec![String::new()],
             several => several.iter().map(|volume| volume.name.clone()).collect(),

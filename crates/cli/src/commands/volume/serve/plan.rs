@@ -5,7 +5,7 @@ use crate::errors::{Failure, UsageFailure};
 use crate::grammar::Serve;
 use std::num::NonZeroUsize;
 use tidegate_server::options::{Identity, Plan, VolumePlan, access};
-use tidegate_server::sockets::listen::Place;
+use tidegate_server::sockets::listen::ListenAddress;
 
 /// What the command line asks for, with the configuration file that it names. Flags win over
 /// the file.
@@ -41,9 +41,9 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
 
 /// Two sockets cannot be in one place. Port 0 is another one each time.
 fn refuse_place_twice(plan: &Plan) -> Result<(), UsageFailure> {
-    let control = plan.control.as_deref().and_then(|path| std::path::absolute(path).ok()).map(Place::Unix);
-    let metrics = plan.metrics.map(Place::Tcp);
-    let places: Vec<&Place> =
+    let control = plan.control.as_deref().and_then(|path| std::path::absolute(path).ok()).map(ListenAddress::Unix);
+    let metrics = plan.metrics.map(ListenAddress::Tcp);
+    let places: Vec<&ListenAddress> =
         plan.listen.iter().chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
     let twice = places.iter().enumerate().find(|(nth, place)| places[..*nth].contains(place));
     twice.map_or(Ok(()), |(_, place)| Err(UsageFailure::PlaceTwice { place: place.to_string() }))

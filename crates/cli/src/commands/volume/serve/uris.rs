@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use tidegate_host::shell::{quoted, word};
-use tidegate_server::sockets::listen::Place;
+use tidegate_server::sockets::listen::ListenAddress;
 use uuid::Uuid;
 
 /// How TCP connections are protected.
@@ -26,13 +26,13 @@ pub(crate) enum Protection {
 const CERTIFICATES: &str = "/etc/pki/qemu";
 
 /// The NBD URI of an export at `place`; the empty name is the default one's.
-pub(crate) fn uri(place: &Place, export: &str, protection: Protection) -> String {
+pub(crate) fn uri(place: &ListenAddress, export: &str, protection: Protection) -> String {
     match place {
-        Place::Unix(path) => {
+        ListenAddress::Unix(path) => {
             let (export, path) = (escaped(export.as_bytes()), escaped(path.as_os_str().as_bytes()));
             format!("nbd+unix:///{export}?socket={path}")
         }
-        Place::Tcp(address) => tcp_uri(&address.to_string(), export, protection),
+        ListenAddress::Tcp(address) => tcp_uri(&address.to_string(), export, protection),
     }
 }
 
@@ -75,21 +75,23 @@ pub(crate) struct Attaching {
 }
 
 /// How to use `exported` at `place`.
-pub(crate) fn attaching(place: &Place, exported: Exported<'_>, protection: Protection) -> Attaching {
+pub(crate) fn attaching(place: &ListenAddress, exported: Exported<'_>, protection: Protection) -> Attaching {
     let export = exported.export;
     let uri = match place {
         // A certificate is for a name, and nobody is called like every address.
-        Place::Tcp(address) if address.ip().is_unspecified() => {
+        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
             tcp_uri(&format!("localhost:{}", address.port()), export, protection)
         }
         _ => uri(place, export, protection),
     };
     let (libnbd, qemu, kernel) = match (place, protection) {
-        (Place::Unix(path), _) => (quoted(&uri), format!("file={}", quoted(&uri)), format!("-unix {}", word(path))),
-        (Place::Tcp(address), Protection::None) => {
+        (ListenAddress::Unix(path), _) => {
+            (quoted(&uri), format!("file={}", quoted(&uri)), format!("-unix {}", word(path)))
+        }
+        (ListenAddress::Tcp(address), Protection::None) => {
             (quoted(&uri), format!("file={}", quoted(&uri)), shown_address(*address))
         }
-        (Place::Tcp(address), Protection::Tls) => (
+        (ListenAddress::Tcp(address), Protection::Tls) => (
             quoted(&format!("{uri}?tls-certificates={CERTIFICATES}")),
             encrypted_drive(*address, export),
             format!("{} -cacertfile {CERTIFICATES}/ca-cert.pem", shown_address(*address)),
@@ -202,23 +204,23 @@ mod tests {
         Exported { export, name: "db", uuid: Uuid::nil(), holds }
     }
 
-    fn commands(place: &Place, export: &str, protection: Protection, holds: Holds) -> Vec<String> {
+    fn commands(place: &ListenAddress, export: &str, protection: Protection, holds: Holds) -> Vec<String> {
         attaching(place, exported(export, holds), protection).attach
     }
 
     #[test]
     fn uris_escape_what_a_query_may_not_hold() {
-        let place = Place::Unix("/run/a b&c%ü.sock".into());
+        let place = ListenAddress::Unix("/run/a b&c%ü.sock".into());
         assert_eq!(uri(&place, "", Protection::None), "nbd+unix:///?socket=/run/a%20b%26c%25%C3%BC.sock");
         assert_eq!(
-            uri(&Place::Tcp("[::1]:7".parse().expect("an address")), "a b", Protection::None),
+            uri(&ListenAddress::Tcp("[::1]:7".parse().expect("an address")), "a b", Protection::None),
             "nbd://[::1]:7/a%20b"
         );
     }
 
     #[test]
     fn encrypted_ports_are_shown_with_certificates_and_unix_sockets_without() {
-        let port = Place::Tcp("10.0.0.1:7".parse().expect("an address"));
+        let port = ListenAddress::Tcp("10.0.0.1:7".parse().expect("an address"));
         assert_eq!(uri(&port, "", Protection::Tls), "nbds://10.0.0.1:7/");
         let commands = commands(&port, "db", Protection::Tls, Holds::ReadOnly);
         assert!(commands[0].ends_with("'nbds://10.0.0.1:7/db?tls-certificates=/etc/pki/qemu'"), "{commands:?}");
@@ -227,13 +229,13 @@ mod tests {
             commands[3].contains("-cacertfile") && commands[3].contains("\"$nbd\" -name 'db' -readonly"),
             "{commands:?}"
         );
-        assert!(uri(&Place::Unix("/s".into()), "", Protection::Tls).starts_with("nbd+unix:"));
+        assert!(uri(&ListenAddress::Unix("/s".into()), "", Protection::Tls).starts_with("nbd+unix:"));
     }
 
     #[test]
     fn a_server_on_every_address_is_reached_by_a_name_that_certificates_have() {
         for every in ["0.0.0.0:7", "[::]:7"] {
-            let port = Place::Tcp(every.parse().expect("an address"));
+            let port = ListenAddress::Tcp(every.parse().expect("an address"));
             let commands = commands(&port, "", Protection::Tls, Holds::Zeroes);
             assert!(commands[0].contains("'nbds://localhost:7/?tls-certificates="), "{commands:?}");
             assert!(commands[2].contains("file.host=localhost,file.port=7"), "{commands:?}");
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_quote_in_a_path_stays_in_its_word() {
-        let commands = commands(&Place::Unix("/run/it's.sock".into()), "", Protection::Tls, Holds::Zeroes);
+        let commands = commands(&ListenAddress::Unix("/run/it's.sock".into()), "", Protection::Tls, Holds::Zeroes);
         assert!(commands.iter().any(|command| command.contains(r"'/run/it'\''s.sock'")), "{commands:?}");
     }
 
@@ -254,7 +256,7 @@ mod tests {
     fn each_volume_has_a_folder_of_its_own_that_is_one_word() {
         let of = |export: &'static str, name: &'static str, uuid: u128, socket: &str| {
             let exported = Exported { export, name, uuid: Uuid::from_u128(uuid), holds: Holds::Something };
-            folder_of(exported, &uri(&Place::Unix(socket.into()), export, Protection::None))
+            folder_of(exported, &uri(&ListenAddress::Unix(socket.into()), export, Protection::None))
         };
         let folders = [
             of("", "v", 7, "/a"),
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_file_system_is_made_only_where_nothing_was_found_and_looked_for_again() {
-        let place = Place::Unix("/s".into());
+        let place = ListenAddress::Unix("/s".into());
         let mounting = |holds| commands(&place, "", Protection::None, holds).swap_remove(1);
         let [read_only, something, zeroes] = [Holds::ReadOnly, Holds::Something, Holds::Zeroes].map(mounting);
         assert!(!read_only.contains("mkfs") && read_only.contains("mount -o ro"), "{read_only}");
