@@ -15,7 +15,9 @@ struct Testbed {
 impl Testbed {
     fn new() -> Testbed {
         let folder = tempfile::tempdir().expect("a folder for what is temporary");
-        ["source", "mnt"].map(|name| fs::create_dir(folder.path().join(name)).expect("made"));
+        for name in ["source", "mnt"] {
+            fs::create_dir(folder.path().join(name)).expect("made");
+        }
         Testbed { folder, memory: tempfile::tempdir_in("/dev/shm").expect("a folder in memory") }
     }
 
