@@ -2,14 +2,9 @@
 //! and the nearest key that is.
 //! [`EXAMPLE`] has them all, each with its meaning.
 
-use crate::disks::{self, DiskPlan};
-use crate::failure::{ConfigFailure, Failure, UsageFailure};
-use crate::listen::Place;
-use crate::peers::{self, Peers};
-use crate::plan::{Identity, Plan, VolumePlan, access};
-use crate::risk;
+use crate::errors::{ConfigFailure, Failure, UsageFailure};
+use crate::grammar;
 use crate::spelling::nearest;
-use crate::transit::CacheWish;
 use rustix::fs::{Mode, OFlags};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -29,6 +24,12 @@ use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
+use tidegate_server::cached_disk::disk::{self, DiskPlan};
+use tidegate_server::cached_disk::volatile;
+use tidegate_server::options::{Identity, Plan, VolumePlan, access};
+use tidegate_server::sockets::access::Peers;
+use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::volume::write_cache::WriteCacheSize;
 
 /// A file with every key, which the manual page shows and packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
@@ -78,7 +79,7 @@ struct WrittenVolume {
     #[serde(default, deserialize_with = "profile")]
     emulate: Option<Profile>,
     #[serde(default, alias = "cache", deserialize_with = "cache")]
-    write_cache: CacheWish,
+    write_cache: WriteCacheSize,
     #[serde(alias = "level_wear")]
     wear_leveling: Option<NonZeroU32>,
     disk: Option<PathBuf>,
@@ -133,11 +134,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMore<T> {
 }
 
 /// A place to listen, as the command line reads it; a relative path is left as it is.
-struct WrittenPlace(Place);
+struct WrittenPlace(ListenAddress);
 
 impl<'de> Deserialize<'de> for WrittenPlace {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WrittenPlace, D::Error> {
-        deserializer.deserialize_str(ReadBy(Place::as_written)).map(WrittenPlace)
+        deserializer.deserialize_str(ReadBy(grammar::listen_as_written)).map(WrittenPlace)
     }
 }
 
@@ -146,7 +147,7 @@ struct User(u32);
 
 impl<'de> Deserialize<'de> for User {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<User, D::Error> {
-        deserializer.deserialize_any(NameOrNumber(ReadBy(peers::user))).map(User)
+        deserializer.deserialize_any(NameOrNumber(ReadBy(grammar::user))).map(User)
     }
 }
 
@@ -155,7 +156,7 @@ struct Group(u32);
 
 impl<'de> Deserialize<'de> for Group {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Group, D::Error> {
-        deserializer.deserialize_any(NameOrNumber(ReadBy(peers::group))).map(Group)
+        deserializer.deserialize_any(NameOrNumber(ReadBy(grammar::group))).map(Group)
     }
 }
 
@@ -204,43 +205,43 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
 
 /// Text read as the command line reads it, and refused in the same words.
 fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Profile>, D::Error> {
-    let read = crate::grammar::profile(&String::deserialize(deserializer)?);
+    let read = grammar::profile(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// An address, as the command line reads it.
 fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    let read = crate::grammar::metrics(&String::deserialize(deserializer)?);
+    let read = grammar::metrics(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// A cache, as the command line reads it.
-fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CacheWish, D::Error> {
-    let read = crate::grammar::cache(&String::deserialize(deserializer)?);
+fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WriteCacheSize, D::Error> {
+    let read = grammar::cache(&String::deserialize(deserializer)?);
     read.map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// A cache's mode, as the command line reads it.
 fn cache_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CacheMode, D::Error> {
-    let read = crate::grammar::cache_mode(&String::deserialize(deserializer)?);
+    let read = grammar::cache_mode(&String::deserialize(deserializer)?);
     read.map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// A replacement policy, as the command line reads it.
 fn replacement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Replacement, D::Error> {
-    let read = crate::grammar::replacement(&String::deserialize(deserializer)?);
+    let read = grammar::replacement(&String::deserialize(deserializer)?);
     read.map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// An admission policy, as the command line reads it.
 fn admit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Admit, D::Error> {
-    let read = crate::grammar::admit(&String::deserialize(deserializer)?);
+    let read = grammar::admit(&String::deserialize(deserializer)?);
     read.map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
 /// A size, as the command line reads it.
 pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let read = crate::grammar::size(&String::deserialize(deserializer)?);
+    let read = grammar::size(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
@@ -253,7 +254,7 @@ fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::
 
 /// Permissions, as the command line reads them.
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
-    let read = crate::grammar::socket_mode(&String::deserialize(deserializer)?);
+    let read = grammar::socket_mode(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
@@ -355,11 +356,11 @@ impl WrittenVolume {
         DiskPlan {
             path: self.disk.as_ref().map(|disk| folder.join(disk)),
             mode: self.disk_mode,
-            volatile: risk::accepted(self.accept_volatile),
+            volatile: volatile::accepted(self.accept_volatile),
             replacement: self.replacement,
             admit: self.read_admission,
             sequential_bytes: self.sequential_cutoff.unwrap_or_default(),
-            reads: disks::reads(self.volatile_reads),
+            reads: disk::reads(self.volatile_reads),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.dirty_percent),
@@ -401,6 +402,7 @@ fn unknown_key(message: &str) -> Option<(String, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errors::Report;
     use tidegate_disk_cache::Reads;
 
     fn plan(text: &str) -> Result<Plan, ConfigFailure> {
@@ -445,14 +447,14 @@ mod tests {
     #[test]
     fn what_is_told_of_a_value_fits_every_command_that_reads_a_file() {
         let refused = plan("listen = 7").map_err(Failure::from).unwrap_err();
-        let told = refused.told().expect("somebody reads it");
+        let told = Option::<Report>::from(&refused).expect("somebody reads it");
         assert!(!format!("{told:?}").contains("serve"), "{told:?}");
     }
 
     #[test]
     fn every_key_reaches_the_plan() {
         let plan = plan(EVERY_KEY).expect("a good file");
-        let sockets: Vec<_> = plan.listen.iter().cloned().filter_map(Place::into_path).collect();
+        let sockets: Vec<_> = plan.listen.iter().cloned().filter_map(ListenAddress::into_path).collect();
         assert_eq!((plan.listen.len(), &sockets[..]), (3, &["/run/a.sock".into(), "/etc/tidegate/b.sock".into()][..]));
         assert!(plan.insecure);
         let in_etc = |name: &str| PathBuf::from("/etc/tidegate").join(name);
@@ -470,12 +472,12 @@ mod tests {
             pmem: "/etc/tidegate/v/one.pmem".into(),
             access: Access::Private,
             emulate: Some(Profile::by_name("pcm").expect("a medium")),
-            cache: CacheWish::Bytes(32 << 20),
+            cache: WriteCacheSize::Bytes(32 << 20),
             level_wear: NonZeroU32::new(100),
             disk: DiskPlan {
                 path: Some("/etc/tidegate/v/disk".into()),
                 mode: CacheMode::WriteThrough,
-                volatile: risk::Volatile::Accepted,
+                volatile: volatile::Volatile::Accepted,
                 replacement: Replacement::Sieve,
                 admit: Admit::SecondMiss,
                 sequential_bytes: 4 << 20,
@@ -571,7 +573,7 @@ mod tests {
             "listen = \"unix:s\"\nallow_uids = 7\nallow_gids = \"root\"\n[volume]\npmem = \"v\"\ndirty_percent = 5\n",
         );
         let one = one.expect("a good file");
-        assert_eq!(one.listen, [Place::Unix("/etc/tidegate/s".into())]);
+        assert_eq!(one.listen, [ListenAddress::Unix("/etc/tidegate/s".into())]);
         assert_eq!(one.peers, Peers { uids: vec![7], gids: vec![0] });
         assert_eq!(one.volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>(), ["v"]);
         for (text, line, words) in [

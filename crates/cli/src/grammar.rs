@@ -18,7 +18,9 @@ pub(crate) use files::{Recover, Run, Status};
 pub(crate) use help::command;
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
-pub(crate) use values::{admit, cache, cache_mode, metrics, profile, replacement, size, socket_mode};
+pub(crate) use values::{
+    admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode, user,
+};
 pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop};
 #[cfg(test)]
 pub(crate) use {
@@ -26,7 +28,7 @@ pub(crate) use {
     help::{GROUPS, subjects},
 };
 
-use crate::failure::Failure;
+use crate::errors::Failure;
 use clap::error::ErrorKind;
 use clap::{ArgAction, FromArgMatches, Parser, Subcommand};
 use refusal::{named_command, refusal};

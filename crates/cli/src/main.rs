@@ -1,71 +1,23 @@
 //! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
 //!
-//! [`grammar`] reads the command line, [`config`] a configuration file; [`create`], [`serve`],
-//! [`info`], [`list`], [`stop`], [`stat`], [`check`], and for caches of disks [`flush`], [`mode`],
-//! [`detach`], [`resize`], [`salvage`], [`replay`] and [`scrub`] are the commands; [`mod@run`] runs
-//! other programs, [`status`] tells of them, and [`recover`] looks after what they left;
-//! [`compose`] alone chooses which types make up a volume; [`contract`] is the one table of what
-//! survives what; [`failure`] says what went wrong and with which exit code.
+//! [`grammar`] reads the command line, [`config`] a configuration file; [`commands`] has a file for
+//! each command, which asks the libraries below for it and answers by [`output`]; [`errors`]
+//! reports failures, each with its exit code.
 
 #![forbid(unsafe_code)]
 
-mod answer;
-mod belonging;
-mod cached_disk;
-mod change;
-mod check;
-mod check_cache;
-mod compose;
+mod commands;
 mod config;
-mod connections;
-mod consent;
-mod contract;
-mod control;
-mod create;
-mod create_cache;
-mod damage;
-mod detach;
-mod disk_left;
-mod disks;
-mod facts;
-mod failure;
-mod flush;
+mod errors;
 mod grammar;
-mod holdings;
-mod info;
-mod last_words;
-mod leftovers;
-mod list;
-mod listen;
-mod live_disk;
-mod metrics;
-mod mode;
-mod notes;
-mod ordered;
-mod peers;
-mod plan;
-mod read_only;
-mod recover;
-mod replay;
-mod resize;
-mod risk;
-mod room;
-mod run;
-mod salvage;
-mod scrub;
-mod serve;
-mod snapshot;
+mod output;
 mod spelling;
-mod stat;
-mod status;
-mod stop;
-mod tools;
-mod transit;
-mod troubles;
-mod uris;
-mod watchers;
 
-use failure::{Exit, Failure};
+use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
+use commands::files::{recover, run, status};
+use commands::tools;
+use commands::volume::{check, create, info, list, serve, stat, stop};
+use errors::{Exit, Failure};
 use grammar::{Command, Parsed, Program};
 use std::process::ExitCode;
 use tracing::Level;
@@ -73,8 +25,8 @@ use tracing::Level;
 fn main() -> ExitCode {
     match grammar::parse(std::env::args_os().collect()) {
         Parsed::Run(program) => run(&program),
-        Parsed::Print(text) => ended(answer::print(text.trim_end()).map(|()| Exit::Done), false).into(),
-        Parsed::Refuse(failure, json) => failure::tell(&failure, json).into(),
+        Parsed::Print(text) => ended(output::print(text.trim_end()).map(|()| Exit::Done), false).into(),
+        Parsed::Refuse(failure, json) => errors::report(&failure, json).into(),
     }
 }
 
@@ -82,35 +34,35 @@ fn run(program: &Program) -> ExitCode {
     log_to_stderr(program.verbose);
     let json = program.json;
     let end = match &program.command {
-        Command::Create(wish) => create::run(wish, json),
-        Command::Serve(wish) => serve::run(wish, json),
-        Command::Info(wish) => info::run(wish, json),
-        Command::Stat(wish) => stat::run(wish, json),
-        Command::Flush(wish) => flush::run(wish, json),
-        Command::Mode(wish) => mode::run(wish, json),
-        Command::Detach(wish) => detach::detach(wish, json),
-        Command::Attach(wish) => detach::attach(wish, json),
-        Command::Salvage(wish) => salvage::run(wish, json),
-        Command::Replay(wish) => replay::run(wish, json),
-        Command::Resize(wish) => resize::run(wish, json),
-        Command::Scrub(wish) => scrub::run(wish, json),
-        Command::Run(wish) => {
-            return run::run(wish).unwrap_or_else(|failure| failure::tell(&failure, json).into());
+        Command::Create(args) => create::run(args, json),
+        Command::Serve(args) => serve::run(args, json),
+        Command::Info(args) => info::run(args, json),
+        Command::Stat(args) => stat::run(args, json),
+        Command::Flush(args) => flush::run(args, json),
+        Command::Mode(args) => mode::run(args, json),
+        Command::Detach(args) => detach::detach(args, json),
+        Command::Attach(args) => detach::attach(args, json),
+        Command::Salvage(args) => salvage::run(args, json),
+        Command::Replay(args) => replay::run(args, json),
+        Command::Resize(args) => resize::run(args, json),
+        Command::Scrub(args) => scrub::run(args, json),
+        Command::Run(args) => {
+            return run::run(args).unwrap_or_else(|failure| errors::report(&failure, json).into());
         }
-        Command::Status(wish) => status::run(wish, json),
-        Command::Recover(wish) => recover::run(wish, json),
-        Command::Man(wish) => tools::write_pages(wish),
-        Command::Completions(wish) => tools::print_completions(wish),
-        Command::Help(wish) => tools::print_help(wish),
-        Command::Check(wish) => check::run(wish, json),
+        Command::Status(args) => status::run(args, json),
+        Command::Recover(args) => recover::run(args, json),
+        Command::Man(args) => tools::write_pages(args),
+        Command::Completions(args) => tools::print_completions(args),
+        Command::Help(args) => tools::print_help(args),
+        Command::Check(args) => check::run(args, json),
         Command::List => list::run(json),
-        Command::Stop(wish) => stop::run(wish, json),
+        Command::Stop(args) => stop::run(args, json),
     };
     ended(end, json).into()
 }
 
 fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {
-    end.unwrap_or_else(|failure| failure::tell(&failure, json))
+    end.unwrap_or_else(|failure| errors::report(&failure, json))
 }
 
 /// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells.

@@ -16,6 +16,8 @@
 
 mod checker;
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod displaced;
 mod failing;
 mod machine;

@@ -11,7 +11,7 @@
 //!    now, as a whole, and each file has contents that the model allows.
 //!
 //! At each of these instants the process is also killed while memory and files go on: names and
-//! contents are those of that instant then.
+//! contents are those of that instant then. The power fails in the recovery after it too.
 
 mod checker;
 #[cfg(test)]
@@ -24,5 +24,6 @@ mod service;
 mod tree;
 
 pub use checker::{NamesTally, judge_name_scripts};
+pub use machine::NamesPool;
 pub use mutants::NamesBug;
 pub use script::NameStep;

@@ -2,7 +2,7 @@
 //! `tidegate_crashcheck::namespace`. `TIDEGATE_STEPS` gives longer scripts than CI runs.
 
 use std::time::Instant;
-use tidegate_crashcheck::namespace::{NameStep, NamesTally, judge_name_scripts};
+use tidegate_crashcheck::namespace::{NameStep, NamesPool, NamesTally, judge_name_scripts};
 use tidegate_crashcheck::script::scripts;
 
 /// A synced file with contents, and operations that SOURCE may lack.
@@ -14,12 +14,12 @@ const BUSY: [NameStep; 5] = [
     NameStep::Create("b"),
 ];
 
-fn every_script(name: &str, before: &[NameStep], steps: u32) {
+fn every_script(name: &str, pool: &NamesPool, before: &[NameStep], steps: u32) {
     let asked = std::env::var("TIDEGATE_STEPS").ok().map(|steps| steps.parse().expect("a number of steps"));
     let mut total = NamesTally::default();
     for steps in 1..=asked.unwrap_or(steps) {
         let start = Instant::now();
-        let tally = judge_name_scripts(before, scripts(&NameStep::ALPHABET, steps), None)
+        let tally = judge_name_scripts(pool, before, scripts(&NameStep::ALPHABET, steps), None)
             .unwrap_or_else(|failure| panic!("{failure}"));
         println!("{name}, scripts of {steps}: {tally}; {:.1} s", start.elapsed().as_secs_f64());
         total.add(&tally);
@@ -30,18 +30,25 @@ fn every_script(name: &str, before: &[NameStep], steps: u32) {
 /// One script and its beginnings.
 fn script(steps: &[NameStep]) {
     let beginnings = (1..=steps.len()).map(|end| steps[..end].to_vec());
-    let tally = judge_name_scripts(&[], beginnings, None).unwrap_or_else(|failure| panic!("{failure}"));
+    let tally =
+        judge_name_scripts(&NamesPool::new(), &[], beginnings, None).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{steps:?}: {tally}");
 }
 
 #[test]
 fn every_cut_of_every_script_in_an_empty_directory() {
-    every_script("empty", &[], 2);
+    every_script("empty", &NamesPool::new(), &[], 2);
 }
 
 #[test]
 fn every_cut_of_every_script_in_a_busy_directory() {
-    every_script("busy", &BUSY, 1);
+    every_script("busy", &NamesPool::new(), &BUSY, 1);
+}
+
+/// As on aarch64.
+#[test]
+fn every_cut_where_words_of_a_line_arrive_in_any_order() {
+    every_script("any order", &NamesPool::new().in_any_order(), &BUSY[..3], 1);
 }
 
 /// A new file takes the place of an old one, as editors and databases do it.

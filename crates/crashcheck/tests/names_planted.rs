@@ -3,14 +3,15 @@
 
 use tidegate_crashcheck::mutants::shown_by;
 use tidegate_crashcheck::namespace::NameStep::{self, Create, Remove, Rename, Sync, SyncDirectory, SyncSource, Write};
-use tidegate_crashcheck::namespace::{NamesBug, judge_name_scripts};
+use tidegate_crashcheck::namespace::{NamesBug, NamesPool, judge_name_scripts};
 
 /// The campaign over `script` fails on a machine with `bug`, with this `symptom`, and not without
 /// the bug.
 fn caught(bug: NamesBug, script: &[NameStep], symptom: &str) {
+    let pool = NamesPool::new();
     let scripts = || std::iter::once(script.to_vec());
-    let sound = judge_name_scripts(&[], scripts(), None).unwrap_or_else(|failure| panic!("{failure}"));
-    let failure = shown_by(|| judge_name_scripts(&[], scripts(), Some(bug)));
+    let sound = judge_name_scripts(&pool, &[], scripts(), None).unwrap_or_else(|failure| panic!("{failure}"));
+    let failure = shown_by(|| judge_name_scripts(&pool, &[], scripts(), Some(bug)));
     let failure = failure.expect_err("the mistake is not caught");
     println!("{bug:?}: {failure}\n  without it: {sound}");
     assert!(failure.starts_with(symptom), "{failure}");
@@ -18,7 +19,11 @@ fn caught(bug: NamesBug, script: &[NameStep], symptom: &str) {
 
 #[test]
 fn a_record_that_is_not_durable_before_its_witness_is_caught() {
-    caught(NamesBug::RecordFenceMissing, &[Create("a"), SyncDirectory], "broken rule");
+    caught(
+        NamesBug::RecordFenceMissing,
+        &[Create("a"), SyncDirectory],
+        "SOURCE has operations up to place 3 and the pool up to place 0",
+    );
 }
 
 #[test]

@@ -71,10 +71,10 @@
 //!   After a cut or a kill entry and block are free. Given up, they are free at once: there is no
 //!   state to supersede. A commit over it is one of a block that is not cached, and the entry may
 //!   hold any words: the first word is stored, and none is durable yet; it leaves the table first,
-//!   so if that commit fails, entry and block are lost until the next opening, as those of every
-//!   failed commit. Its data may be pending for as long as it likes: the block is streamed to
-//!   before an entry names it again, and no older store to a word comes after a later one that is
-//!   durable (rule 5 of the media model), on any cores.
+//!   so if that commit fails, entry and block stay out of use, as those of every failed commit. Its
+//!   data may be pending for as long as it likes: the block is streamed to before an entry names it
+//!   again, and no older store to a word comes after a later one that is durable (rule 5 of the
+//!   media model), on any cores.
 //! - *A block turns clean* after the disk confirmed a flush. If that store is lost, the block is
 //!   written to the disk once more.
 //! - *Recovery is cut*: it would store the same again, and moves the tail last.

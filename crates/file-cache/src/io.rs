@@ -188,7 +188,12 @@ impl<R: Region> Lane<R> {
 
     /// Writes to DRAM as much as there is room for, and says how much that was.
     pub(crate) fn write_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<usize, FileError> {
-        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+        let now = self.now;
+        let cached = self.file_mut(file)?;
+        if cached.written.is_empty() {
+            cached.dirty_since = now;
+        }
+        let mut written = std::mem::take(&mut cached.written);
         let bytes = self.unsynced.write(file.0, &mut written, at, data);
         self.file_mut(file)?.written = written;
         if bytes > 0 {

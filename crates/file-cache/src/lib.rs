@@ -9,8 +9,8 @@
 //!
 //! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*;
 //! entries newer than the file below are *out of sync*; entries whose bytes are below too are
-//! *clean* and are given up when room is wanted. Clean pages in DRAM are left to the kernel, which
-//! has them.
+//! *clean* and are given up when room is wanted. Dirty bytes leave DRAM by a sync, or by age. Clean
+//! pages in DRAM are left to the kernel, which has them.
 //!
 //! # How a sync is made
 //!
@@ -84,6 +84,10 @@
 //! others stays detached: its data stays in the pool until the caller salvages or discards it. A
 //! record leaves the pool when its file is closed and every promise about it is kept below,
 //! durably.
+//!
+//! # Names
+//!
+//! Records of what was done to names lie in a log of their own, before the lanes: [`NamespaceLog`].
 //!
 //! The crate `crashcheck` enumerates every cut and kill of short scripts against this.
 //!

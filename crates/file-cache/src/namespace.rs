@@ -55,11 +55,29 @@
 //! - *Another program's file is in the place*: the operation is left out and told, and the file is
 //!   never overwritten. Contents for which no place is left are salvaged.
 //!
-//! # What is not the log's
+//! # What the service does
+//!
+//! At its start it calls [`NamespaceLog::replay`], opens the pool, recovers contents over
+//! [`ReplayedBelow`], calls [`NamesReplayed::finish`], and then [`NamespaceLog::open`]. The backing
+//! file of a regular file that was made is a [`MadeFile`] for as long as the process runs.
+//!
+//! | when | what |
+//! | --- | --- |
+//! | an operation | begin, the operation below, record |
+//! | a sync of a file | commit, then the sync of the cache |
+//! | a sync of a directory or of everything | the syncs of the cache, then commit |
+//! | from time to time | commit; mark, sync of SOURCE, durable below |
+//! | the last name of a file was removed | commit, then the cache discards it |
+//! | the same while the file is open | commit, then the cache drains it |
+//! | a file without a name gets one (`O_TMPFILE`) | sync of SOURCE instead of a record |
+//! | an operation on another file system | sync of that one instead of a record |
 //!
 //! Contents and lengths of files are the cache's. An unlinked file keeps its record in the cache
 //! until the unlink is committed here: if the unlink is lost, the synced contents have to come
 //! back.
+//!
+//! A replay changes times of files. So the stamp of a file below may not rest on its time of
+//! change, and the cache forgets the stamp before the service sets a file's times.
 
 mod contents;
 mod error;

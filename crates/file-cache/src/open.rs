@@ -52,6 +52,7 @@ impl<R: Region> FileCache<R> {
             clean: VecDeque::new(),
             unsynced,
             counters: Counters::default(),
+            now: 0,
         };
         entries.sort_unstable_by_key(|entry| (entry.version, entry.slot));
         lane.take_over(&records, &entries)?;

@@ -116,6 +116,18 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lane).map_or(Ok(Progress::default()), |lane| lane.write_back_step(budget_bytes))
     }
 
+    /// Tells every lane the time: see [`FileCache::tick`].
+    pub fn tick(&self, now: u64) {
+        self.lanes.iter().for_each(|lane| lane.tick(now));
+    }
+
+    /// Has about `budget_bytes` of one file of a lane leave DRAM: see
+    /// [`FileCache::write_dirty_step`]. A lane that does not exist has nothing in DRAM.
+    pub fn write_dirty_step(&self, lane: usize, budget_bytes: u64, older_than: u64) -> Result<Progress, FileError> {
+        let lane = self.lanes.get(lane);
+        lane.map_or(Ok(Progress::default()), |lane| lane.write_dirty_step(budget_bytes, older_than))
+    }
+
     /// Every file that an earlier process left, and for which no file below was found yet.
     pub fn detached(&self) -> Vec<(PoolFile, Detached)> {
         let of_lane = |(lane, cache): (usize, &FileCache<_>)| {

@@ -32,7 +32,7 @@ enum Destination {
 impl<R: Region> FileCache<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: FileId) -> Result<Synced, FileError> {
-        if self.ready(file)?.commit_unsynced(file)? {
+        if self.ready(file)?.commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
         self.exclusively(file, || self.sync_exclusively(file))
@@ -51,7 +51,7 @@ impl<R: Region> FileCache<R> {
             return Ok(Synced::Below);
         }
         self.ensure_record(file)?;
-        if self.lane().commit_unsynced(file)? {
+        if self.lane().commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
         self.commit_below(file, None)
@@ -88,7 +88,7 @@ impl<R: Region> FileCache<R> {
     }
 
     /// No room in the pool: the file is brought below, with what was to be committed.
-    fn commit_below(&self, file: FileId, given: Option<(u64, &[u8])>) -> Result<Synced, FileError> {
+    pub(crate) fn commit_below(&self, file: FileId, given: Option<(u64, &[u8])>) -> Result<Synced, FileError> {
         self.drain_exclusively(file, given)?;
         self.lane().counters.below += 1;
         Ok(Synced::Below)
@@ -98,7 +98,7 @@ impl<R: Region> FileCache<R> {
 impl<R: Region> Lane<R> {
     /// Commits all unsynced writes of a file that has a record. False if the pool has no room, or
     /// the file no record.
-    fn commit_unsynced(&mut self, file: FileId) -> Result<bool, FileError> {
+    fn commit_all_unsynced(&mut self, file: FileId) -> Result<bool, FileError> {
         let cached = self.file(file)?;
         if cached.record.is_none() {
             return Ok(false);
@@ -107,11 +107,23 @@ impl<R: Region> Lane<R> {
         if ranges.is_empty() {
             return Ok(true);
         }
-        let Some(room) = self.room_for(file, &ranges)? else { return Ok(false) };
-        self.commit(file, &ranges, &room, Source::Unsynced)?;
-        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
-        self.unsynced.clear(&mut written);
+        self.commit_unsynced(file, &ranges)
+    }
+
+    /// Commits some unsynced writes of a file that has a record. False if the pool has no room.
+    pub(crate) fn commit_unsynced(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<bool, FileError> {
+        let Some(room) = self.room_for(file, ranges)? else { return Ok(false) };
+        self.commit(file, ranges, &room, Source::Unsynced)?;
+        self.clear_unsynced(file, ranges)?;
         Ok(true)
+    }
+
+    /// Some unsynced writes are not here any more.
+    pub(crate) fn clear_unsynced(&mut self, file: FileId, ranges: &[Range<u64>]) -> Result<(), FileError> {
+        let mut written = std::mem::take(&mut self.file_mut(file)?.written);
+        self.unsynced.clear_ranges(&mut written, ranges);
+        self.file_mut(file)?.written = written;
+        Ok(())
     }
 
     /// Commits a synchronous write to a file that has a record. False if the pool has no room.

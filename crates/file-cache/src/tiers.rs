@@ -1,5 +1,6 @@
 //! Tiers: unsynced bytes in DRAM, blocks in persistent memory, and the way to the files below.
 
+pub(crate) mod dirty;
 pub(crate) mod dram;
 pub(crate) mod nvm;
 pub(crate) mod write_back;

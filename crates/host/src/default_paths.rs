@@ -1,6 +1,6 @@
 //! Where a user's default volume and sockets live, by the XDG base directory rules.
 
-use crate::owned::{self, Distrust, NotOwn};
+use crate::owned::{self, NotOwn, UntrustedFile};
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io;
@@ -106,10 +106,10 @@ pub fn make_own_folder_of(path: &Path) -> Result<(), FolderError> {
         })
     };
     if ![owned::own(), 0].contains(&about.uid()) {
-        return Err(refused(above, Distrust::Owner(about.uid())));
+        return Err(refused(above, UntrustedFile::Owner(about.uid())));
     }
     if above == folder && about.mode() & 0o022 != 0 {
-        return Err(refused(folder, Distrust::Writable(about.mode() & 0o7777)));
+        return Err(refused(folder, UntrustedFile::Writable(about.mode() & 0o7777)));
     }
     make_folder_of(path)
 }

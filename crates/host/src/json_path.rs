@@ -56,15 +56,15 @@ mod tests {
     use super::*;
 
     #[derive(Serialize, Deserialize)]
-    struct Holder(#[serde(with = "super")] PathBuf);
+    struct Wrapper(#[serde(with = "super")] PathBuf);
 
     #[test]
     fn any_path_comes_back_and_text_is_a_string() {
         for (bytes, json) in [(&b"/a b\"c"[..], r#""/a b\"c""#), (b"/\xff", "[47,255]"), (b"", r#""""#)] {
             let path = PathBuf::from(OsString::from_vec(bytes.to_vec()));
-            let written = serde_json::to_string(&Holder(path.clone())).expect("any path");
+            let written = serde_json::to_string(&Wrapper(path.clone())).expect("any path");
             assert_eq!(written, json);
-            assert_eq!(serde_json::from_str::<Holder>(&written).expect("what was written").0, path);
+            assert_eq!(serde_json::from_str::<Wrapper>(&written).expect("what was written").0, path);
         }
     }
 }

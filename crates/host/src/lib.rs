@@ -7,11 +7,12 @@
 //!
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
 //! for a lock, [`processes`] finds running services, [`rlimits`] raises the limits of this one,
-//! [`progress`] tells how far a drain has come. [`units`], [`shell`] and [`json_path`] are the
-//! notations of sizes and paths.
+//! [`progress`] tells how far a drain has come. [`units`], [`shell`], [`json_path`] and
+//! [`columns`] are the notations of sizes, paths and answers.
 
 #![forbid(unsafe_code)]
 
+pub mod columns;
 pub mod default_paths;
 mod doing;
 pub mod json_path;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Why a file is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Distrust {
+pub enum UntrustedFile {
     /// It is another user's.
     #[error("it belongs to {}, and this process runs as {}", named(*.0), named(own()))]
     Owner(u32),
@@ -30,15 +30,15 @@ pub enum Distrust {
     Kind(&'static str),
 }
 
-impl From<Distrust> for io::Error {
-    fn from(distrust: Distrust) -> io::Error {
+impl From<UntrustedFile> for io::Error {
+    fn from(distrust: UntrustedFile) -> io::Error {
         io::Error::new(io::ErrorKind::PermissionDenied, distrust)
     }
 }
 
-impl Distrust {
+impl UntrustedFile {
     /// The reason in `error`, if it came from here.
-    pub fn in_error(error: &io::Error) -> Option<Distrust> {
+    pub fn in_error(error: &io::Error) -> Option<UntrustedFile> {
         error.get_ref()?.downcast_ref().copied()
     }
 }
@@ -50,7 +50,7 @@ pub struct NotOwn {
     /// Which.
     pub file: PathBuf,
     /// Why.
-    pub distrust: Distrust,
+    pub distrust: UntrustedFile,
     /// The command that its owner would give.
     pub command: &'static str,
     /// What to name in its place.
@@ -90,7 +90,7 @@ pub fn resolved(path: &Path) -> io::Result<PathBuf> {
     match path.symlink_metadata() {
         Ok(link) if link.is_symlink() => match link.uid() {
             uid if uid == own() || uid == 0 => path.canonicalize(),
-            uid => Err(Distrust::Link(uid).into()),
+            uid => Err(UntrustedFile::Link(uid).into()),
         },
         _ => Ok(path.to_owned()),
     }
@@ -107,23 +107,23 @@ fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
     distrust(&rustix::fs::fstat(file)?, what, owners).map_or(Ok(()), |distrust| Err(distrust.into()))
 }
 
-fn distrust(stat: &Stat, what: What, owners: &[u32]) -> Option<Distrust> {
+fn distrust(stat: &Stat, what: What, owners: &[u32]) -> Option<UntrustedFile> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     match (what, kind) {
         (What::File | What::Memory, FileType::RegularFile)
         | (What::Memory, FileType::CharacterDevice)
         | (What::Folder, FileType::Directory) => {}
-        (What::Folder, _) => return Some(Distrust::Kind("no folder")),
-        _ => return Some(Distrust::Kind("no regular file")),
+        (What::Folder, _) => return Some(UntrustedFile::Kind("no folder")),
+        _ => return Some(UntrustedFile::Kind("no regular file")),
     }
     // The administrator of the system decides who gets a device.
     let is_device = kind == FileType::CharacterDevice;
     let (mode, others) = (stat.st_mode & 0o7777, if is_device { 0o002 } else { 0o022 });
     let is_trusted = owners.contains(&stat.st_uid) || is_device && stat.st_uid == 0;
     if !is_trusted {
-        return Some(Distrust::Owner(stat.st_uid));
+        return Some(UntrustedFile::Owner(stat.st_uid));
     }
-    (mode & others != 0).then_some(Distrust::Writable(mode))
+    (mode & others != 0).then_some(UntrustedFile::Writable(mode))
 }
 
 /// Opens this user's regular file at `path`, which is no link.
@@ -149,7 +149,7 @@ fn unfollowed(path: &Path, flags: OFlags) -> io::Result<File> {
     // A FIFO would make a plain open wait for its other end.
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(rustix::io::Errno::LOOP) => Err(Distrust::Kind("a symbolic link").into()),
+        Err(rustix::io::Errno::LOOP) => Err(UntrustedFile::Kind("a symbolic link").into()),
         opened => Ok(File::from(opened?)),
     }
 }
@@ -161,8 +161,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// Why the file at `path` is not opened.
-    fn refused(path: &Path) -> Option<Distrust> {
-        open(path, OFlags::RDONLY).err().map(|error| Distrust::in_error(&error).expect("it was looked at"))
+    fn refused(path: &Path) -> Option<UntrustedFile> {
+        open(path, OFlags::RDONLY).err().map(|error| UntrustedFile::in_error(&error).expect("it was looked at"))
     }
 
     #[test]
@@ -170,19 +170,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         fs::write(at("file"), "").expect("a file");
-        for (mode, distrust) in
-            [(0o644, None), (0o664, Some(Distrust::Writable(0o664))), (0o602, Some(Distrust::Writable(0o602)))]
-        {
+        for (mode, distrust) in [
+            (0o644, None),
+            (0o664, Some(UntrustedFile::Writable(0o664))),
+            (0o602, Some(UntrustedFile::Writable(0o602))),
+        ] {
             fs::set_permissions(at("file"), fs::Permissions::from_mode(mode)).expect("its owner may");
             assert_eq!(refused(&at("file")), distrust);
         }
         symlink(at("file"), at("link")).expect("a link");
-        assert_eq!(refused(&at("link")), Some(Distrust::Kind("a symbolic link")));
-        assert_eq!(refused(folder.path()), Some(Distrust::Kind("no regular file")));
+        assert_eq!(refused(&at("link")), Some(UntrustedFile::Kind("a symbolic link")));
+        assert_eq!(refused(folder.path()), Some(UntrustedFile::Kind("no regular file")));
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
-        assert_eq!(refused(&at("pipe")), Some(Distrust::Kind("no regular file")), "nobody waits for its other end");
+        assert_eq!(
+            refused(&at("pipe")),
+            Some(UntrustedFile::Kind("no regular file")),
+            "nobody waits for its other end"
+        );
         let folder_of_file = open_folder(&at("file")).expect_err("it is a file");
-        assert_eq!(Distrust::in_error(&folder_of_file), Some(Distrust::Kind("no folder")));
+        assert_eq!(UntrustedFile::in_error(&folder_of_file), Some(UntrustedFile::Kind("no folder")));
         open_folder(folder.path()).expect("it is this user's");
     }
 
@@ -193,9 +199,9 @@ mod tests {
         stat.st_uid = 0;
         stat.st_mode = stat.st_mode & !0o7777 | 0o660;
         assert_eq!(distrust(&stat, What::Memory, &[1000]), None);
-        assert_eq!(distrust(&stat, What::File, &[1000]), Some(Distrust::Kind("no regular file")));
+        assert_eq!(distrust(&stat, What::File, &[1000]), Some(UntrustedFile::Kind("no regular file")));
         stat.st_uid = 1001;
-        assert_eq!(distrust(&stat, What::Memory, &[1000]), Some(Distrust::Owner(1001)));
+        assert_eq!(distrust(&stat, What::Memory, &[1000]), Some(UntrustedFile::Owner(1001)));
     }
 
     #[test]
@@ -209,7 +215,7 @@ mod tests {
         if own() == 0 {
             std::os::unix::fs::lchown(folder.join("link"), Some(65534), None).expect("root gives files away");
             let refused = resolved(&folder.join("link")).expect_err("it is another user's");
-            assert_eq!(Distrust::in_error(&refused), Some(Distrust::Link(65534)));
+            assert_eq!(UntrustedFile::in_error(&refused), Some(UntrustedFile::Link(65534)));
         }
     }
 }

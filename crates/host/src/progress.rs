@@ -36,23 +36,23 @@ pub fn drain(layer: &dyn Drain, tell: impl FnMut(&str)) -> Result<()> {
 }
 
 fn drain_by(layer: &dyn Drain, now: impl Fn() -> Instant, mut tell: impl FnMut(&str)) -> Result<()> {
-    let mut meter = Meter { at: now(), left: layer.bytes_left() };
+    let mut meter = ProgressMeter { at: now(), left: layer.bytes_left() };
     layer.finish(&mut |left| meter.line(now(), left).iter().for_each(|line| tell(line)))
 }
 
-/// Where a drain was when it last said so.
-pub struct Meter {
+/// The progress of a drain when it was last shown.
+pub struct ProgressMeter {
     at: Instant,
     left: u64,
 }
 
-impl Meter {
+impl ProgressMeter {
     /// A drain that has `left` bytes to go.
-    pub fn begin(left: u64) -> Meter {
-        Meter { at: Instant::now(), left }
+    pub fn begin(left: u64) -> ProgressMeter {
+        ProgressMeter { at: Instant::now(), left }
     }
 
-    /// What to say when `left` bytes are left `now`; nothing if the last line is fresh.
+    /// Returns the line to show when `left` bytes are left `now`; `None` if the last one is fresh.
     pub fn line(&mut self, now: Instant, left: u64) -> Option<String> {
         let passed = now.saturating_duration_since(self.at);
         if passed < LINE_EVERY {
@@ -60,7 +60,7 @@ impl Meter {
         }
         let drained = u128::from(self.left.saturating_sub(left)) * 1_000_000_000 / passed.as_nanos();
         let per_second = u64::try_from(drained).unwrap_or(u64::MAX);
-        *self = Meter { at: now, left };
+        *self = ProgressMeter { at: now, left };
         let rate = format!("draining: {} left, {} per second", Human(left), Human(per_second));
         Some(match per_second {
             0 => rate,

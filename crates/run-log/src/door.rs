@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tidegate_host::owned::Distrust;
+use tidegate_host::owned::UntrustedFile;
 use tidegate_media::MappedRegion;
 use tidegate_preload_wire::{PACKET_BYTES_MAX, Range, Request, STATUS_BYTES_MAX};
 
@@ -176,7 +176,7 @@ pub(super) fn ask_status(path: &Path, owner: u32) -> io::Result<Status> {
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     let peer = rustix::net::sockopt::socket_peercred(&socket)?.uid.as_raw();
     if peer != owner {
-        return Err(Distrust::Owner(peer).into());
+        return Err(UntrustedFile::Owner(peer).into());
     }
     let mut packet = [0; PACKET_BYTES_MAX];
     rustix::net::send(

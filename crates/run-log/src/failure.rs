@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_host::Doing;
 use tidegate_host::default_paths::FolderError;
-use tidegate_host::owned::{Distrust, NotOwn};
+use tidegate_host::owned::{NotOwn, UntrustedFile};
 use tidegate_media::{LockHolder, MapError, Poison};
 
 /// Why a run did not do what it was asked.
@@ -197,7 +197,7 @@ impl RunFailure {
     /// What is wrong with a pool, or with what lies beside it, at `path`.
     pub(crate) fn of_file(path: &Path, doing: Doing, error: io::Error) -> Failure {
         let file = path.to_owned();
-        match Distrust::in_error(&error) {
+        match UntrustedFile::in_error(&error) {
             Some(distrust) => Failure::NotOwn(NotOwn {
                 file,
                 distrust,

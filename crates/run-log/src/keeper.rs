@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tidegate_host::progress::Meter;
+use tidegate_host::progress::ProgressMeter;
 use tidegate_media::Region;
 use tidegate_preload_wire::{Answer, COMMON, FileId, Request, STATUS_BYTES_MAX};
 
@@ -696,7 +696,7 @@ impl<R: Region> Keeper<R> {
         if !held.is_empty() {
             tracing::info!("bringing {} files to their disks, {waiting} bytes", held.len());
         }
-        let mut meter = Meter::begin(waiting);
+        let mut meter = ProgressMeter::begin(waiting);
         for hold in &held {
             self.end_hold(hold);
             meter.line(Instant::now(), self.kept.dirty_bytes()).iter().for_each(|line| tell(line));

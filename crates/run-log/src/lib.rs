@@ -66,7 +66,7 @@ use std::time::Duration;
 use table::Table;
 use tidegate_host::Doing;
 use tidegate_host::default_paths;
-use tidegate_host::owned::{self, Distrust};
+use tidegate_host::owned::{self, UntrustedFile};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::{Domain, MappedRegion, Region};
@@ -210,7 +210,7 @@ pub fn status_of(pool: &Path) -> Result<Option<Status>, Failure> {
     let refused = |doing| {
         let journal = &journal;
         move |error: std::io::Error| match error.kind() {
-            _ if Distrust::in_error(&error).is_some() => RunFailure::of_file(journal, Doing::Read, error),
+            _ if UntrustedFile::in_error(&error).is_some() => RunFailure::of_file(journal, Doing::Read, error),
             std::io::ErrorKind::PermissionDenied => RunFailure::Denied { pool: pool.to_owned(), error }.into(),
             _ => Failure::System { doing, error },
         }

@@ -10,20 +10,20 @@ const SECONDS: u64 = 10;
 
 /// Decides which lines of one kind are written.
 #[derive(Debug, Default)]
-pub struct LogRatelimit(Mutex<State>);
+pub(crate) struct LogRatelimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     last: Option<Instant>,
-    held_back: u64,
+    suppressed: u64,
 }
 
-/// How many lines were held back since the last one; shown behind the line, and not at all when
+/// How many lines were suppressed since the last one; shown behind the line, and not at all when
 /// there were none.
 #[derive(Debug, PartialEq, Eq)]
-pub struct HeldBack(u64);
+pub(crate) struct Suppressed(u64);
 
-impl fmt::Display for HeldBack {
+impl fmt::Display for Suppressed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
@@ -34,18 +34,18 @@ impl fmt::Display for HeldBack {
 
 impl LogRatelimit {
     /// Whether to write a line now, and what to add to it.
-    pub fn ask(&self) -> Option<HeldBack> {
+    pub(crate) fn ask(&self) -> Option<Suppressed> {
         self.ask_at(Instant::now())
     }
 
-    fn ask_at(&self, now: Instant) -> Option<HeldBack> {
+    fn ask_at(&self, now: Instant) -> Option<Suppressed> {
         let mut state = self.0.lock().expect("nothing that holds this lock panics");
         if state.last.is_some_and(|last| now.saturating_duration_since(last) < Duration::from_secs(SECONDS)) {
-            state.held_back += 1;
+            state.suppressed += 1;
             return None;
         }
         state.last = Some(now);
-        Some(HeldBack(std::mem::take(&mut state.held_back)))
+        Some(Suppressed(std::mem::take(&mut state.suppressed)))
     }
 }
 
@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn a_flood_is_one_line_and_then_a_count() {
         let (sparing, start) = (LogRatelimit::default(), Instant::now());
-        let at = |seconds| sparing.ask_at(start + Duration::from_secs(seconds)).map(|held_back| held_back.to_string());
+        let at =
+            |seconds| sparing.ask_at(start + Duration::from_secs(seconds)).map(|suppressed| suppressed.to_string());
         assert_eq!(at(0).as_deref(), Some(""));
         assert_eq!((at(1), at(9)), (None, None));
         assert_eq!(at(10).as_deref(), Some(" (and 2 more since the last such line)"));

@@ -1,4 +1,6 @@
-//! Statistics of a server: metrics of its layers, and latencies of its requests.
+//! Statistics of a server: metrics of its layers, latencies of its requests, and how both are told.
 
 pub mod latency;
+pub mod prometheus;
 pub mod registry;
+pub mod snapshot;

@@ -2,8 +2,6 @@
 
 use super::values::{admit, cache_mode, replacement, size};
 use super::words::words;
-use crate::disks::{self, DiskPlan, Named};
-use crate::risk;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +9,8 @@ use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
+use tidegate_server::cached_disk::disk::{self, DiskPlan, Named};
+use tidegate_server::cached_disk::volatile;
 
 /// The heading of flags about disk caches, in the help of every command that has them.
 pub(super) const DISK_CACHE: &str = "Disk cache";
@@ -87,11 +87,11 @@ impl DiskFlags {
             path: self.disk.clone(),
             force: self.force,
             mode: self.disk_mode.unwrap_or(usual.mode),
-            volatile: risk::accepted(self.accept_volatile),
+            volatile: volatile::accepted(self.accept_volatile),
             replacement: self.replacement.unwrap_or(usual.replacement),
             admit: self.read_admission.unwrap_or(usual.admit),
             sequential_bytes: self.sequential_cutoff.unwrap_or(usual.sequential_bytes),
-            reads: disks::reads(self.volatile_reads),
+            reads: disk::reads(self.volatile_reads),
             caps: Caps {
                 dirty_bytes: self.dirty_max,
                 dirty_percent: self.dirty_percent.unwrap_or(usual.caps.dirty_percent),

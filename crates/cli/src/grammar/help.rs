@@ -4,7 +4,7 @@
 use super::Program;
 use super::examples::examples;
 use super::topics::{TOPICS, TOPICS_WORD};
-use crate::failure::Exit;
+use crate::errors::Exit;
 use clap::{Command, CommandFactory};
 
 /// Every command, in groups as the help shows them.

@@ -1,6 +1,6 @@
 //! Why a command line is refused: the words of clap's errors as failures of this program.
 
-use crate::failure::UsageFailure;
+use crate::errors::UsageFailure;
 use clap::error::ErrorKind;
 use std::error::Error;
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 
 use super::help::subjects;
 use super::words::words;
-use crate::failure::UsageFailure;
+use crate::errors::UsageFailure;
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;

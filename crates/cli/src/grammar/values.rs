@@ -1,8 +1,6 @@
 //! Values of flags and of keys in configuration files, read from text.
 
-use crate::failure::UsageFailure;
-use crate::listen::Place;
-use crate::transit::CacheWish;
+use crate::errors::UsageFailure;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -13,6 +11,9 @@ use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
+use tidegate_server::sockets::access;
+use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::volume::write_cache::WriteCacheSize;
 
 /// Sizes of blocks as they are offered: [`SECTOR_SIZES`].
 pub(super) const BLOCK_WORDS: [&str; 7] = ["512", "520", "528", "4096", "4104", "4160", "4224"];
@@ -48,10 +49,30 @@ pub(crate) fn profile(text: &str) -> Result<Profile, UsageFailure> {
     Profile::by_name(text).map_err(|_| UsageFailure::Emulate { text: text.to_owned() })
 }
 
+/// Reads where to listen.
+pub(super) fn listen(text: &str) -> Result<ListenAddress, UsageFailure> {
+    Ok(ListenAddress::parse(text)?)
+}
+
+/// Reads the same, and leaves a relative path as it is written.
+pub(crate) fn listen_as_written(text: &str) -> Result<ListenAddress, UsageFailure> {
+    Ok(ListenAddress::as_written(text)?)
+}
+
+/// Reads a user: a number, or a name that the system knows.
+pub(crate) fn user(text: &str) -> Result<u32, UsageFailure> {
+    access::user(text).ok_or_else(|| UsageFailure::NoUser { text: text.to_owned() })
+}
+
+/// Reads a group: a number, or a name that the system knows.
+pub(crate) fn group(text: &str) -> Result<u32, UsageFailure> {
+    access::group(text).ok_or_else(|| UsageFailure::NoGroup { text: text.to_owned() })
+}
+
 /// Reads a place that only this machine reaches.
 pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
-    match Place::parse(text) {
-        Ok(Place::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
+    match ListenAddress::parse(text) {
+        Ok(ListenAddress::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
         _ => Err(UsageFailure::Metrics { text: text.to_owned() }),
     }
 }
@@ -60,14 +81,14 @@ pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
 const CACHE_BYTES_MIN: u64 = 64 << 10;
 
 /// Reads what to do about a cache.
-pub(crate) fn cache(text: &str) -> Result<CacheWish, UsageFailure> {
+pub(crate) fn cache(text: &str) -> Result<WriteCacheSize, UsageFailure> {
     match text {
-        "auto" => Ok(CacheWish::Auto),
-        "off" => Ok(CacheWish::Off),
+        "auto" => Ok(WriteCacheSize::Auto),
+        "off" => Ok(WriteCacheSize::Off),
         bytes => match size(bytes)? {
-            0 => Ok(CacheWish::Off),
+            0 => Ok(WriteCacheSize::Off),
             bytes if bytes < CACHE_BYTES_MIN => Err(UsageFailure::CacheTooFew { bytes, min: CACHE_BYTES_MIN }),
-            bytes => Ok(CacheWish::Bytes(bytes)),
+            bytes => Ok(WriteCacheSize::Bytes(bytes)),
         },
     }
 }

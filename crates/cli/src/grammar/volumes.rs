@@ -2,12 +2,10 @@
 
 use super::disk_cache::{DISK_CACHE, DiskFlags};
 use super::values::{
-    BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, metrics, profile, size, socket_mode, version,
+    BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, group, listen, metrics, profile, size, socket_mode,
+    user, version,
 };
 use super::words::words;
-use crate::listen::Place;
-use crate::peers;
-use crate::transit::CacheWish;
 use clap::{Args, ValueHint};
 use rustix::fs::Mode;
 use std::net::SocketAddr;
@@ -16,6 +14,10 @@ use std::path::PathBuf;
 use tidegate_host::default_paths;
 use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
+use tidegate_server::cached_disk::volatile;
+use tidegate_server::options::CreateOptions;
+use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::volume::write_cache::WriteCacheSize;
 
 const REGION: &str = "Region";
 const VOLUME: &str = "Volume";
@@ -90,6 +92,25 @@ pub(crate) struct Create {
     pub(crate) force: bool,
 }
 
+impl Create {
+    /// What they ask for.
+    pub(crate) fn options(&self) -> CreateOptions {
+        let Create { pmem, disk, size, block, btt, checksums, ordered, accept_volatile, sparse, force } = self;
+        CreateOptions {
+            pmem: pmem.clone(),
+            size: *size,
+            block: *block,
+            btt: *btt,
+            disk: disk.clone(),
+            checksums: *checksums,
+            ordered: *ordered,
+            volatile: volatile::accepted(*accept_volatile),
+            sparse: *sparse,
+            force: *force,
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// The region with the volume [default: one of 1 GiB in the user's state directory, created if
@@ -104,8 +125,8 @@ pub(crate) struct Serve {
 
     /// Where to listen, repeatable: unix:PATH or tcp:ADDRESS:PORT. TCP needs --tls-certificate or
     /// --insecure, on loopback too [default: a unix socket in the user's runtime directory]
-    #[arg(long, help_heading = CONNECTIONS, value_name = "PLACE", value_parser = Place::parse)]
-    pub(crate) listen: Vec<Place>,
+    #[arg(long, help_heading = CONNECTIONS, value_name = "PLACE", value_parser = listen)]
+    pub(crate) listen: Vec<ListenAddress>,
 
     /// Make the memory as slow as another medium: nvdimm, stt-ram, pcm, optane or cxl
     #[arg(long, help_heading = VOLUME, value_name = "NAME", value_parser = words(profile, || Profile::NAMES.to_vec()), hide_possible_values = true)]
@@ -114,7 +135,7 @@ pub(crate) struct Serve {
     /// DRAM for the write cache: a size, off, or auto. auto means 16M if the region is much slower
     /// than DRAM, else off [default: auto]
     #[arg(long, help_heading = VOLUME, alias = "cache", value_name = "SIZE", value_parser = words(cache, || vec!["auto", "off"]), hide_possible_values = true)]
-    pub(crate) write_cache: Option<CacheWish>,
+    pub(crate) write_cache: Option<WriteCacheSize>,
 
     /// Move one more block after every N writes, so that the memory wears evenly. 100 adds one
     /// write and one read to every hundred writes [default: blocks are not moved]
@@ -151,12 +172,12 @@ pub(crate) struct Serve {
 
     /// Serve this user on unix sockets too, by name or number, repeatable; --socket-mode must let
     /// the user open the socket [default: the server's own user and root]
-    #[arg(long, help_heading = CONNECTIONS, value_name = "USER", value_hint = ValueHint::Username, value_parser = peers::user)]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "USER", value_hint = ValueHint::Username, value_parser = user)]
     pub(crate) allow_uid: Vec<u32>,
 
     /// Serve processes of this group on unix sockets too, by name or number, repeatable. With one
     /// group, a --socket-mode for a group means this one
-    #[arg(long, help_heading = CONNECTIONS, value_name = "GROUP", value_parser = peers::group)]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "GROUP", value_parser = group)]
     pub(crate) allow_gid: Vec<u32>,
 
     /// Connections served at once, within the system's limits [default: 16384]

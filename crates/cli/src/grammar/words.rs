@@ -1,6 +1,6 @@
 //! Values that are one of a few words: a parser of ours reads them, and completions offer them.
 
-use crate::failure::UsageFailure;
+use crate::errors::UsageFailure;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
 use std::ffi::OsStr;

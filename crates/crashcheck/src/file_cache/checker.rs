@@ -103,6 +103,8 @@ enum Origin {
 pub(crate) struct Expected {
     after_cut: Vec<Allowed>,
     after_kill: Vec<Allowed>,
+    /// Which files have unsynced writes below.
+    torn: Vec<bool>,
 }
 
 /// A process at work on a machine, and the model beside it.
@@ -134,12 +136,13 @@ impl Process {
         let both = || former.iter().zip(&self.models);
         let cut = both().map(|(old, new)| {
             let seen = [&old.now, &new.now].into_iter().filter(|_| mixed);
-            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed)
+            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed || old.torn || new.torn)
         });
         // A synchronous write overwrites unsynced bytes before it is committed.
         let partly = matches!(step, FileStep::WriteSync { .. });
         let kill = both().map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly));
-        Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect() })
+        let torn = both().map(|(old, new)| old.torn || new.torn);
+        Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn: torn.collect() })
     }
 
     /// True if no promise of wholeness holds while it is done.
@@ -170,6 +173,12 @@ impl Process {
                 for lane in 0..self.pool.lanes() {
                     self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?;
                 }
+            }
+            FileStep::WriteDirty => {
+                for lane in 0..self.pool.lanes() {
+                    while self.pool.write_dirty_step(lane, u64::MAX, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
+                }
+                self.models.iter_mut().for_each(FileModel::write_dirty);
             }
             FileStep::Close(file) => {
                 self.pool.close(self.ids[file]).map_err(Failure::new)?;
@@ -217,7 +226,9 @@ impl Process {
         recover_on(&self.machine)?;
         self.machine.renew_dram(small.dram(&self.machine.region));
         // A file that was never synced and has nothing to complete may lose its cuts still.
-        self.models.iter_mut().filter(|model| model.known || model.now != model.base).for_each(FileModel::drain);
+        // Nor is one brought below of which nothing is here any more.
+        let left = |model: &&mut FileModel| model.known || model.now != model.base && !model.torn;
+        self.models.iter_mut().filter(left).for_each(FileModel::drain);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         Ok(())
     }
@@ -246,9 +257,10 @@ impl Process {
     }
 
     fn settled(&self) -> Expected {
-        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), false));
+        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), model.torn));
         let kill = self.models.iter().map(|model| Allowed::of([model.now.clone()], false));
-        Expected { after_cut: cut.collect(), after_kill: kill.collect() }
+        let torn = self.models.iter().map(|model| model.torn).collect();
+        Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn }
     }
 }
 
@@ -431,8 +443,8 @@ impl Campaign<'_> {
         // A file that was never synced may lose its cuts still.
         let whole: Vec<Allowed> = mixed
             .into_iter()
-            .zip(&expected.after_kill)
-            .map(|(allowed, kill)| Allowed { mixed: kill.mixed, ..allowed })
+            .zip(expected.after_kill.iter().zip(&expected.torn))
+            .map(|(allowed, (kill, torn))| Allowed { mixed: kill.mixed || *torn, ..allowed })
             .collect();
         self.judge_cut(end, &whole, Origin::Recovery).map_err(|failure| failure.within("after a kill"))
     }

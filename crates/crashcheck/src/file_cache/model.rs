@@ -13,6 +13,8 @@ pub(crate) struct FileModel {
     pub(crate) may: BTreeSet<Vec<u8>>,
     /// Whether the pool knows the file, so that cuts of it are durable at once.
     pub(crate) known: bool,
+    /// Whether unsynced writes went below, where a power cut leaves any of them.
+    pub(crate) torn: bool,
 }
 
 /// What may be found of a file.
@@ -26,7 +28,7 @@ pub(crate) struct Allowed {
 
 impl FileModel {
     pub(crate) fn new(bytes: &[u8]) -> FileModel {
-        FileModel { now: bytes.to_vec(), base: bytes.to_vec(), may: [bytes.to_vec()].into(), known: false }
+        FileModel { now: bytes.to_vec(), base: bytes.to_vec(), may: [bytes.to_vec()].into(), known: false, torn: false }
     }
 
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
@@ -36,6 +38,11 @@ impl FileModel {
     /// An ordinary write; if it `committed`, DRAM was full: then the file's unsynced writes were
     /// made durable before, or, if there were none, this one.
     pub(crate) fn write_with_room(&mut self, at: u64, data: &[u8], committed: bool) {
+        if self.torn {
+            self.write(at, data);
+            self.may.extend(committed.then(|| self.now.clone()));
+            return;
+        }
         match (committed, self.now == self.base) {
             (true, true) => self.write_sync(at, data),
             (true, false) => {
@@ -49,6 +56,11 @@ impl FileModel {
     pub(crate) fn write_sync(&mut self, at: u64, data: &[u8]) {
         put(&mut self.now, at, data);
         put(&mut self.base, at, data);
+        if self.torn {
+            // The first sync covers what went below before.
+            self.base = self.now.clone();
+            self.torn = false;
+        }
         self.may = [self.base.clone()].into();
         self.known = true;
     }
@@ -64,7 +76,18 @@ impl FileModel {
         self.known = false;
     }
 
+    /// The unsynced writes are not in DRAM any more.
+    pub(crate) fn write_dirty(&mut self) {
+        if self.known {
+            self.all_durable();
+        } else if self.now != self.base {
+            self.torn = true;
+            self.may.insert(self.now.clone());
+        }
+    }
+
     fn all_durable(&mut self) {
+        self.torn = false;
         self.base = self.now.clone();
         self.may = [self.now.clone()].into();
     }
@@ -77,6 +100,7 @@ impl FileModel {
             self.may.clear();
         }
         self.may.insert(self.base.clone());
+        self.may.extend(self.torn.then(|| self.now.clone()));
     }
 }
 

@@ -39,6 +39,8 @@ pub enum FileStep {
     },
     /// Writes back one batch of any size.
     WriteBack,
+    /// Has every unsynced write leave DRAM.
+    WriteDirty,
     /// Brings the file below, and drops it.
     Drain(usize),
     /// Closes the file, and opens it again.
@@ -51,7 +53,7 @@ pub enum FileStep {
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 15] = [
+    pub const ALPHABET: [FileStep; 16] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
@@ -63,6 +65,7 @@ impl FileStep {
         FileStep::Truncate { file: 0, size: 25 },
         FileStep::Truncate { file: 0, size: 400 },
         FileStep::WriteBack,
+        FileStep::WriteDirty,
         FileStep::Drain(0),
         FileStep::Close(0),
         FileStep::Reopen,

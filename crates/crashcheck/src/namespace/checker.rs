@@ -54,13 +54,14 @@ impl fmt::Display for NamesTally {
 
 /// Judges every script, on two threads. Each is preceded by `before`. Stops at the first failure.
 pub fn judge_name_scripts(
+    pool: &NamesPool,
     before: &[NameStep],
     scripts: impl Iterator<Item = Vec<NameStep>> + Send,
     bug: Option<NamesBug>,
 ) -> Result<NamesTally, Failure> {
-    let (pool, seen) = (NamesPool::new(), Mutex::new(HashSet::new()));
+    let seen = Mutex::new(HashSet::new());
     let tallies = on_two_threads(scripts, |dealt| {
-        let mut campaign = Campaign { pool: &pool, bug, seen: &seen, tally: NamesTally::default() };
+        let mut campaign = Campaign { pool, bug, seen: &seen, tally: NamesTally::default() };
         for script in dealt {
             campaign.tally.scripts += 1;
             campaign.run(before, &script).map_err(|failure| failure.within(format_args!("the script {script:?}")))?;
@@ -89,8 +90,7 @@ enum Origin {
 
 impl Campaign<'_> {
     fn run(&mut self, before: &[NameStep], script: &[NameStep]) -> Result<(), Failure> {
-        let region = Region::from_image(self.pool.image.clone());
-        let machine = Machine::new(self.pool, region, Tree::new(), None, self.bug);
+        let machine = Machine::new(self.pool, self.pool.memory(), Tree::new(), None, self.bug);
         let mut service = Service::start(&machine, machine.open().map_err(Failure::new)?)?;
         let (last, earlier) = script.split_last().expect("a script has steps");
         for step in before.iter().chain(earlier) {
@@ -104,10 +104,11 @@ impl Campaign<'_> {
         let end = cuts.pop().expect("a cut of now");
         for cut in &cuts {
             self.judge_cut(cut, &after_cut, Origin::Script)?;
-            self.judge_kill(cut, &after_kill)?;
+            self.judge_kill(cut, &after_kill, &after_cut)?;
         }
-        self.judge_cut(&end, &service.model.until(&service.model, false), Origin::Script)?;
-        self.judge_kill(&end, &service.model.killed_until(&service.model))
+        let settled = service.model.until(&service.model, false);
+        self.judge_cut(&end, &settled, Origin::Script)?;
+        self.judge_kill(&end, &service.model.killed_until(&service.model), &settled)
     }
 
     fn judge_cut(&mut self, cut: &JointCut, expected: &Expected, origin: Origin) -> Result<(), Failure> {
@@ -140,7 +141,7 @@ impl Campaign<'_> {
             Origin::Script => self.tally.states += 1,
             Origin::Recovery => self.tally.recovery_states += 1,
         }
-        let machine = Machine::new(self.pool, Region::from_image(region.clone()), tree.clone(), None, self.bug);
+        let machine = Machine::new(self.pool, self.pool.memory_of(region), tree.clone(), None, self.bug);
         machine.record();
         let pool = recover(&machine)?;
         let cuts = machine.take();
@@ -153,12 +154,18 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// The process dies at the instant of `cut`, and the next one recovers.
-    fn judge_kill(&mut self, cut: &JointCut, expected: &Expected) -> Result<(), Failure> {
+    /// The process dies at the instant of `cut`, and the next one recovers. The power fails in that
+    /// recovery too.
+    fn judge_kill(&mut self, cut: &JointCut, expected: &Expected, after_cut: &Expected) -> Result<(), Failure> {
         self.tally.kills += 1;
         let region = Region::after_kill(&cut.region);
         let machine = Machine::new(self.pool, region, cut.tree.clone(), Some(cut.dram.clone()), self.bug);
-        let recovered = recover(&machine).and_then(|pool| compare(&machine, &pool, expected));
+        machine.record();
+        let recovered = recover(&machine).and_then(|pool| {
+            let cuts = machine.take();
+            compare(&machine, &pool, expected)?;
+            cuts.iter().try_for_each(|cut| self.judge_cut(cut, after_cut, Origin::Recovery))
+        });
         recovered.map_err(|failure| failure.within("after a kill"))
     }
 }

@@ -8,19 +8,18 @@ use crate::namespace::service::Service;
 use crate::namespace::tree::{REGULAR, Tree};
 use std::sync::Arc;
 use tidegate_file_cache::{Conflict, NameConflict, NamespaceError, NamespaceLog, NamespaceSource, Refused, Witness};
-use tidegate_sim::Region;
 
 const OTHERS: u32 = REGULAR | 0o777;
 
 /// A machine that did `steps` and lost its power. SOURCE lost all of them.
 fn after(steps: &[NameStep]) -> Arc<Machine> {
     let pool = NamesPool::new();
-    let machine = Machine::new(&pool, Region::from_image(pool.image.clone()), Tree::new(), None, None);
+    let machine = Machine::new(&pool, pool.memory(), Tree::new(), None, None);
     let mut service = Service::start(&machine, machine.open().unwrap()).unwrap();
     steps.iter().for_each(|step| assert!(!service.step(*step).unwrap()));
     let cut = machine.take().pop().unwrap();
     let lost = cut.tree.images().swap_remove(0);
-    Machine::new(&pool, Region::from_image(cut.region.least().clone()), lost, None, None)
+    Machine::new(&pool, pool.memory_of(cut.region.least()), lost, None, None)
 }
 
 fn conflicts(machine: &Arc<Machine>) -> Vec<NameConflict> {
@@ -68,7 +67,7 @@ fn names_that_somebody_else_removed_are_told() {
 }
 
 #[test]
-fn another_directory_and_an_older_one_are_refused() {
+fn another_directory_an_older_one_and_an_older_pool_are_refused() {
     let replay = |machine: &Arc<Machine>| {
         NamespaceLog::replay(machine.memory(), &SimSource(machine.clone())).map(|replayed| replayed.repeated)
     };
@@ -79,6 +78,10 @@ fn another_directory_and_an_older_one_are_refused() {
     let witness = SimSource(machine.clone()).witness().unwrap().unwrap();
     machine.tree(|tree| tree.set_witness(&Witness { place: 0, ..witness })).unwrap();
     let older = NamespaceError::OlderSource { witness: 0, tail: witness.place };
+    assert_eq!(replay(&machine), Err(older));
+    let ahead = Witness { place: witness.place + 10, ..witness };
+    machine.tree(|tree| tree.set_witness(&ahead)).unwrap();
+    let older = NamespaceError::OlderPool { witness: ahead.place, head: witness.place + 3 };
     assert_eq!(replay(&machine), Err(older));
     machine.tree(|tree| tree.set_witness(&witness)).unwrap();
     assert_eq!(replay(&machine), Ok(1));
@@ -112,7 +115,7 @@ impl NamespaceSource for Failing {
 #[test]
 fn after_a_failure_below_the_log_takes_no_operation() {
     let pool = NamesPool::new();
-    let machine = Machine::new(&pool, Region::from_image(pool.image.clone()), Tree::new(), None, None);
+    let machine = Machine::new(&pool, pool.memory(), Tree::new(), None, None);
     let log = NamespaceLog::open(machine.memory(), Arc::new(Failing(SimSource(machine.clone())))).unwrap();
     let failed = NamespaceError::Source(Refused { errno: 5 });
     machine.tree(|tree| tree.make(b"a", REGULAR)).unwrap();

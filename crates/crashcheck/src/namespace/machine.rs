@@ -9,18 +9,26 @@ use tidegate_file_cache::{
     NamespaceSource, OpenError, Refused, Witness, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, PoolPlan};
-use tidegate_media::{Region as Medium, Sealed};
+use tidegate_media::{LineOrder, Region as Medium, Sealed};
 use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, SharedMemory};
 
 /// A pool to be tried.
 #[derive(Clone, Debug)]
-pub(crate) struct NamesPool {
-    pub(crate) image: Image,
+pub struct NamesPool {
+    image: Image,
     plan: PoolPlan,
+    order: LineOrder,
+}
+
+impl Default for NamesPool {
+    fn default() -> NamesPool {
+        NamesPool::new()
+    }
 }
 
 impl NamesPool {
-    pub(crate) fn new() -> NamesPool {
+    /// A pool with the smallest log and one lane.
+    pub fn new() -> NamesPool {
         let region = Region::new((u64::from(NAMESPACE_LINES_MIN) << 6) + (4 << 20) + (1 << 16));
         let spec = FormatSpec {
             uuid: [7; 16],
@@ -32,7 +40,21 @@ impl NamesPool {
         };
         format(&region, &spec).expect("the region takes a pool");
         let plan = identify(&region).expect("it was just laid out").plan;
-        NamesPool { image: region.visible(), plan }
+        NamesPool { image: region.visible(), plan, order: LineOrder::NATIVE }
+    }
+
+    /// This pool where words of a line arrive in any order.
+    pub fn in_any_order(self) -> NamesPool {
+        NamesPool { order: LineOrder::Any, ..self }
+    }
+
+    /// Fresh memory.
+    pub(crate) fn memory(&self) -> Region {
+        self.memory_of(&self.image)
+    }
+
+    pub(crate) fn memory_of(&self, image: &Image) -> Region {
+        Region::with_line_order(image.clone(), self.order)
     }
 
     fn dram(region: &Region) -> Arc<SharedMemory> {

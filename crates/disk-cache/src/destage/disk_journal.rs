@@ -21,8 +21,8 @@
 //!
 //! - *A journal is erased*, which is the end of its cache's detaching: that has no dirty block and
 //!   no disk any more, and the headers tell of no group. They are zeroed first. **Flush.** Then all
-//!   else. A cut leaves two headers, one, or none: a header that is found tells of no group, and
-//!   that of this cache, which may be laid out anew.
+//!   else. A cut leaves two headers, one, or none: a header that is found tells of no group and
+//!   names this cache, which may be laid out anew.
 //!
 //! The disk may come without its cache, so the headers lie at its very end and tell where
 //! everything else lies.

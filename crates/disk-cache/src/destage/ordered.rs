@@ -18,8 +18,8 @@
 //! - *A block turns clean* when the journal says, durably, that there is no group: until then its
 //!   content might be missing on the disk.
 //! - *The memory is cut or its process killed*: kept blocks are free, as no entry names them. Dirty
-//!   blocks still are. If the journal tells of a group, it is put in place first: its blocks all
-//!   are dirty still, so no reader has read them from the disk. Only then is a new group made.
+//!   blocks are dirty still. If the journal tells of a group, it is put in place first: its blocks
+//!   all are dirty still, so no reader has read them from the disk. Only then is a new group made.
 //! - *The journal does not give a group back that counts*: everything dirty becomes a group in its
 //!   place, with newer contents of some of its blocks and with others; all of its own are in that.
 //!   Until the header of the new one is durable, the disk alone cannot be put in order, as before;

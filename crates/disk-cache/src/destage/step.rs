@@ -25,7 +25,7 @@
 //! A block is *destaging* from the moment it is copied until the flush is over; no other thread
 //! writes it to the disk meanwhile, or an older content could arrive after a newer one. It may be
 //! written in the cache in between: then it stays dirty. After a failed flush the fate of all
-//! writes since the last good one is unknown, by any thread: all of these blocks stay dirty, and
+//! writes since the last good one, by any thread, is unknown: all of these blocks stay dirty, and
 //! are written again.
 
 use crate::cache::DiskCache;

@@ -3,7 +3,7 @@
 //! 1. Recovery, as at every opening: the ring's elements are applied and durable, and none counts
 //!    any more. If any block is dirty then, resizing ends here.
 //! 2. Every entry is freed by its second word, and flushed. **Fence.**
-//! 3. The place of the new entries is zeroed, and that of the checksums of the disk's first blocks.
+//! 3. The place of the new entries is zeroed, and so is the record of the disk's contents.
 //!    **Fence.**
 //! 4. The new superblock is written over the copy that does not count. **Fence.** And over the
 //!    other. **Fence.**

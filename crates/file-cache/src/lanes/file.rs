@@ -37,6 +37,8 @@ pub(crate) struct File {
     pub(crate) newest: Segments,
     /// Unsynced writes.
     pub(crate) written: Written,
+    /// Since when it has unsynced writes, if it has any.
+    pub(crate) dirty_since: u64,
     /// Entries that count and whose bytes below are older, by version.
     pub(crate) out_of_sync: BTreeSet<(u64, u32)>,
     /// The entry that ends where the durable file ends, if bytes may be put behind it.
@@ -102,6 +104,7 @@ impl File {
             record: None,
             newest: Segments::default(),
             written: Written::default(),
+            dirty_since: 0,
             out_of_sync: BTreeSet::new(),
             tail: None,
             reserved: BTreeSet::new(),

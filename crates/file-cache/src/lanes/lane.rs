@@ -32,6 +32,8 @@ pub(crate) struct Lane<R> {
     pub(crate) clean: VecDeque<(u32, u64)>,
     pub(crate) unsynced: Unsynced,
     pub(crate) counters: Counters,
+    /// The caller's time.
+    pub(crate) now: u64,
 }
 
 /// What an entry says.

@@ -1,6 +1,7 @@
 //! The errors of the namespace log.
 
 use crate::below::Refused;
+use crate::open::format::OpenError;
 use tidegate_media::{Error, Poison, Sealed};
 
 /// Why the namespace log does not go on.
@@ -13,6 +14,9 @@ pub enum NamespaceError {
     /// The persistent memory failed, or its bytes are damaged.
     #[error(transparent)]
     Memory(#[from] Error),
+    /// There is no pool.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The pool was laid out without a namespace log.
     #[error("the pool has no namespace log: format it with one")]
     NoLog,
@@ -33,6 +37,19 @@ pub enum NamespaceError {
         /// The log's tail.
         tail: u64,
     },
+    /// SOURCE has operations that the pool has no record of.
+    #[error(
+        "SOURCE has operations up to place {witness} and the pool up to place {head}: the pool was restored to an older state"
+    )]
+    OlderPool {
+        /// Place of SOURCE's witness.
+        witness: u64,
+        /// The log's head.
+        head: u64,
+    },
+    /// Recovery was interrupted so often that the ring is full of its own records.
+    #[error("the log has no room for what recovery notes: it was interrupted too often")]
+    Full,
 }
 
 impl From<Sealed> for NamespaceError {

@@ -56,7 +56,7 @@ impl<R: Region> NamespaceLog<R> {
     /// Opens the log of the pool on `region`, which has nothing to repeat. From now on SOURCE is
     /// the directory that the pool belongs to, durably.
     pub fn open(region: R, source: Arc<dyn NamespaceSource>) -> Result<NamespaceLog<R>, NamespaceError> {
-        let pool = identify(&region).map_err(|_| NamespaceError::NoLog)?;
+        let pool = identify(&region)?;
         let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
         let (head, tail) = ring.settled_cursors()?;
         if head != tail {

@@ -19,7 +19,7 @@ use crate::namespace::source::{FoundNode, NamespaceSource, Witness};
 use crate::open::format::identify;
 use std::collections::BTreeMap;
 use tidegate_layout::file_cache::{LOG_LINE_BYTES, LogRecord, NameChange, NodeAttributes, NodeIdentity};
-use tidegate_media::Region;
+use tidegate_media::{Error, Region};
 
 /// The type of a file in `st_mode`.
 const TYPE_BITS: u32 = 0o170_000;
@@ -74,6 +74,7 @@ pub struct NamesReplayed<R> {
     ring: NameRing<R>,
     pool: [u8; 16],
     head: u64,
+    tail: u64,
     names: NameMap,
     anew: BTreeMap<NodeIdentity, NodeIdentity>,
     /// Whether the next operation is the one at which an earlier recovery was cut.
@@ -107,24 +108,27 @@ impl<R: Region> NamespaceLog<R> {
     /// Repeats the operations of the log of the pool on `region` that SOURCE lost. Nobody uses the
     /// pool or SOURCE meanwhile. May be done again after any interruption.
     pub fn replay(region: R, source: &dyn NamespaceSource) -> Result<NamesReplayed<R>, NamespaceError> {
-        let pool = identify(&region).map_err(|_| NamespaceError::NoLog)?;
+        let pool = identify(&region)?;
         let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
         let (head, tail) = ring.settled_cursors()?;
         let witness = witnessed(source, pool.uuid, head, tail)?;
         let mut replay = NamesReplayed {
             ring,
             pool: pool.uuid,
-            head: head.max(witness),
+            head,
+            tail,
             names: NameMap::default(),
             anew: BTreeMap::new(),
             resumed: false,
             repeated: 0,
             conflicts: Vec::new(),
         };
-        if replay.head > head {
+        let records = replay.records(witness)?;
+        if witness > head {
+            replay.head = witness;
             replay.settle_head()?;
         }
-        replay.run(source, tail, witness)?;
+        replay.run(source, &records, witness)?;
         Ok(replay)
     }
 }
@@ -151,9 +155,13 @@ impl<R: Region> NamesReplayed<R> {
         Ok(self.ring.fence()?)
     }
 
-    /// Reads the records from `tail` on, and repeats those from `witness` on.
-    fn run(&mut self, source: &dyn NamespaceSource, tail: u64, witness: u64) -> Result<(), NamespaceError> {
-        let records = self.records(tail)?;
+    /// Repeats those of the records that begin at `witness` or later.
+    fn run(
+        &mut self,
+        source: &dyn NamespaceSource,
+        records: &[(u64, Vec<u8>)],
+        witness: u64,
+    ) -> Result<(), NamespaceError> {
         let parsed = records.iter().map(|(place, bytes)| {
             let (record, lines) = self.ring.parse(*place, bytes)?;
             Ok((*place, record, place + lines))
@@ -182,12 +190,17 @@ impl<R: Region> NamesReplayed<R> {
         Ok(())
     }
 
-    /// Places and bytes of all records from `tail` on.
-    fn records(&self, tail: u64) -> Result<Vec<(u64, Vec<u8>)>, NamespaceError> {
-        let (mut records, mut place) = (Vec::new(), tail);
-        while place < self.head {
-            let bytes = self.ring.record(place)?;
-            let lines = bytes.len().div_ceil(64) as u64;
+    /// Places and bytes of all records up to the head, or up to the witness if the head lags.
+    fn records(&self, witness: u64) -> Result<Vec<(u64, Vec<u8>)>, NamespaceError> {
+        let (mut records, mut place) = (Vec::new(), self.tail);
+        while place < self.head.max(witness) {
+            let bytes = match self.ring.record(place) {
+                Err(Error::Corrupt(_)) if place >= self.head => {
+                    return Err(NamespaceError::OlderPool { witness, head: self.head });
+                }
+                bytes => bytes?,
+            };
+            let lines = (bytes.len() as u64).div_ceil(LOG_LINE_BYTES);
             records.push((place, bytes));
             place += lines;
         }
@@ -239,7 +252,9 @@ impl<R: Region> NamesReplayed<R> {
     }
 
     fn note_anew(&mut self, node: NodeIdentity, anew: NodeIdentity) -> Result<(), NamespaceError> {
-        self.anew.insert(node, anew);
+        if self.anew.insert(node, anew) == Some(anew) {
+            return Ok(());
+        }
         self.append(&LogRecord::MadeAnew { node, anew })
     }
 
@@ -302,9 +317,13 @@ impl<R: Region> NamesReplayed<R> {
     /// Appends a record of recovery's own, durably.
     fn append(&mut self, record: &LogRecord<'_>) -> Result<(), NamespaceError> {
         let bytes = record.bytes(self.head).expect("it has no path");
+        let lines = bytes.len() as u64 / LOG_LINE_BYTES;
+        if self.head + lines - self.tail > self.ring.lines() {
+            return Err(NamespaceError::Full);
+        }
         self.ring.stream(self.head, &bytes);
         self.ring.fence()?;
-        self.head += bytes.len() as u64 / LOG_LINE_BYTES;
+        self.head += lines;
         self.settle_head()
     }
 

@@ -59,12 +59,13 @@ impl<R: Region> NameRing<R> {
         }
     }
 
-    /// The bytes of the record at `place`.
+    /// The bytes of the record at `place`, which is whole.
     pub(super) fn record(&self, place: u64) -> Result<Vec<u8>> {
         let mut head = NameRecord::new_zeroed();
         self.read(place, head.as_mut_bytes())?;
         let mut bytes = vec![0; head.bytes(place).map_err(|broken| corrupt(self.at(place), broken))?];
         self.read(place, &mut bytes)?;
+        self.parse(place, &bytes)?;
         Ok(bytes)
     }
 

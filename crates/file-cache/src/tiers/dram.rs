@@ -202,6 +202,14 @@ impl Unsynced {
         Ok(())
     }
 
+    /// Frees the blocks of a file that begin in these ranges.
+    pub(crate) fn clear_ranges(&mut self, written: &mut Written, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let starts: Vec<u64> = written.range(range.clone()).map(|(start, _)| *start).collect();
+            starts.iter().filter_map(|start| written.remove(start)).for_each(|piece| self.free_block(piece.block));
+        }
+    }
+
     /// Frees every block of a file.
     pub(crate) fn clear(&mut self, written: &mut Written) {
         for piece in std::mem::take(written).into_values() {
@@ -234,8 +242,18 @@ impl Unsynced {
 
 /// The ranges of a file that lie in blocks, neighbours as one.
 pub(crate) fn runs(written: &Written) -> Vec<Range<u64>> {
+    first_runs(written, u64::MAX)
+}
+
+/// As many of these ranges as have about `bytes` bytes, ending where a block ends.
+pub(crate) fn first_runs(written: &Written, bytes: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
+    let mut taken = 0;
     for (start, piece) in written {
+        if taken >= bytes {
+            break;
+        }
+        taken += u64::from(piece.length);
         let end = start + u64::from(piece.length);
         match runs.last_mut() {
             Some(last) if last.end == *start => last.end = end,

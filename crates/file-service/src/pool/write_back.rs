@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidegate_file_cache::FileError;
-use tidegate_host::progress::Meter;
+use tidegate_host::progress::ProgressMeter;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -125,7 +125,7 @@ fn write_back_lane(files: &OpenFiles, lane: usize) -> Result<u64, FileError> {
 pub(crate) fn write_back_all(files: &OpenFiles, pool: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFailure> {
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.to_owned(), error };
     files.sweep(Duration::ZERO).map_err(failed)?;
-    let mut meter = Meter::begin(files.pool.fill().out_of_sync);
+    let mut meter = ProgressMeter::begin(files.pool.fill().out_of_sync);
     write_back(files, |left| {
         meter.line(Instant::now(), left).iter().for_each(|line| tell(line));
         true

@@ -1,0 +1,261 @@
+//! `tidegate check`: every rule of the format, each finding with its rule and offset; with
+//! `--repair`, put right.
+
+use crate::commands::volume::check_cache;
+use crate::commands::volume::consent;
+use crate::errors::{Exit, Failure};
+use crate::grammar::Check;
+use crate::output;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use tidegate_btt::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
+use tidegate_host::columns::line;
+use tidegate_host::shell::word;
+use tidegate_host::units::Human;
+use tidegate_media::{Access, LbaRange};
+use tidegate_server::failure::VolumeFailure;
+use tidegate_server::volume::region;
+
+/// What `check` answers.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(with = "tidegate_host::json_path")]
+    file: PathBuf,
+    sound: bool,
+    /// After a repair: what they are used for now.
+    blocks: Uses,
+    /// Sectors whose data the repair gave up.
+    given_up: u64,
+    /// What a repair gives up, or gave up.
+    repair_loses: Loss,
+    /// Blocks whose place was free for writes too.
+    doubtful: Vec<Blocks>,
+    findings: Vec<Violation>,
+}
+
+/// What the volume's blocks are used for.
+#[derive(Serialize)]
+struct Uses {
+    never_written: u64,
+    data: u64,
+    zero: u64,
+    lost: u64,
+    free: u64,
+    interrupted: u64,
+}
+
+/// Blocks in a row.
+#[derive(Serialize)]
+struct Blocks {
+    first: u64,
+    blocks: u64,
+}
+
+impl From<LbaRange> for Blocks {
+    fn from(range: LbaRange) -> Blocks {
+        Blocks { first: range.first.0, blocks: range.blocks }
+    }
+}
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.blocks {
+            1 => write!(f, "{}", self.first),
+            blocks => write!(f, "{} to {}", self.first, self.first + blocks - 1),
+        }
+    }
+}
+
+/// Blocks that are lost by a repair.
+#[derive(Serialize)]
+struct Loss {
+    blocks: u64,
+    bytes: u64,
+    ranges: Vec<Blocks>,
+}
+
+impl Loss {
+    fn of(report: &Report) -> Loss {
+        let blocks = report.at_stake.iter().map(|range| range.blocks).sum();
+        let bytes = blocks * u64::from(report.summary.block_size);
+        Loss { blocks, bytes, ranges: report.at_stake.iter().copied().map(Blocks::from).collect() }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.blocks {
+            0 => f.write_str("no block"),
+            blocks => write!(f, "{blocks} blocks ({}): {}", Human(self.bytes), listed(&self.ranges)),
+        }
+    }
+}
+
+/// So many ranges of blocks are shown to people, and the others counted; `--json` has all of them.
+const RANGES_MAX: usize = 8;
+
+fn listed(ranges: &[Blocks]) -> String {
+    let mut shown: Vec<String> = ranges.iter().take(RANGES_MAX).map(ToString::to_string).collect();
+    if let more @ 1.. = ranges.len().saturating_sub(RANGES_MAX) {
+        shown.push(format!("and {more} more ranges (--json lists them)"));
+    }
+    shown.join(", ")
+}
+
+/// A broken rule.
+#[derive(Serialize)]
+struct Violation {
+    rule: &'static str,
+    offset: u64,
+    found: String,
+    repaired: bool,
+}
+
+impl Answer {
+    fn new(file: PathBuf, report: Report) -> Answer {
+        let sound = report.is_sound();
+        let Counts { initial, normal, zero, error, free, interrupted } = report.counts;
+        let blocks = Uses { never_written: initial, data: normal, zero, lost: error, free, interrupted };
+        let (given_up, repair_loses) = (report.given_up, Loss::of(&report));
+        let doubtful = report.doubtful.into_iter().map(Blocks::from).collect();
+        let findings = report.findings.into_iter().map(Violation::from).collect();
+        Answer { file, sound, blocks, given_up, repair_loses, doubtful, findings }
+    }
+
+    fn exit(&self) -> Exit {
+        if self.sound && self.given_up == 0 { Exit::Done } else { Exit::Refused }
+    }
+
+    fn verdict(&self) -> String {
+        let left = self.findings.iter().filter(|finding| !finding.repaired).count();
+        match (left, self.findings.len()) {
+            (0, 0) => "sound: every rule is kept".to_owned(),
+            (0, repaired) => match self.given_up {
+                0 => format!("sound again: {repaired} broken rules repaired, and no sector was lost"),
+                lost => format!(
+                    "sound again: {repaired} broken rules repaired; the data of {lost} sectors was lost, and reads of them fail \
+                     until they are written"
+                ),
+            },
+            (left, _) => format!(
+                "damaged: {left} broken rules; keep a copy of the file, then run: tidegate check --repair --pmem {}",
+                word(&self.file)
+            ),
+        }
+    }
+}
+
+/// So many findings of one rule are shown to people, and the others counted; `--json` has all of
+/// them.
+const FINDINGS_OF_A_RULE_MAX: usize = 8;
+
+/// What was found of each rule, in the order of its first finding.
+fn by_rule(findings: &[Violation]) -> Vec<Vec<&Violation>> {
+    let mut rules: Vec<Vec<&Violation>> = Vec::new();
+    let mut known: HashMap<_, usize> = HashMap::new();
+    for finding in findings {
+        let nth = *known.entry((finding.rule, finding.repaired)).or_insert(rules.len());
+        match rules.get_mut(nth) {
+            Some(rule) => rule.push(finding),
+            None => rules.push(vec![finding]),
+        }
+    }
+    rules
+}
+
+impl From<Finding> for Violation {
+    fn from(finding: Finding) -> Violation {
+        let Finding { corrupt, repaired } = finding;
+        Violation { rule: corrupt.rule, offset: corrupt.at, found: corrupt.found, repaired }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Uses { never_written, data, zero, lost, free, interrupted } = self.blocks;
+        line(f, "volume", self.file.display())?;
+        let uses = format_args!("{data} data, {zero} zero, {never_written} never written, {lost} lost, {free} free");
+        line(f, "blocks", uses)?;
+        if interrupted > 0 {
+            let note = format_args!("{interrupted} writes, committed and kept; the next serve finishes them");
+            line(f, "pending", note)?;
+        }
+        for findings in by_rule(&self.findings) {
+            let state = if findings[0].repaired { "repaired" } else { "broken" };
+            for Violation { rule, offset, found, .. } in findings.iter().take(FINDINGS_OF_A_RULE_MAX) {
+                line(f, state, format_args!("at {offset:#x}: {rule} (found {found})"))?;
+            }
+            if let others @ 1.. = findings.len().saturating_sub(FINDINGS_OF_A_RULE_MAX) {
+                line(f, state, format_args!("at {others} more places: {}", findings[0].rule))?;
+            }
+        }
+        if self.findings.iter().any(|finding| finding.rule == ERROR_FLAG_RULE && !finding.repaired) {
+            line(
+                f,
+                "error flag",
+                "whatever wrote the volume found the arena damaged; a repair checks it and clears the flag",
+            )?;
+        }
+        if !self.findings.is_empty() {
+            let would = if self.sound { "gave up" } else { "would give up" };
+            line(f, "repair", format_args!("{would} {}", self.repair_loses))?;
+        }
+        if !self.doubtful.is_empty() {
+            let blocks = listed(&self.doubtful);
+            let why = "their place was also free for writes, one of which may have overwritten it";
+            line(f, "doubtful", format_args!("blocks {blocks}: {why}; compare them with a copy"))?;
+        }
+        write!(f, "{:<10} {}", "result", self.verdict())
+    }
+}
+
+fn question(path: &Path, loss: &Loss) -> String {
+    format!("The repair of {} gives up {loss}. Reads of them fail until they are written.", path.display())
+}
+
+/// Runs `tidegate check`.
+pub(crate) fn run(args: &Check, json: bool) -> Result<Exit, Failure> {
+    let path = args.region.path();
+    let repairs = args.repair && !args.dry_run;
+    let mapped = region::map(&path, if repairs { Access::ReadWrite } else { Access::Private })?;
+    if region::cache_in(&path, &mapped)?.is_some() {
+        return check_cache::run(&path, &mapped, json);
+    }
+    let refused = if repairs { VolumeFailure::of_repair } else { VolumeFailure::of_check };
+    let refused = |error| refused(&path, region::bytes_of(&mapped), error);
+    let mut report = check(&mapped, Repair::No).map_err(refused)?;
+    if repairs {
+        let loss = Loss::of(&report);
+        if loss.blocks > 0 && !args.yes && !consent::given(&question(&path, &loss), json) {
+            return Err(VolumeFailure::RepairLoses { path, why: format!("the repair would give up {loss}") }.into());
+        }
+        report = check(&mapped, Repair::Yes).map_err(refused)?;
+        region::sync(&path, &mapped)?;
+    }
+    let answer = Answer::new(path, report);
+    output::end_with(&answer, json, answer.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_findings_of_one_rule_are_counted() {
+        let finding = |rule, offset| Violation { rule, offset, found: format!("{offset}"), repaired: false };
+        let file = PathBuf::from("/nowhere");
+        let blocks = Uses { never_written: 0, data: 0, zero: 0, lost: 0, free: 0, interrupted: 0 };
+        let mut findings: Vec<_> = (1..=30).map(|at| finding("a", at)).collect();
+        findings.insert(3, finding("b", 99));
+        let repair_loses = Loss { blocks: 0, bytes: 0, ranges: Vec::new() };
+        let doubtful = Vec::new();
+        let shown = Answer { file, sound: false, blocks, given_up: 0, repair_loses, doubtful, findings }.to_string();
+        for line in ["at 0x8: a (found 8)\n", "broken     at 22 more places: a\n", "at 0x63: b (found 99)\n"] {
+            assert!(shown.contains(line), "no {line:?} in {shown}");
+        }
+        assert!(!shown.contains("found 9)"), "{shown}");
+        assert!(shown.contains("damaged: 31 broken rules") && shown.contains("--repair"), "{shown}");
+    }
+}

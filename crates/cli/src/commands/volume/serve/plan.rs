@@ -1,0 +1,50 @@
+//! The plan of a server, by the command line and by a configuration file.
+
+use crate::config;
+use crate::errors::{Failure, UsageFailure};
+use crate::grammar::Serve;
+use std::num::NonZeroUsize;
+use tidegate_server::options::{Identity, Plan, VolumePlan, access};
+use tidegate_server::sockets::listen::ListenAddress;
+
+/// What the command line asks for, with the configuration file that it names. Flags win over
+/// the file.
+pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
+    let mut plan = match &args.config {
+        Some(path) => config::read(path)?,
+        None => Plan::default(),
+    };
+    if let Some(pmem) = &args.pmem {
+        let volume = VolumePlan::of(pmem.clone(), access(args.read_only));
+        let cache = args.write_cache.unwrap_or_default();
+        let (emulate, level_wear) = (args.emulate, args.wear_leveling);
+        plan.volumes.push(VolumePlan { emulate, cache, level_wear, disk: args.disk.plan(), ..volume });
+    }
+    if !args.listen.is_empty() {
+        plan.listen.clone_from(&args.listen);
+    }
+    plan.insecure |= args.insecure;
+    if let (Some(certificate), Some(key)) = (args.tls_certificate.clone(), args.tls_key.clone()) {
+        plan.tls = Some(Identity { certificate, key, clients: args.tls_clients.clone() });
+    }
+    plan.socket_mode = args.socket_mode.unwrap_or(plan.socket_mode);
+    plan.peers.uids.extend(&args.allow_uid);
+    plan.peers.gids.extend(&args.allow_gid);
+    plan.connections_max = args.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
+    plan.control = args.control.clone().or(plan.control);
+    plan.metrics = args.metrics.or(plan.metrics);
+    let exposed = plan.listen.iter().try_for_each(|place| place.check_exposure(plan.may_be_exposed()));
+    exposed.map_err(UsageFailure::from)?;
+    refuse_place_twice(&plan)?;
+    Ok(plan)
+}
+
+/// Two sockets cannot be in one place. Port 0 is another one each time.
+fn refuse_place_twice(plan: &Plan) -> Result<(), UsageFailure> {
+    let control = plan.control.as_deref().and_then(|path| std::path::absolute(path).ok()).map(ListenAddress::Unix);
+    let metrics = plan.metrics.map(ListenAddress::Tcp);
+    let places: Vec<&ListenAddress> =
+        plan.listen.iter().chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
+    let twice = places.iter().enumerate().find(|(nth, place)| places[..*nth].contains(place));
+    twice.map_or(Ok(()), |(_, place)| Err(UsageFailure::PlaceTwice { place: place.to_string() }))
+}

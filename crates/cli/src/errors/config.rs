@@ -1,0 +1,123 @@
+//! Configuration files that are refused: each with the file, the line, and the correction.
+
+use super::{Exit, Report};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a configuration file is not followed.
+#[derive(Debug)]
+pub(crate) enum ConfigFailure {
+    /// It cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// Its bytes are no text.
+    NotText {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A key that means nothing.
+    UnknownKey {
+        /// The file.
+        path: PathBuf,
+        /// The key's line, from 1.
+        line: usize,
+        /// The key.
+        key: String,
+        /// The known key it is most likely meant to be.
+        nearest: Option<String>,
+        /// Every key that is known in its place.
+        known: Vec<String>,
+    },
+    /// A value of the wrong kind, a missing key, or no TOML at all.
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// The parser's words.
+        what: String,
+    },
+    /// Nothing to serve.
+    NoVolume {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Two volumes of one name.
+    SameName {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// Two volumes in one file, and one of them may change it.
+    SameFile {
+        /// The file.
+        path: PathBuf,
+        /// The region.
+        pmem: PathBuf,
+    },
+}
+
+impl From<&ConfigFailure> for Report {
+    fn from(failure: &ConfigFailure) -> Report {
+        match failure {
+            ConfigFailure::Unreadable { path, error } => unreadable(path, error.to_string()),
+            ConfigFailure::NotText { path } => not_text(path),
+            ConfigFailure::UnknownKey { path, line, key, nearest, known } => {
+                unknown_key((path, *line), key, nearest.as_deref(), known)
+            }
+            ConfigFailure::Invalid { path, line, what } => invalid((path, *line), what),
+            ConfigFailure::NoVolume { path } => no_volume(path),
+            ConfigFailure::SameFile { path, pmem } => same_file(path, pmem),
+            ConfigFailure::SameName { path, name } => same_name(path, name),
+        }
+    }
+}
+
+fn unreadable(path: &Path, why: String) -> Report {
+    let next = "name a regular file that this user may read: --config FILE";
+    Report::new(("config-unreadable", Exit::Environment), format!("cannot read {}", path.display()), why, next)
+}
+
+fn not_text(path: &Path) -> Report {
+    let what = format!("{} is no text", path.display());
+    Report::new(("config-not-text", Exit::Usage), what, "its bytes are not UTF-8", "name a file of TOML: --config FILE")
+}
+
+fn unknown_key((path, line): (&Path, usize), key: &str, nearest: Option<&str>, known: &[String]) -> Report {
+    let what = format!("{}:{line}: unknown key `{key}`", path.display());
+    let next = match nearest {
+        Some(near) => format!("write `{near}` if that was meant, or remove the line"),
+        None => "remove the line".to_owned(),
+    };
+    let why = format!("the keys known here are {}", known.join(", "));
+    Report::new(("config-unknown-key", Exit::Usage), what, why, next)
+}
+
+fn invalid((path, line): (&Path, usize), what: &str) -> Report {
+    let what = format!("{}:{line}: {}", path.display(), what.lines().next().unwrap_or_default());
+    let next = "correct the line; the help and the manual page of the command tell the keys";
+    Report::new(("config-invalid", Exit::Usage), what, "the file is not what this command understands", next)
+}
+
+fn no_volume(path: &Path) -> Report {
+    let what = format!("{} names no volume", path.display());
+    let next = "add [[volume]] and, below it, pmem = \"FILE\"";
+    Report::new(("config-no-volume", Exit::Usage), what, "a server needs something to serve", next)
+}
+
+fn same_file(path: &Path, pmem: &Path) -> Report {
+    let what = format!("{}: two volumes are in {}", path.display(), pmem.display());
+    let next = "name another file in one of them, or make both read_only = true";
+    Report::new(("config-same-file", Exit::Usage), what, "a volume that may change is served once", next)
+}
+
+fn same_name(path: &Path, name: &str) -> Report {
+    let what = format!("{}: two volumes are named {name:?}", path.display());
+    let next = "give one of them another: name = \"...\"";
+    Report::new(("config-same-name", Exit::Usage), what, "clients choose a volume by its name", next)
+}

@@ -1,0 +1,303 @@
+//! Command lines that are never possible, whatever the machine's state.
+
+use super::create::block_size;
+use super::{Exit, Report};
+use crate::spelling::nearest;
+use tidegate_disk_cache::Mode;
+use tidegate_host::units::{Human, NoSize};
+use tidegate_media::emulate::Profile;
+use tidegate_policy::admit::Admit;
+use tidegate_policy::evict::Replacement;
+use tidegate_server::failure::{Exposed, Exposure, NoListenAddress};
+
+/// A mistake on the command line.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum UsageFailure {
+    /// Text that is no size.
+    #[error("{text:?} is no size")]
+    Size {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A block size the format does not have.
+    #[error("{text:?} is no block size of the format")]
+    BlockSize {
+        /// The text.
+        text: String,
+    },
+    /// A version the format does not have.
+    #[error("{text:?} is no version of the format")]
+    Version {
+        /// The text.
+        text: String,
+    },
+    /// Text that names no place to listen.
+    #[error(transparent)]
+    Listen(#[from] NoListenAddress),
+    /// A TCP port that asks nobody who they are.
+    #[error(transparent)]
+    Exposed(#[from] Exposed),
+    /// A medium nobody described.
+    #[error("no emulated medium is called {text:?}")]
+    Emulate {
+        /// The text.
+        text: String,
+    },
+    /// A mode that no cache has.
+    #[error("{text:?} is no mode of a cache")]
+    CacheMode {
+        /// The text.
+        text: String,
+    },
+    /// A replacement policy nobody wrote.
+    #[error("no replacement policy is called {text:?}")]
+    Replacement {
+        /// The text.
+        text: String,
+    },
+    /// An admission policy nobody wrote.
+    #[error("no admission policy is called {text:?}")]
+    Admit {
+        /// The text.
+        text: String,
+    },
+    /// Text that is no permissions.
+    #[error("{text:?} is no mode of a socket")]
+    SocketMode {
+        /// The text.
+        text: String,
+    },
+    /// Text that names no port of this machine alone.
+    #[error("{text:?} is no place for metrics")]
+    Metrics {
+        /// The text.
+        text: String,
+    },
+    /// Volumes that the protocol cannot offer.
+    #[error("the volumes cannot be offered to clients")]
+    Exports {
+        /// What is wrong with them.
+        why: String,
+    },
+    /// Text that is no number from 1 on.
+    #[error("{text:?} is no number from 1 on")]
+    NotFromOneOn {
+        /// The text.
+        text: String,
+    },
+    /// A cache in front of a volume that is too small to be one.
+    #[error("a cache of {bytes} bytes is too small")]
+    CacheTooFew {
+        /// Its bytes.
+        bytes: u64,
+        /// The smallest.
+        min: u64,
+    },
+    /// A user that the system does not know.
+    #[error("there is no user {text:?}")]
+    NoUser {
+        /// The name.
+        text: String,
+    },
+    /// A group that the system does not know.
+    #[error("there is no group {text:?}")]
+    NoGroup {
+        /// The name.
+        text: String,
+    },
+    /// One place for two sockets.
+    #[error("{place} is named twice")]
+    PlaceTwice {
+        /// The place.
+        place: String,
+    },
+    /// What the help has nothing about.
+    #[error("there is no help about {text:?}")]
+    NoHelp {
+        /// The word.
+        text: String,
+        /// The words that it knows.
+        known: Vec<&'static str>,
+    },
+    /// A value that is refused.
+    #[error("{of}")]
+    Value {
+        /// Why.
+        of: Box<UsageFailure>,
+        /// The command whose help to read.
+        command: String,
+    },
+    /// Anything else the grammar refuses.
+    #[error("{what}")]
+    Grammar {
+        /// The grammar's own words.
+        what: String,
+        /// Why.
+        why: String,
+        /// What may have been meant.
+        tip: Option<String>,
+        /// The command whose help to read: `tidegate`, or `tidegate create` and so on.
+        command: String,
+    },
+}
+
+impl From<NoSize> for UsageFailure {
+    fn from(NoSize { text, why }: NoSize) -> UsageFailure {
+        UsageFailure::Size { text, why }
+    }
+}
+
+impl UsageFailure {
+    /// What is wrong and what to write instead, as one sentence about a value in a file.
+    pub(crate) fn in_a_file(&self) -> String {
+        let Report { why, next, .. } = self.into();
+        let tells_all = matches!(self, UsageFailure::Size { .. } | UsageFailure::Listen(_));
+        format!("{self}: {}", if tells_all { why } else { next })
+    }
+}
+
+impl From<&UsageFailure> for Report {
+    fn from(failure: &UsageFailure) -> Report {
+        let what = failure.to_string();
+        match failure {
+            UsageFailure::Size { why, .. } => size(what, why),
+            UsageFailure::BlockSize { .. } => block_size(what),
+            UsageFailure::Version { .. } => version(what),
+            UsageFailure::Listen(no_address) => listen(what, no_address.why),
+            UsageFailure::Exposed(Exposed { to, .. }) => exposed(what, *to),
+            UsageFailure::Emulate { text } => emulate(what, text),
+            UsageFailure::CacheMode { text } => cache_mode(what, text),
+            UsageFailure::Replacement { text } => replacement(what, text),
+            UsageFailure::Admit { text } => admit(what, text),
+            UsageFailure::SocketMode { .. } => socket_mode(what),
+            UsageFailure::Metrics { .. } => metrics(what),
+            UsageFailure::Exports { why } => exports(what, why),
+            UsageFailure::NotFromOneOn { .. } => not_from_one_on(what),
+            UsageFailure::CacheTooFew { min, .. } => cache_too_few(what, *min),
+            UsageFailure::NoUser { .. } => no_user(what),
+            UsageFailure::NoGroup { .. } => no_group(what),
+            UsageFailure::PlaceTwice { .. } => place_twice(what),
+            UsageFailure::NoHelp { text, known } => no_help(what, text, known),
+            UsageFailure::Value { of, command } => value(Report::from(&**of), command),
+            UsageFailure::Grammar { why, tip, command, .. } => grammar(what, why, tip.as_deref(), command),
+        }
+    }
+}
+
+fn usage(kind: &'static str, what: String, why: impl Into<String>, next: impl Into<String>) -> Report {
+    Report::new((kind, Exit::Usage), what, why, next)
+}
+
+fn size(what: String, why: &str) -> Report {
+    let next = "write bytes, or a number and K, M, G, T or P (each 1024 of the last): 1G, 512M, 1GiB, 4096";
+    usage("bad-size", what, why, next)
+}
+
+fn version(what: String) -> Report {
+    let why = "Linux's driver and this program know no other";
+    usage("bad-version", what, why, "use 1.1 (the default) or 2.0")
+}
+
+fn listen(what: String, why: &str) -> Report {
+    let next = "write unix:PATH, tcp:ADDRESS:PORT, or tcp:[IPv6]:PORT: --listen unix:/run/v.sock";
+    usage("bad-listen", what, why, next)
+}
+
+fn exposed(what: String, to: Exposure) -> Report {
+    let why = "without --tls-certificate there is no encryption, and TCP does not tell users apart: whoever reaches the port reads and writes the volume";
+    let next = match to {
+        Exposure::Users => {
+            "listen on a unix socket, --listen unix:PATH, which serves your user and those you name; or add --tls-certificate, --tls-key and --tls-clients; or add --insecure if you trust every user of this machine"
+        }
+        Exposure::Machines => {
+            "add --tls-certificate, --tls-key and --tls-clients; or listen on a unix socket, --listen unix:PATH; or add --insecure on a network you trust"
+        }
+    };
+    usage("exposed-port", what, why, next)
+}
+
+fn emulate(what: String, text: &str) -> Report {
+    let why = "an emulated medium is chosen by the name of its profile";
+    usage("unknown-emulation", what, why, one_of(text, &Profile::NAMES))
+}
+
+fn cache_mode(what: String, text: &str) -> Report {
+    let why = "modes have the names of what is done with writes and reads";
+    usage("bad-mode", what, why, one_of(text, &Mode::ALL.map(Mode::name)))
+}
+
+fn replacement(what: String, text: &str) -> Report {
+    let next = one_of(text, &Replacement::ALL.map(Replacement::name));
+    usage("unknown-replacement", what, CHOSEN_BY_NAME, next)
+}
+
+fn admit(what: String, text: &str) -> Report {
+    usage("unknown-admission", what, CHOSEN_BY_NAME, one_of(text, &Admit::ALL.map(Admit::name)))
+}
+
+const CHOSEN_BY_NAME: &str = "a policy is chosen by its name";
+
+fn socket_mode(what: String) -> Report {
+    let next = "write 0600 for the owner alone, 0660 for a group too";
+    usage("bad-socket-mode", what, "permissions are an octal number up to 0777", next)
+}
+
+fn metrics(what: String) -> Report {
+    let next = "write a loopback address and a port: tcp:127.0.0.1:9809";
+    usage("bad-metrics", what, "metrics ask no password, so they stay on this machine", next)
+}
+
+fn exports(what: String, why: &str) -> Report {
+    let next = "give it another name or description in the configuration file, or serve some volumes by another server";
+    usage("bad-exports", what, why, next)
+}
+
+fn not_from_one_on(what: String) -> Report {
+    let next = "write a whole number from 1 on, or leave the option out";
+    usage("bad-number", what, "it counts something, and nothing is left out instead", next)
+}
+
+fn cache_too_few(what: String, min: u64) -> Report {
+    let why = format!("a cache has {} or more", Human(min));
+    usage("size-too-small", what, why, format!("write {}K or more, or off", min >> 10))
+}
+
+fn no_user(what: String) -> Report {
+    usage("no-user", what, UNKNOWN_NAME, "write a user as `getent passwd` shows them, by name or number")
+}
+
+fn no_group(what: String) -> Report {
+    usage("no-group", what, UNKNOWN_NAME, "write a group as `getent group` shows them, by name or number")
+}
+
+const UNKNOWN_NAME: &str = "it is neither a number nor a name that the system knows";
+
+fn place_twice(what: String) -> Report {
+    usage("place-twice", what, "there is one socket in one place", "leave one of them out, or name another place")
+}
+
+fn no_help(what: String, text: &str, known: &[&str]) -> Report {
+    usage("no-help", what, "it is neither a command nor a topic", one_of(text, known))
+}
+
+/// Of a value that is refused for the reasons of `report`.
+fn value(report: Report, command: &str) -> Report {
+    Report { next: format!("{}; see `{command} --help`", report.next), ..report }
+}
+
+fn grammar(what: String, why: &str, tip: Option<&str>, command: &str) -> Report {
+    let see = format!("see `{command} --help`");
+    usage("usage", what, why, tip.map_or(see.clone(), |tip| format!("{tip}; {see}")))
+}
+
+/// What to write instead of `text`: the word that was meant, if one is near, and all that there
+/// are.
+fn one_of(text: &str, words: &[&str]) -> String {
+    let all = words.join(", ");
+    match nearest(text, words.iter().copied()) {
+        Some(word) => format!("did you mean {word}? It is one of {all}"),
+        None => format!("use one of {all}"),
+    }
+}

@@ -1,0 +1,81 @@
+//! Unsynced writes leave DRAM by age, in steps behind the program's back.
+//!
+//! A file that has a record gets a commit, as by a sync. A file that was never synced is written
+//! below without a sync: before it gets its record it is synced there, so its first sync covers
+//! these bytes.
+
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::lanes::file::{File, FileId};
+use crate::lanes::lane::Lane;
+use crate::tiers::dram::{bytes_in, first_runs};
+use crate::tiers::write_back::Progress;
+use tidegate_media::Region;
+
+impl<R: Region> FileCache<R> {
+    /// Tells the time, in any unit: it dates the writes from now on.
+    pub fn tick(&self, now: u64) {
+        self.lane().now = now;
+    }
+
+    /// Has about `budget_bytes` of one file leave DRAM: of the one that has waited longest, if it
+    /// has unsynced writes that are older than `older_than`. Says how many bytes are left in DRAM,
+    /// of any age. After an error the bytes are in DRAM still, and other files have their turn
+    /// first.
+    pub fn write_dirty_step(&self, budget_bytes: u64, older_than: u64) -> Result<Progress, FileError> {
+        let mut bytes = 0;
+        let oldest = self.lane().pin_oldest_dirty(older_than)?;
+        if let Some(file) = oldest {
+            let written = self.exclusively(file, || self.write_dirty(file, budget_bytes));
+            self.unpin(file)?;
+            bytes = written?;
+        }
+        Ok(Progress { bytes, left_bytes: self.fill().dirty })
+    }
+
+    fn write_dirty(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
+        let (ranges, bytes, backing) = {
+            let mut lane = self.lane();
+            let now = lane.now;
+            let cached = lane.file_mut(file)?;
+            let backing = cached.backing()?.clone();
+            let ranges = first_runs(&cached.written, budget_bytes);
+            let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+            cached.dirty_since = now;
+            if cached.record.is_some() && lane.commit_unsynced(file, &ranges)? {
+                return Ok(bytes);
+            }
+            if lane.file(file)?.record.is_none() {
+                lane.touch(file)?;
+            }
+            (ranges, bytes, backing)
+        };
+        if self.lane().file(file)?.record.is_some() {
+            // No room in the pool.
+            return self.commit_below(file, None).map(|_| bytes);
+        }
+        self.cut_below(file)?;
+        for range in &ranges {
+            let mut bytes = vec![0; usize::try_from(range.end - range.start).expect("it is in DRAM")];
+            self.lane().overlay_unsynced(file, range.start, &mut bytes)?;
+            backing.write(range.start, &bytes)?;
+        }
+        let mut lane = self.lane();
+        lane.file_mut(file)?.dropped += 1;
+        lane.clear_unsynced(file, &ranges)?;
+        Ok(bytes)
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// The file whose unsynced writes have waited longest. It keeps its number.
+    fn pin_oldest_dirty(&mut self, older_than: u64) -> Result<Option<FileId>, FileError> {
+        let dirty = |(number, file): (u32, &Option<File>)| {
+            let file = file.as_ref().filter(|file| !file.is_detached() && bytes_in(&file.written) > 0)?;
+            (file.dirty_since < older_than).then_some((file.dirty_since, FileId(number)))
+        };
+        let Some((_, file)) = (0..).zip(&self.files).filter_map(dirty).min() else { return Ok(None) };
+        self.file_mut(file)?.pins += 1;
+        Ok(Some(file))
+    }
+}

@@ -1,0 +1,87 @@
+//! Which region owns a disk: of two regions in front of one disk, each would overwrite the other's
+//! blocks.
+//!
+//! A disk in a file is marked for its region before that is written to, until it is detached.
+//! Another region takes it only if the first one is found to have nothing that the disk lacks, or
+//! by force; and then the first one is refused in its turn.
+
+use crate::cached_disk::disk::Disk;
+use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
+use crate::volume::region::{cache_in, map_at_once};
+use std::path::Path;
+use tidegate_disk_cache::{Identity, check};
+use tidegate_media::{Access, DiskMark};
+use uuid::Uuid;
+
+/// Refuses a disk that belongs to another region than `own`, unless that needs it no more.
+pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
+    match disk.device.mark().filter(|mark| own != Some(mark.region)) {
+        Some(mark) => match dirty_bytes_of(&mark, disk) {
+            Some(0) => Ok(()),
+            dirty => Err(of_another(disk, mark, dirty)),
+        },
+        None => Ok(()),
+    }
+}
+
+/// Refuses a disk that got another region than that of `identity` since, unless `force` says
+/// otherwise.
+pub fn refuse_taken(disk: &Disk, identity: &Identity, force: bool) -> Result<(), DiskFailure> {
+    match disk.device.mark().filter(|mark| !force && mark.region != identity.uuid) {
+        Some(mark) => {
+            let dirty = dirty_bytes_of(&mark, disk);
+            Err(of_another(disk, mark, dirty))
+        }
+        None => Ok(()),
+    }
+}
+
+fn of_another(disk: &Disk, mark: DiskMark, dirty: Option<u64>) -> DiskFailure {
+    let (disk, region) = (disk.path.clone(), Uuid::from_bytes(mark.region));
+    DiskFailure::OfAnother { disk, region, place: mark.place, dirty }
+}
+
+/// Bytes that the region of `mark` has and `disk` lacks; None: it is not where it was, or cannot be
+/// read.
+fn dirty_bytes_of(mark: &DiskMark, disk: &Disk) -> Option<u64> {
+    let region = map_at_once(&mark.place, Access::Private).ok()?;
+    let identity = cache_in(&mark.place, &region).ok()?.filter(|identity| identity.uuid == mark.region)?;
+    let report = check(&region).ok().filter(|report| report.findings.is_empty())?;
+    let is_its = identity.disk == disk.device.identity().0;
+    Some(if is_its { u64::from(report.dirty) * u64::from(identity.block_size) } else { 0 })
+}
+
+/// Marks `disk` for the region at `pmem`, whose identity is `region`, before anything is written to
+/// that.
+pub fn take(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Failure> {
+    let place = std::path::absolute(pmem).unwrap_or_else(|_| pmem.to_owned());
+    let mark = DiskMark { region, place };
+    if disk.device.mark().as_ref() == Some(&mark) {
+        return Ok(());
+    }
+    let marked = disk.device.set_mark(&mark).map_err(refused(disk))?;
+    if !marked && disk.path.is_file() {
+        tracing::warn!(
+            "the file system of {} keeps no extended attributes: another region in front of it will not be noticed",
+            disk.path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Marks `disk` anew for the region at `pmem`, if it is not another region's by now.
+pub(crate) fn take_again(disk: &Disk, pmem: &Path, region: [u8; 16]) -> Result<(), Failure> {
+    match disk.device.mark() {
+        Some(mark) if mark.region != region => Ok(()),
+        _ => take(disk, pmem, region),
+    }
+}
+
+/// Sets `disk` free from `region`, which is detached.
+pub(crate) fn set_free(disk: &Disk, region: [u8; 16]) -> Result<(), Failure> {
+    Ok(disk.device.clear_mark(region).map_err(refused(disk))?)
+}
+
+fn refused(disk: &Disk) -> impl FnOnce(std::io::Error) -> VolumeFailure {
+    |error| VolumeFailure::of_io(&disk.path, Doing::Write, error)
+}

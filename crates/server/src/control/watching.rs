@@ -1,0 +1,188 @@
+//! The sockets through which a running server is watched: control sockets and metrics. A thread for
+//! each kind accepts clients, which are answered side by side.
+
+use crate::control::last_words::LastWords;
+use crate::control::socket::{self, Report};
+use crate::control::watchers::{WATCHERS_MAX, Watcher, Watchers};
+use crate::failure::Failure;
+use crate::options::{Plan, VolumePlan};
+use crate::sockets::accept::{ACCEPT_PAUSE, is_no_lack};
+use crate::sockets::connections::Connections;
+use crate::sockets::listen::{ListenAddress, Listener, SocketAccess};
+use crate::stats::prometheus;
+use crate::stats::snapshot::{Observed, ObservedVolume};
+use crate::volume::compose::Volume;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle, Scope};
+use std::time::Instant;
+use tidegate_media::Access;
+
+/// The sockets, open until this is dropped.
+pub struct Watching {
+    /// Where the control sockets are.
+    pub control: Vec<PathBuf>,
+    /// Where metrics are answered.
+    pub metrics: Option<String>,
+    answering: Vec<Answering>,
+    last_words: Arc<LastWords>,
+}
+
+/// A thread that answers.
+struct Answering {
+    /// Its other end is the thread's: closing this one ends the thread.
+    alive: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    /// Opens the sockets that `plan` asks for, to tell of `volumes`, each of which clients find at
+    /// its `uris`. Failures are told as `report` words them.
+    pub fn begin(
+        plan: &Plan,
+        volumes: &[Volume],
+        connections: &Arc<Connections>,
+        uris: Vec<Vec<String>>,
+        report: Report,
+    ) -> Result<Watching, Failure> {
+        let observed = Arc::new(observed(plan, volumes, connections, uris));
+        let last_words = Arc::clone(&observed.last_words);
+        let controls = socket::open(plan, report)?;
+        let metrics =
+            plan.metrics.map(|address| Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN)).transpose();
+        let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
+        let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
+        let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
+        let metrics_answering = metrics.map(|listener| {
+            let observed = Arc::clone(&observed);
+            Answering::begin("metrics", vec![listener], move |watcher, _| prometheus::answer_one(&watcher, &observed))
+        });
+        let control_answering = Answering::begin("control", controls, move |watcher, end| {
+            socket::answer_one(watcher, &observed, end, report);
+        });
+        let answering = [Some(control_answering), metrics_answering];
+        let answering = answering.into_iter().flatten().collect::<io::Result<_>>();
+        let answering = answering.map_err(Failure::system("starting a thread"))?;
+        Ok(Watching { control, metrics: shown, answering, last_words })
+    }
+
+    /// Closes the sockets, whose files go. Who waits for the end is still there.
+    pub fn end(self) -> Arc<LastWords> {
+        drop(self.answering);
+        self.last_words
+    }
+}
+
+fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>, uris: Vec<Vec<String>>) -> Observed {
+    let volume = |((plan, volume), uris): ((&VolumePlan, &Volume), Vec<String>)| ObservedVolume {
+        pmem: plan.pmem.clone(),
+        format: volume.facts.format.word().to_owned(),
+        domain: volume.facts.domain.clone(),
+        layers: volume.layers.clone(),
+        disk: volume.disk.clone(),
+        read_only: volume.access != Access::ReadWrite,
+        uris,
+    };
+    let volumes = plan.volumes.iter().zip(volumes).zip(uris).map(volume).collect();
+    Observed { connections: Arc::clone(connections), volumes, since: Instant::now(), last_words: Arc::default() }
+}
+
+impl Answering {
+    /// A thread that accepts clients of `listeners`, and one for each client that it has `answer`
+    /// serve.
+    fn begin(
+        name: &'static str,
+        listeners: Vec<Listener>,
+        answer: impl Fn(Watcher<'_>, &UnixStream) + Send + Sync + 'static,
+    ) -> io::Result<Answering> {
+        let (alive, end) = UnixStream::pair()?;
+        let work = move || {
+            let watchers = Watchers::new(WATCHERS_MAX);
+            let answer = |watcher: Watcher<'_>| answer(watcher, &end);
+            // What somebody waits for has ended when the scope does.
+            thread::scope(|threads| {
+                let answers = Answers { name, threads, watchers: &watchers, answer: &answer };
+                answer_until(&end, &listeners, &answers);
+                watchers.close();
+            });
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Answering { alive: Some(alive), thread: Some(thread) })
+    }
+}
+
+/// How clients of one kind of socket are answered.
+struct Answers<'scope, 'env, A> {
+    name: &'static str,
+    threads: &'scope Scope<'scope, 'env>,
+    watchers: &'env Watchers,
+    answer: &'env A,
+}
+
+/// Has everyone who connects to `listeners` answered, until the other side of `end` closes. Many
+/// may come, so the end is looked at before each.
+fn answer_until<'env>(
+    end: &UnixStream,
+    listeners: &[Listener],
+    answers: &Answers<'_, 'env, impl Fn(Watcher<'env>) + Sync>,
+) {
+    let mut pause = false;
+    loop {
+        let mut watched = vec![PollFd::new(end, PollFlags::IN)];
+        if !pause {
+            watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+        }
+        let limit = pause.then_some(ACCEPT_PAUSE);
+        // An interrupted wait finds nobody and begins again.
+        let _ = poll(&mut watched, limit.as_ref());
+        pause = false;
+        for listener in listeners {
+            if has_ended(end) {
+                return;
+            }
+            pause |= !answers.answer_next(listener);
+        }
+        // Also where there is nobody to listen for.
+        if has_ended(end) {
+            return;
+        }
+    }
+}
+
+/// Whether the other side of `end` closed.
+fn has_ended(end: &UnixStream) -> bool {
+    let mut watched = [PollFd::new(end, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An interrupted look is repeated before the next client.
+    poll(&mut watched, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+impl<'env, A: Fn(Watcher<'env>) + Sync> Answers<'_, 'env, A> {
+    /// Has the next client that waits answered, if one does; false if the system has no room for
+    /// it.
+    fn answer_next(&self, listener: &Listener) -> bool {
+        let stream = match listener.accept() {
+            Ok(stream) => stream,
+            Err(error) => return is_no_lack(&error),
+        };
+        let (watcher, answer) = (self.watchers.seat(stream), self.answer);
+        let thread = thread::Builder::new().name(format!("{}, client", self.name));
+        let begun = thread.spawn_scoped(self.threads, move || answer(watcher));
+        begun
+            .inspect_err(|error| tracing::warn!("a client of {} is not answered: no thread for it: {error}", self.name))
+            .is_ok()
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so; its sockets are closed all the same.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Fronts: the protocols by which clients use volumes.
+
+pub mod nbd;

@@ -1,0 +1,34 @@
+//! Volumes as exports of the NBD protocol.
+
+use crate::failure::ListenFailure;
+use crate::options::{Identity, Plan, VolumePlan};
+use crate::sockets::connections::Offer;
+use crate::volume::compose::Volume;
+use crate::volume::report_seal::SealReporter;
+use std::sync::Arc;
+use tidegate_block_export::Export;
+use tidegate_nbd::{Encryption, Exports, ExportsError, Service, Tls};
+
+/// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix
+/// sockets.
+pub fn offer(plan: &Plan, exports: Exports) -> Result<Offer, ListenFailure> {
+    let plain = Service::plain(exports);
+    let Some(Identity { certificate, key, clients }) = &plan.tls else {
+        return Ok(Offer { tcp: plain.with(Encryption::Off), unix: plain });
+    };
+    let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
+    let tls = tls.map_err(|error| ListenFailure::Identity { error })?;
+    Ok(Offer { unix: plain.with(Encryption::Allowed(tls.clone())), tcp: plain.with(Encryption::Required(tls)) })
+}
+
+/// The exports of `volumes`, each as `plan` describes it.
+pub fn exports(plan: &Plan, volumes: &[Volume]) -> Result<Exports, ExportsError> {
+    let export = |(plan, volume): (&VolumePlan, &Volume)| {
+        let facts = || format!("{} volume {}, {}", volume.facts.format, volume.facts.uuid, volume.facts.domain);
+        let description = plan.description.clone().unwrap_or_else(facts);
+        let export =
+            Export::new(&plan.name, &description, Arc::new(SealReporter::new(Arc::clone(&volume.device), &plan.pmem)));
+        if volume.facts.atomic_bytes.is_some() { export.with_whole_writes() } else { export }
+    };
+    Exports::new(plan.volumes.iter().zip(volumes).map(export).collect())
+}

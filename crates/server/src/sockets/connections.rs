@@ -1,0 +1,315 @@
+//! Connections with clients: a thread for each, limits on their number and on their handshakes, and
+//! an orderly end for all of them.
+
+use crate::log_ratelimit::LogRatelimit;
+use crate::sockets::access::Peers;
+use crate::sockets::listen::Stream;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+use tidegate_block_export::Export;
+use tidegate_nbd::{Service, serve};
+
+/// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
+pub(crate) const CONNECTIONS_MAX: usize = 16384;
+
+/// How long requests in progress may take to finish when the server ends, and then again once their
+/// connections are cut.
+pub(crate) const FINISHING_MAX: Duration = Duration::from_secs(5);
+
+/// Small, as there are as many stacks as connections; the buffers lie elsewhere.
+const THREAD_STACK_BYTES: usize = 256 << 10;
+
+/// What is offered on each kind of socket: the same exports, with or without encryption.
+pub struct Offer {
+    /// On unix sockets.
+    pub unix: Service,
+    /// On TCP.
+    pub tcp: Service,
+}
+
+/// Numbers of clients.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct ConnectionCounts {
+    /// Connections now.
+    pub open: u64,
+    /// Connections that were let in.
+    pub admitted: u64,
+    /// Turned away because there were too many, or no thread for one more.
+    pub over_limit: u64,
+    /// Turned away because of who they were.
+    pub strangers: u64,
+}
+
+impl ConnectionCounts {
+    /// What came since `before`.
+    pub fn since(self, before: ConnectionCounts) -> ConnectionCounts {
+        ConnectionCounts {
+            open: self.open,
+            admitted: self.admitted.saturating_sub(before.admitted),
+            over_limit: self.over_limit.saturating_sub(before.over_limit),
+            strangers: self.strangers.saturating_sub(before.strangers),
+        }
+    }
+}
+
+/// All connections of the server, and what they are served.
+pub struct Connections {
+    offer: Offer,
+    peers: Peers,
+    connections_max: usize,
+    live: Mutex<Live>,
+    one_ended: Condvar,
+    /// Set once, before the sockets are shut down, whose closing the readers then see.
+    ending: AtomicBool,
+    crowded: LogRatelimit,
+    strangers: LogRatelimit,
+    counts: Counts,
+}
+
+/// What became of those who connected. Relaxed everywhere: only numbers are read.
+#[derive(Default)]
+struct Counts {
+    admitted: AtomicU64,
+    over_limit: AtomicU64,
+    strangers: AtomicU64,
+}
+
+#[derive(Default)]
+struct Live {
+    next: u64,
+    /// Each connection, to end it by.
+    streams: BTreeMap<u64, Arc<Stream>>,
+}
+
+impl Connections {
+    /// No connections yet, `connections_max` at most, to get `offer`; on unix sockets only to
+    /// `peers`.
+    pub fn new(offer: Offer, peers: Peers, connections_max: usize) -> Arc<Connections> {
+        Arc::new(Connections {
+            offer,
+            peers,
+            connections_max,
+            live: Mutex::default(),
+            one_ended: Condvar::new(),
+            ending: AtomicBool::new(false),
+            crowded: LogRatelimit::default(),
+            strangers: LogRatelimit::default(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Serves `stream` on a thread of its own, or turns it away.
+    pub fn admit(self: &Arc<Self>, stream: Stream) {
+        if self.is_strange(&stream) {
+            return;
+        }
+        let stream = Arc::new(stream);
+        let Some(admitted) = self.register(&stream) else { return };
+        let number = admitted.number;
+        let work = move || admitted.serve(&stream);
+        let name = format!("client {number}");
+        let spawned = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work);
+        if let Err(error) = spawned {
+            self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
+            if let Some(more) = self.crowded.ask() {
+                tracing::warn!("rejected connection {number}: no thread for it: {error}{more}");
+            }
+        }
+    }
+
+    /// What is offered, the default export first.
+    pub fn exports(&self) -> impl Iterator<Item = &Export> {
+        self.offer.unix.exports.iter()
+    }
+
+    /// What became of those who connected so far.
+    pub fn counts(&self) -> ConnectionCounts {
+        let open = self.live().streams.len() as u64;
+        let Counts { admitted, over_limit, strangers } = &self.counts;
+        let [admitted, over_limit, strangers] = [admitted, over_limit, strangers].map(|of| of.load(Ordering::Relaxed));
+        ConnectionCounts { open, admitted, over_limit, strangers }
+    }
+
+    fn is_strange(&self, stream: &Stream) -> bool {
+        let Stream::Unix(stream) = stream else { return false };
+        let stranger = match self.peers.stranger(stream) {
+            Ok(None) => return false,
+            Ok(Some(stranger)) => stranger,
+            Err(error) => {
+                tracing::warn!("rejected connection: the system does not tell its user: {error}");
+                return true;
+            }
+        };
+        self.counts.strangers.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = self.strangers.ask() {
+            tracing::warn!(
+                "rejected connection of process {} from uid {}, gid {} (not allowed){more}",
+                stranger.pid,
+                stranger.uid,
+                stranger.gid
+            );
+        }
+        true
+    }
+
+    fn register(self: &Arc<Self>, stream: &Arc<Stream>) -> Option<Admitted> {
+        let mut live = self.live();
+        let number = live.next;
+        live.next += 1;
+        if live.streams.len() >= self.connections_max {
+            drop(live);
+            self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
+            if let Some(more) = self.crowded.ask() {
+                tracing::warn!(
+                    "rejected connection {number}: {} connections are the limit{more}",
+                    self.connections_max
+                );
+            }
+            return None;
+        }
+        live.streams.insert(number, Arc::clone(stream));
+        Some(Admitted { number, connections: Arc::clone(self) })
+    }
+
+    /// Ends every connection: requests that arrived are finished and answered within `patience`.
+    /// Those whose connection is cut then have as long again. How many are still under way.
+    pub fn end(&self, patience: Duration) -> usize {
+        self.ending.store(true, Ordering::Release);
+        let mut left = 0;
+        for direction in [Shutdown::Read, Shutdown::Both] {
+            self.live().streams.values().for_each(|stream| stream.shut_down(direction));
+            left = self.wait_until_none(patience);
+            if left == 0 {
+                break;
+            }
+            tracing::warn!("{left} connections still busy after {} s", patience.as_secs_f32());
+        }
+        left
+    }
+
+    /// Waits until no connection is left, or `limit` has passed; how many are left.
+    fn wait_until_none(&self, limit: Duration) -> usize {
+        let deadline = Instant::now() + limit;
+        let mut live = self.live();
+        while !live.streams.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            live = self.one_ended.wait_timeout(live, left).expect(HOLDER_PANICKED).0;
+        }
+        live.streams.len()
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().expect(HOLDER_PANICKED)
+    }
+}
+
+const HOLDER_PANICKED: &str = "nothing that holds this lock panics";
+
+/// A connection's place among the live ones; given up when dropped, however its thread ends.
+struct Admitted {
+    number: u64,
+    connections: Arc<Connections>,
+}
+
+impl Admitted {
+    fn serve(self, stream: &Stream) {
+        let number = self.number;
+        self.connections.counts.admitted.fetch_add(1, Ordering::Relaxed);
+        tracing::info!("client {number} connected");
+        tracing::debug!("client {number} is {}", stream.peer());
+        let offer = &self.connections.offer;
+        let service = match stream {
+            Stream::Unix(_) => &offer.unix,
+            Stream::Tcp(_) => &offer.tcp,
+        };
+        match serve(service, &Interruptible { stream, ending: &self.connections.ending }) {
+            Ok(end) => tracing::info!("client {number} ended: {end:?}"),
+            Err(error) => tracing::info!("client {number} ended: {error}"),
+        }
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.connections.live().streams.remove(&self.number);
+        self.connections.one_ended.notify_all();
+    }
+}
+
+/// A stream that ends once the server ends, even while the client goes on sending: a socket shut
+/// down for reading still gives what is in its buffer.
+struct Interruptible<'a> {
+    stream: &'a Stream,
+    ending: &'a AtomicBool,
+}
+
+impl tidegate_nbd::Stream for Interruptible<'_> {
+    fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
+        if self.ending.load(Ordering::Acquire) { Ok(0) } else { self.stream.receive(out) }
+    }
+
+    fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
+        if self.ending.load(Ordering::Acquire) { Ok(0) } else { self.stream.receive_now(out) }
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.send(bytes)
+    }
+
+    fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.stream.limit_waiting(limit)
+    }
+
+    fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.stream.limit_sending(limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Barrier;
+    use tidegate_media::{BlockDevice, Result};
+    use tidegate_nbd::Exports;
+    use tidegate_nbd_client::client::{Client, Dialect, Operation};
+    use tidegate_nbd_client::ram::Ram;
+    use tidegate_sim::{Intercept, Intercepted};
+
+    /// A flush meets somebody when it begins, and again before it ends.
+    struct Meeting(Arc<Barrier>);
+
+    impl Intercept for Meeting {
+        fn flush<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
+            self.0.wait();
+            self.0.wait();
+            device.flush()
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_finish_is_counted_at_the_end() {
+        let meeting = Arc::new(Barrier::new(2));
+        let device = Arc::new(Ram::new(4096, 8));
+        let device: Arc<dyn BlockDevice> = Arc::new(Intercepted { device, by: Meeting(Arc::clone(&meeting)) });
+        let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
+        let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 1);
+        let (near, far) = UnixStream::pair().unwrap();
+        connections.admit(Stream::Unix(far));
+        let mut client = Client::connect(near, "", Dialect::Simple).unwrap();
+        client.submit(Operation::Flush).unwrap();
+        meeting.wait();
+        assert_eq!(connections.end(Duration::from_millis(10)), 1);
+        meeting.wait();
+        assert_eq!(connections.end(FINISHING_MAX), 0);
+    }
+}

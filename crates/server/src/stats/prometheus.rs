@@ -1,0 +1,176 @@
+//! Counters for Prometheus: a snapshot as its text format (version 0.0.4), over the least of HTTP.
+
+use crate::control::watchers::Watcher;
+use crate::sockets::connections::ConnectionCounts;
+use crate::stats::latency::Latencies;
+use crate::stats::registry::Metric;
+use crate::stats::snapshot::{Observed, RequestCounts, Snapshot, VolumeCounts};
+use std::fmt::{Display, Write};
+use std::io;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+/// How long a scrape may take, from its connection to its end.
+const SCRAPE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of a request that are looked at.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
+/// The buckets end at powers of two nanoseconds: from 1 µs to 17 s.
+const BUCKET_BITS: std::ops::RangeInclusive<u32> = 10..=34;
+
+/// The text's kind, as Prometheus knows it.
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers the scrape that `watcher` brings.
+pub(crate) fn answer_one(watcher: &Watcher<'_>, observed: &Observed) {
+    if let Err(error) = scraped(watcher, observed) {
+        tracing::debug!("a scrape of the metrics ended: {error}");
+    }
+}
+
+fn scraped(watcher: &Watcher<'_>, observed: &Observed) -> io::Result<()> {
+    let deadline = Instant::now() + SCRAPE_PATIENCE;
+    let request = request_line(watcher, deadline)?;
+    tracing::debug!("the metrics are asked by {}: {request}", watcher.stream().peer());
+    let mut words = request.split(' ');
+    let (status, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics" | "/")) => ("200 OK", watcher.make(|| text(&observed.snapshot()))),
+        (Some("GET"), _) => ("404 Not Found", "the counters are at /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    watcher.send((head + &body).as_bytes(), deadline)?;
+    // Closing at once after the client's last bytes could take the answer back.
+    watcher.stream().shut_down(Shutdown::Write);
+    Ok(())
+}
+
+/// The first line of a request, once all its head has arrived.
+fn request_line(watcher: &Watcher<'_>, deadline: Instant) -> io::Result<String> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut piece = [0; 1024];
+        let len = watcher.receive(&mut piece, deadline)?;
+        if len == 0 || head.len() + len > REQUEST_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        head.extend_from_slice(&piece[..len]);
+    }
+    Ok(String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned())
+}
+
+/// A snapshot in Prometheus's text format.
+pub fn text(snapshot: &Snapshot) -> String {
+    let mut text = Text::default();
+    text.connections(&snapshot.connections);
+    text.family("tidegate_uptime_seconds", "gauge", "Seconds since clients could connect");
+    text.sample("tidegate_uptime_seconds", &[], snapshot.up_ns as f64 / 1e9);
+    text.volumes(&snapshot.volumes);
+    text.requests(&snapshot.volumes);
+    text.readings(&snapshot.volumes);
+    text.0
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}").expect("a string takes all");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> = labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        writeln!(self.0, "{name}{labels} {value}").expect("a string takes all");
+    }
+
+    fn connections(&mut self, counts: &ConnectionCounts) {
+        let ConnectionCounts { open, admitted, over_limit, strangers } = *counts;
+        self.family("tidegate_connections_open", "gauge", "Connections with clients now");
+        self.sample("tidegate_connections_open", &[], open);
+        self.family("tidegate_connections_admitted_total", "counter", "Connections that were let in");
+        self.sample("tidegate_connections_admitted_total", &[], admitted);
+        let name = "tidegate_connections_turned_away_total";
+        self.family(name, "counter", "Connections that were turned away");
+        self.sample(name, &[("reason", "limit")], over_limit);
+        self.sample(name, &[("reason", "stranger")], strangers);
+    }
+
+    /// What the volumes are, as labels of a number that is always 1.
+    fn volumes(&mut self, volumes: &[VolumeCounts]) {
+        let name = "tidegate_volume_info";
+        self.family(
+            name,
+            "gauge",
+            "What a volume is: its format, what its memory survives, and what is done with writes in front of a disk",
+        );
+        for VolumeCounts { name: volume, format, domain, disk, .. } in volumes {
+            let mode = disk.as_ref().map_or("", |disk| disk.mode.as_str());
+            self.sample(name, &[("volume", volume), ("format", format), ("domain", domain), ("mode", mode)], 1);
+        }
+    }
+
+    fn requests(&mut self, volumes: &[VolumeCounts]) {
+        let all = || volumes.iter().flat_map(|volume| volume.requests.iter().map(move |of| (volume.name.as_str(), of)));
+        let name = "tidegate_request_errors_total";
+        self.family(name, "counter", "Requests that failed");
+        all().for_each(|(volume, of)| self.sample(name, &[("volume", volume), ("kind", &of.kind)], of.errors));
+        let name = "tidegate_request_bytes_total";
+        self.family(name, "counter", "Bytes of requests that did not fail");
+        all().for_each(|(volume, of)| self.sample(name, &[("volume", volume), ("kind", &of.kind)], of.bytes));
+        self.family(
+            "tidegate_request_duration_seconds",
+            "histogram",
+            "Time of requests from their arrival to their reply",
+        );
+        all().for_each(|(volume, of)| self.durations(volume, of));
+    }
+
+    fn durations(&mut self, volume: &str, counts: &RequestCounts) {
+        let times: &Latencies = &counts.times;
+        let labels = [("volume", volume), ("kind", counts.kind.as_str())];
+        let bucket = "tidegate_request_duration_seconds_bucket";
+        for bits in BUCKET_BITS {
+            let ns = 1_u64 << bits;
+            let le = format!("{}", ns as f64 / 1e9);
+            self.sample(bucket, &[labels[0], labels[1], ("le", &le)], times.count_below(ns));
+        }
+        self.sample(bucket, &[labels[0], labels[1], ("le", "+Inf")], times.count());
+        self.sample("tidegate_request_duration_seconds_sum", &labels, times.sum_ns as f64 / 1e9);
+        self.sample("tidegate_request_duration_seconds_count", &labels, times.count());
+    }
+
+    /// What the layers count. Volumes may have different layers, so each number is shown for all
+    /// volumes that have it.
+    fn readings<'v>(&mut self, volumes: &'v [VolumeCounts]) {
+        let mut done: Vec<&str> = Vec::new();
+        for Metric { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
+            if done.contains(&name.as_str()) {
+                continue;
+            }
+            done.push(name);
+            let same = |volume: &'v VolumeCounts| {
+                volume.readings.iter().filter(|of| of.name == *name).map(move |of| (volume.name.as_str(), of))
+            };
+            let having: Vec<(&str, &Metric)> = volumes.iter().flat_map(same).collect();
+            let first = having[0].1;
+            let full = first.metric_name();
+            self.family(&full, first.metric_kind(), &first.help);
+            for (volume, of) in having {
+                let label = of.label.iter().map(|(label, of)| (label.as_str(), of.as_str()));
+                let labels: Vec<_> = std::iter::once(("volume", volume)).chain(label).collect();
+                self.sample(&full, &labels, of.in_unit());
+            }
+        }
+    }
+}
+
+/// A label's value as the format writes it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,260 @@
+//! Which types make up a volume: a mapped region, perhaps an emulated medium over it, the block
+//! translation table or a cache of a disk, and over that what the region's domain or the user asks
+//! for. The one place that names them.
+
+use crate::cached_disk::cache::{Cached, CachedDisk};
+use crate::cached_disk::disk::{self, Disk, DiskPlan, Named};
+use crate::cached_disk::online::{Front as CacheFront, OnlineDisk};
+use crate::cached_disk::owner;
+use crate::cached_disk::stale_check::{self, IfChanged};
+use crate::cached_disk::volatile::Stake;
+use crate::failure::{DiskFailure, Doing, Failure, Step, VolumeFailure};
+use crate::options::VolumePlan;
+use crate::stats::registry::MetricSource;
+use crate::volume::contents;
+use crate::volume::damage::Damage;
+use crate::volume::description::{Description, Memory};
+use crate::volume::read_only::ReadOnly;
+use crate::volume::region::{cache_finding, cache_in, disk_cache_in, map};
+use crate::volume::write_cache::{self, ActiveWriteCache, Costs, Identity, ReadsOnly, WriteCacheSize};
+use crate::volume::xattrs::Xattr;
+use std::path::Path;
+use std::sync::Arc;
+use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Survey, Writes, check};
+use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
+use tidegate_host::progress::Drain;
+use tidegate_media::emulate::Emulated;
+use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MappedRegion, Region};
+use uuid::Uuid;
+
+/// A volume ready to be served.
+pub struct Volume {
+    /// Its blocks.
+    pub device: Arc<dyn BlockDevice>,
+    /// Whether it takes writes: a damaged volume takes none, whatever was wished.
+    pub access: Access,
+    /// Its layers that keep numbers about their work.
+    pub layers: Vec<Arc<dyn MetricSource>>,
+    /// Its layer that holds blocks on their way to the memory, if it has one.
+    pub drain: Option<Arc<dyn Drain>>,
+    /// What there is to say about it.
+    pub facts: Description,
+    /// The cache in front of the blocks, or why there is none.
+    pub cache: Result<Arc<ActiveWriteCache>, String>,
+    /// Blocks that a killed server had left in its cache.
+    pub completed: u64,
+    /// The disk behind it, if it caches one.
+    pub disk: Option<Arc<OnlineDisk>>,
+}
+
+/// A volume's engine, not yet behind anything.
+struct Engine {
+    blocks: Arc<dyn BlockDevice>,
+    /// Their table, if it keeps numbers.
+    watched: Option<Arc<dyn MetricSource>>,
+    survey: Survey,
+    costs: Option<Costs>,
+}
+
+/// An open table.
+struct Table {
+    region: Arc<MappedRegion>,
+    engine: Engine,
+    /// Whether it may be written after all.
+    access: Access,
+}
+
+/// The blocks that clients get, and what is in front of them.
+struct Front {
+    device: Arc<dyn BlockDevice>,
+    cache: Result<Arc<ActiveWriteCache>, String>,
+    completed: u64,
+}
+
+/// Opens the volume that `plan` describes; interrupted writes are finished. Damage is told, and a
+/// volume that a write could damage further is opened for reading only.
+pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
+    let path = plan.pmem.as_path();
+    let region = Arc::new(map(path, plan.access)?);
+    if let Some(identity) = disk_cache_in(path, &region)? {
+        return open_cache(plan, region, identity);
+    }
+    if plan.disk != DiskPlan::default() {
+        return Err(contents::no_cache(path, &region).into());
+    }
+    let Table { region, mut engine, access } = open_table(plan, region)?;
+    let watched = engine.watched.take();
+    let damage = Damage::of(path, &engine.survey);
+    damage.iter().for_each(|damage| tracing::warn!("the volume in {} is damaged: {damage}", path.display()));
+    let facts = Description::of(path, Memory::of(&region), &engine.survey.summary).with_damage(damage);
+    let front = match access {
+        Access::ReadWrite => writable(plan, engine, &region)?,
+        Access::Private | Access::PrivateUnlocked => {
+            let reads_only = if access == plan.access { ReadsOnly::AsAsked } else { ReadsOnly::Damaged };
+            write_cache::refuse_leftover(Identity { pmem: path, uuid: facts.uuid }, reads_only)?;
+            Front { device: Arc::new(ReadOnly(engine.blocks)), cache: Err("off: read-only".to_owned()), completed: 0 }
+        }
+    };
+    let Front { device, cache, completed } = front;
+    let mut layers: Vec<Arc<dyn MetricSource>> = vec![region];
+    layers.extend(watched);
+    layers.extend(cache.as_ref().ok().map(|write_cache| write_cache.watched()));
+    let facts = facts.behind_a_cache(cache.is_ok());
+    let drain = cache.as_ref().ok().map(|write_cache| Arc::clone(write_cache) as Arc<dyn Drain>);
+    Ok(Volume { device, access, layers, drain, facts, cache, completed, disk: None })
+}
+
+/// Opens the table on `region`, as `plan` says or, if it must not be written, in a mapping from
+/// which no store reaches the file.
+fn open_table(plan: &VolumePlan, region: Arc<MappedRegion>) -> Result<Table, Failure> {
+    match engine_on(plan, &region, plan.access) {
+        Ok(engine) => Ok(Table { region, engine, access: plan.access }),
+        Err(OpenError::Unwritable(_)) => {
+            // Its lock has to go first.
+            drop(region);
+            let region = Arc::new(map(&plan.pmem, Access::Private)?);
+            let opened = engine_on(plan, &region, Access::Private);
+            let engine = opened.map_err(|error| no_table(&plan.pmem, &region, error))?;
+            Ok(Table { region, engine, access: Access::Private })
+        }
+        Err(error) => Err(no_table(&plan.pmem, &region, error).into()),
+    }
+}
+
+/// Why the table on `region` is not used. Where rules are broken, a check tells how many.
+pub fn no_table(path: &Path, region: &MappedRegion, error: OpenError) -> VolumeFailure {
+    let broken = matches!(error, OpenError::Corrupt(_)).then(|| refuse_unsound(path, region).err()).flatten();
+    broken.unwrap_or_else(|| VolumeFailure::of_open(path, region.len(), error))
+}
+
+fn engine_on(plan: &VolumePlan, region: &Arc<MappedRegion>, access: Access) -> Result<Engine, OpenError> {
+    match plan.emulate {
+        None => engine(plan, Arc::clone(region), access, region.domain()),
+        Some(profile) => engine(plan, Emulated::new(Arc::clone(region), profile), access, region.domain()),
+    }
+}
+
+/// Opens the cache `identity` in `region`, and its disk.
+fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdentity) -> Result<Volume, Failure> {
+    let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
+    if let WriteCacheSize::Bytes(_) = plan.cache {
+        return Err(DiskFailure::WriteCacheAsked { pmem: path.to_owned() }.into());
+    }
+    if plan.level_wear.is_some() {
+        return Err(DiskFailure::WearLevelingAsked { pmem: path.to_owned() }.into());
+    }
+    if region.domain() == Domain::DiskFile {
+        refuse_unsound_cache(path, &*region)?;
+    }
+    if writable {
+        Stake::of(path, &region, &identity).admit(Step::Serve(plan.disk.mode), plan.disk.volatile)?;
+    }
+    let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
+    let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
+    let disk = disk::open_of(path, &identity, named, access)?;
+    disk::growth(path, &identity, &disk).iter().for_each(|growth| tracing::warn!("{}: {growth}", path.display()));
+    owner::refuse_taken(&disk, &identity, plan.disk.force)?;
+    stale_check::check(path, &region, &identity, &disk, IfChanged::Refuse)?;
+    if writable {
+        owner::take(&disk, path, identity.uuid)?;
+        stale_check::clear_stamp(path, &region)?;
+        region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &disk.path));
+    }
+    let facts = Description::of_disk_cache(path, Memory::of(&region), &identity);
+    let live = Arc::new(OnlineDisk::new(plan.clone(), disk.clone(), front(plan, region, disk)?, front));
+    let off = Err("off: the volume is a cache itself".to_owned());
+    Ok(Volume {
+        device: Arc::clone(&live) as Arc<dyn BlockDevice>,
+        access: plan.access,
+        layers: vec![Arc::clone(&live) as Arc<dyn MetricSource>],
+        drain: None,
+        facts,
+        cache: off,
+        completed: 0,
+        disk: Some(live),
+    })
+}
+
+/// The cache in `region`, in front of `disk`, as `plan` says.
+fn front(plan: &VolumePlan, region: Arc<MappedRegion>, disk: Disk) -> Result<CacheFront, Failure> {
+    let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
+    let (blocks, cached) = match plan.emulate {
+        None => cached(plan, Arc::clone(&region), disk)?,
+        Some(profile) => cached(plan, Emulated::new(Arc::clone(&region), profile), disk)?,
+    };
+    let io = |error| VolumeFailure::of_io(path, Doing::Write, error);
+    let device: Arc<dyn BlockDevice> = match region.file() {
+        _ if !writable => Arc::new(ReadOnly(blocks)),
+        Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
+        _ => blocks,
+    };
+    let ordered = cache_in(path, &*region)?.is_some_and(|identity| identity.journal_blocks > 0);
+    Ok(CacheFront { region, ordered, device, cached })
+}
+
+/// A volume's blocks, and the cache that they are.
+type DiskAndCache = (Arc<dyn BlockDevice>, Arc<dyn CachedDisk>);
+
+/// The blocks of a cache in `region` in front of `disk`, and the cache.
+fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Result<DiskAndCache, Failure> {
+    // Nothing is to be changed, so nothing is taken in.
+    let mode = if plan.access == Access::ReadWrite { plan.disk.mode } else { Mode::PassThrough };
+    let path = disk.path.clone();
+    let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
+    let cached = cached.map_err(|error| Failure::of_opening(&plan.pmem, &path, error))?;
+    let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem) } else { Ok(cached) };
+    let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
+    Ok((cached.device(), cached))
+}
+
+/// Refuses a cache that breaks any rule of its format. Entries that cannot be read are told when it
+/// is open.
+fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
+    let sound = tidegate_disk_cache::check(region).is_ok_and(|report| report.opens());
+    if sound { Ok(()) } else { Err(cache_finding(path, region)) }
+}
+
+/// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in
+/// its cache; a cache of its own.
+fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<Front, Failure> {
+    let Engine { blocks, survey, costs, watched: _ } = engine;
+    let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);
+    let device: Arc<dyn BlockDevice> = match region.file() {
+        Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
+        _ => blocks,
+    };
+    let identity = Identity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
+    let completed = write_cache::complete_leftover(identity, &*device)?;
+    let cache = ActiveWriteCache::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);
+    Ok(Front { device: cache.as_ref().map_or(device, |write_cache| write_cache.device()), cache, completed })
+}
+
+/// Refuses a volume that breaks any rule of its format.
+fn refuse_unsound<R: Region>(path: &Path, region: &R) -> Result<(), VolumeFailure> {
+    let report = check(region, Repair::No).map_err(|error| VolumeFailure::of_check(path, region.len(), error))?;
+    let Some(first) = report.findings.first() else { return Ok(()) };
+    let more = match report.findings.len() - 1 {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    Err(VolumeFailure::Damaged { path: path.to_owned(), why: format!("{}{more}", first.corrupt) })
+}
+
+fn engine<R: Region + 'static>(
+    plan: &VolumePlan,
+    region: R,
+    access: Access,
+    domain: Domain,
+) -> Result<Engine, OpenError> {
+    let writes = if access == Access::ReadWrite { Writes::Allowed } else { Writes::Refused };
+    let engine =
+        Btt::open(region, &OpenOptions { level_wear_every: plan.level_wear, writes, ..OpenOptions::default() })?;
+    // A file's pages are DRAM already.
+    let pages = domain == Domain::DiskFile && plan.emulate.is_none();
+    let measure = writes == Writes::Allowed && plan.cache == WriteCacheSize::Auto && !pages;
+    let costs = if measure { Costs::measure(&engine) } else { None };
+    let survey = engine.survey().clone();
+    let blocks = Arc::new(engine);
+    let watched = plan.level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn MetricSource>);
+    Ok(Engine { blocks, watched, survey, costs })
+}
