@@ -40,14 +40,14 @@ fn what_was_synced_is_there_after_the_service_was_killed() {
 
 /// Runs the protocols in `folder` until the service is killed, after so many of their acts.
 fn killed_amid(testbed: &mut MountTestbed, folder: &Path, acts: usize) -> [Done; 3] {
-    let (tell, told) = channel();
+    let (tell, heard) = channel();
     std::thread::scope(|scope| {
         let protocols = [append, overwrite, replace].map(|protocol| {
             let tell = tell.clone();
             scope.spawn(move || protocol(folder, &tell))
         });
         drop(tell);
-        told.iter().take(acts).for_each(drop);
+        heard.iter().take(acts).for_each(drop);
         testbed.kill();
         protocols.map(|protocol| protocol.join().unwrap())
     })

@@ -22,13 +22,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         dram_bytes: None,
         is_trial: true,
     };
-    Ok(run(request, &Told)?)
+    Ok(run(request, &Printed)?)
 }
 
 /// Says what happens on standard output, where the trial reads it.
-struct Told;
+struct Printed;
 
-impl Listener for Told {
+impl Listener for Printed {
     fn recovered(&self, files: &[RecoveredFile]) {
         files.iter().for_each(|file| println!("{}: {:?}", file.file.display(), file.outcome));
     }
