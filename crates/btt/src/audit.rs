@@ -1,7 +1,7 @@
 //! Audits one arena: reads its flog and its map, and notes the rules of [`crate::check`] that they
 //! break.
 
-use crate::flog::{Newest, at, newest_entry, read_flog};
+use crate::flog::{NewestEntry, at, newest_entry, read_flog};
 use crate::locate::{CopyState, LocatedArena};
 use std::collections::BTreeMap;
 use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, MapState, SlotPair};
@@ -31,7 +31,7 @@ pub struct Counts {
 
 /// Sectors whose block has another name too.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedBlocks {
     /// The first sector of each block that several sectors name. The others are bad sectors.
     pub(crate) first_of_several: Vec<(u32, MapEntry)>,
     /// Sectors whose block is a lane's free block.
@@ -45,7 +45,7 @@ pub(crate) struct Audit {
     /// The two slots all lanes use; `None` if they differ.
     pub(crate) pair: Option<SlotPair>,
     /// The newest entry of each lane whose entries are legal.
-    pub(crate) lanes: Vec<Option<Newest>>,
+    pub(crate) lanes: Vec<Option<NewestEntry>>,
     /// Sectors whose committed move is missing in the map, and the entry each should have.
     pub(crate) interrupted: BTreeMap<u32, MapEntry>,
     /// Blocks named at least once.
@@ -121,7 +121,7 @@ impl Audit {
         }
     }
 
-    fn newest_of(&self, number: u32, group: &FlogGroup) -> Result<Newest, Corrupt> {
+    fn newest_of(&self, number: u32, group: &FlogGroup) -> Result<NewestEntry, Corrupt> {
         let pairs = match self.pair {
             Some(pair) => vec![pair],
             None => vec![SlotPair::Adjacent, SlotPair::Spread],
@@ -203,8 +203,8 @@ impl Audit {
     }
 
     /// The sectors whose block has another name too, by another look at the map.
-    pub(crate) fn shared<R: Region + ?Sized>(&self, region: &R) -> Shared {
-        let mut shared = Shared::default();
+    pub(crate) fn shared<R: Region + ?Sized>(&self, region: &R) -> SharedBlocks {
+        let mut shared = SharedBlocks::default();
         if self.bad_sectors.is_empty() && self.contested.is_empty() {
             return shared;
         }
@@ -224,7 +224,7 @@ impl Audit {
     }
 
     /// Sectors that a repair puts in the error state and that are not in it, ascending.
-    pub(crate) fn given_up_with(&self, shared: &Shared) -> Vec<u32> {
+    pub(crate) fn given_up_with(&self, shared: &SharedBlocks) -> Vec<u32> {
         let bad = self.bad_sectors.iter().filter(|lba| self.lost_before.binary_search(lba).is_err());
         let first = shared.first_of_several.iter().filter(|(_, entry)| entry.state() != MapState::Error);
         let mut given_up: Vec<u32> = bad.chain(first.map(|(lba, _)| lba)).copied().collect();

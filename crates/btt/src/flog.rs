@@ -9,7 +9,10 @@ use tidegate_media::{Corrupt, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The two slots that all lanes of `arena` use, and the newest entry of each.
-pub(crate) fn read_lanes<R: Region + ?Sized>(region: &R, arena: &Arena) -> Result<(SlotPair, Vec<Newest>), OpenError> {
+pub(crate) fn read_lanes<R: Region + ?Sized>(
+    region: &R,
+    arena: &Arena,
+) -> Result<(SlotPair, Vec<NewestEntry>), OpenError> {
     let groups = read_flog(region, arena)?;
     let pair = SlotPair::detect(groups.iter()).map_err(|broken| at(broken, arena.flog_at(0)))?;
     let pair = pair.unwrap_or(SlotPair::Adjacent);
@@ -39,7 +42,7 @@ pub(crate) fn at(broken: Broken, base: u64) -> Corrupt {
 
 /// What the newest flog entry of a lane says, its numbers checked and its flags stripped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newest {
+pub(crate) struct NewestEntry {
     /// Which slot of the pair it lies in, 0 or 1.
     pub(crate) slot: usize,
     pub(crate) seq: u32,
@@ -49,12 +52,17 @@ pub(crate) struct Newest {
 }
 
 /// The newest entry of the lane `number`.
-pub(crate) fn newest_entry(arena: &Arena, number: u32, group: &FlogGroup, pair: SlotPair) -> Result<Newest, Corrupt> {
+pub(crate) fn newest_entry(
+    arena: &Arena,
+    number: u32,
+    group: &FlogGroup,
+    pair: SlotPair,
+) -> Result<NewestEntry, Corrupt> {
     let base = arena.flog_at(number);
     let halves = pair.of(group);
     let slot = newest_slot(&halves).map_err(|broken| at(broken, base))?;
     let half = halves[slot];
-    let newest = Newest {
+    let newest = NewestEntry {
         slot,
         seq: half.seq.get(),
         lba: half.lba.get(),
@@ -75,7 +83,7 @@ pub(crate) fn newest_entry(arena: &Arena, number: u32, group: &FlogGroup, pair: 
     Ok(newest)
 }
 
-impl Newest {
+impl NewestEntry {
     /// The map word in which the write is still missing, if it was interrupted. A lane that wrote
     /// nothing yet needs no word, which may be one that cannot be read.
     pub(crate) fn interrupted<R: Region + ?Sized>(&self, region: &R, arena: &Arena) -> Result<Option<MapWord>, Poison> {

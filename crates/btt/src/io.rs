@@ -10,7 +10,7 @@
 
 use crate::lanes::{Lane, Lanes};
 use crate::locate::Summary;
-use crate::loss::Loss;
+use crate::loss::StoreLoss;
 use crate::map::{LockedStripe, MapWord, Stripes};
 use crate::survey::Survey;
 use std::num::NonZeroU32;
@@ -32,7 +32,7 @@ const UNLOCKED_READS: u32 = 3;
 pub struct Btt<R> {
     pub(crate) region: R,
     pub(crate) arenas: Vec<LiveArena>,
-    pub(crate) loss: Loss,
+    pub(crate) loss: StoreLoss,
     pub(crate) summary: Summary,
     /// Zeroes for the per-sector metadata behind the data of a sector.
     pub(crate) metadata: Box<[u8]>,

@@ -11,12 +11,12 @@ use tidegate_media::sync::{AtomicBool, Mutex, Ordering};
 
 /// Whether a store was lost.
 #[derive(Debug, Default)]
-pub(crate) struct Loss {
+pub(crate) struct StoreLoss {
     any: AtomicBool,
     first: Mutex<Option<Sealed>>,
 }
 
-impl Loss {
+impl StoreLoss {
     /// Answers the loss, if there was one.
     pub(crate) fn check(&self) -> Result<(), Sealed> {
         // Acquire pairs with the Release of `remember`. Whoever takes a lane or a stripe of the map
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_first_loss_is_told_for_ever() {
-        let loss = Loss::default();
+        let loss = StoreLoss::default();
         assert_eq!(loss.check(), Ok(()));
         let [first, second] = [7, 8].map(|at| Sealed::StoreLost { at });
         assert_eq!((loss.remember(first), loss.remember(second)), (first, second));

@@ -21,12 +21,12 @@ const STRIPES: u64 = 1024;
 /// The words of one arena's map: locks over them for writers, and for readers how often an entry
 /// was replaced.
 pub(crate) struct Stripes {
-    stripes: Box<[Padded<Stripe>]>,
+    stripes: Box<[Padded<MapStripe>]>,
 }
 
 /// Some words of the map.
 #[derive(Debug, Default)]
-struct Stripe {
+struct MapStripe {
     last: SpinLock<Option<LaneStore>>,
     /// Grows after each replacement; changed under the lock only.
     replacements: AtomicU64,
@@ -72,7 +72,7 @@ impl Stripes {
         self.of(at).replacements.load(Ordering::Relaxed) == before.0
     }
 
-    fn of(&self, at: u64) -> &Stripe {
+    fn of(&self, at: u64) -> &MapStripe {
         let stripe = at / MAP_WORD_BYTES % STRIPES;
         &self.stripes[usize::try_from(stripe).expect("less than STRIPES")]
     }

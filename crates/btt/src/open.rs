@@ -8,12 +8,12 @@
 //!
 //! Before all this [`crate::survey`] decides whether the volume may be written.
 
-use crate::flog::{Newest, read_lanes, settle_flog};
+use crate::flog::{NewestEntry, read_lanes, settle_flog};
 use crate::identify::{OpenError, no_volume};
 use crate::io::{Btt, LiveArena, Wear, Writes};
 use crate::lanes::{Lane, Lanes};
 use crate::locate::{CopyState, FirstCopy, Located, locate};
-use crate::loss::Loss;
+use crate::loss::StoreLoss;
 use crate::map::Stripes;
 use crate::survey::Survey;
 use std::num::NonZeroU32;
@@ -78,7 +78,7 @@ impl<R: Region> Btt<R> {
         Ok(Btt {
             region,
             arenas,
-            loss: Loss::default(),
+            loss: StoreLoss::default(),
             summary,
             metadata: metadata.into(),
             wear: Wear::new(options.level_wear_every),
@@ -110,6 +110,6 @@ fn recover<R: Region>(region: &R, arena: &Arena) -> Result<Vec<Lane>, OpenError>
     let (pair, newest) = read_lanes(region, arena)?;
     settle_flog(region, arena)?;
     newest.iter().try_for_each(|entry| entry.finish(region, arena))?;
-    let lane = |(number, newest): (u32, &Newest)| Lane::new(number, pair, newest.slot, newest.seq, newest.old);
+    let lane = |(number, newest): (u32, &NewestEntry)| Lane::new(number, pair, newest.slot, newest.seq, newest.old);
     Ok((0..).zip(&newest).map(lane).collect())
 }

@@ -5,6 +5,7 @@ mod config;
 mod control;
 mod create;
 mod disk;
+mod files;
 mod journal;
 mod listening;
 mod own;
@@ -24,6 +25,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_file_service::ServiceFailure;
 use tidegate_host::shell::{Ends, shown};
 use tidegate_run_log::RunFailure;
 use tidegate_server::failure as of_server;
@@ -88,6 +90,8 @@ pub(crate) enum Failure {
     Server(of_server::Failure),
     /// A program to run.
     Run(RunFailure),
+    /// A mount, or its pool.
+    Files(ServiceFailure),
     /// A server to stop.
     Stop(StopFailure),
     /// A folder that files cannot be written to.
@@ -162,6 +166,7 @@ impl From<&Failure> for Option<Report> {
             Failure::Config(config) => config.into(),
             Failure::Server(server) => server.into(),
             Failure::Run(run) => run.into(),
+            Failure::Files(failure) => failure.into(),
             Failure::Stop(stop) => stop.into(),
             Failure::Output { folder, error } => output(&folder.display().to_string(), error),
             Failure::Stdout { error } => stdout(error),

@@ -14,7 +14,7 @@ mod words;
 
 pub(crate) use disk_cache::{Attach, Detach, Flush, Replay, Resize, Salvage, Scrub, SetMode};
 pub(crate) use examples::examples;
-pub(crate) use files::{Recover, Run, Status};
+pub(crate) use files::{Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
@@ -84,6 +84,14 @@ pub(crate) enum Command {
     Salvage(Salvage),
     /// Recover an ordered disk whose region is lost, by replaying the journal at its end
     Replay(Replay),
+    /// Show files at a mountpoint where syncs complete in persistent memory
+    ///
+    /// Every program can use the mount. It lasts until `tidegate umount`, SIGTERM or SIGINT; then
+    /// everything is written back. Meanwhile only its owner may enter SOURCE, and nobody may change
+    /// files there.
+    Mount(Mount),
+    /// Unmount files, and wait until they are written back
+    Umount(Umount),
     /// Run an unchanged program whose syncs complete in persistent memory (experimental)
     ///
     /// The exit code is the program's. Experimental: after a power loss, recovery can in some cases

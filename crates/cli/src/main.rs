@@ -14,7 +14,7 @@ mod output;
 mod spelling;
 
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
-use commands::files::{recover, run, status};
+use commands::files::{mount, recover, run, status};
 use commands::tools;
 use commands::volume::{check, create, info, list, serve, stat, stop};
 use errors::{Exit, Failure};
@@ -46,6 +46,8 @@ fn run(program: &Program) -> ExitCode {
         Command::Replay(args) => replay::run(args, json),
         Command::Resize(args) => resize::run(args, json),
         Command::Scrub(args) => scrub::run(args, json),
+        Command::Mount(args) => mount::mount(args, json),
+        Command::Umount(args) => mount::unmount(args, json),
         Command::Run(args) => {
             return run::run(args).unwrap_or_else(|failure| errors::report(&failure, json).into());
         }

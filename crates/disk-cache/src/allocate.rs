@@ -3,7 +3,7 @@
 
 use crate::cache::DiskCache;
 use crate::free_list::FreeEntry;
-use crate::index::{Index, State, Stripe};
+use crate::index::{Index, IndexStripe, State};
 use tidegate_layout::disk_cache::{CacheEntry, EntryState};
 use tidegate_media::sync::SpinGuard;
 use tidegate_media::{LINE_BYTES, Poison, Region, Result};
@@ -78,7 +78,7 @@ impl<R: Region> DiskCache<R> {
         let entries = self.table.index.victims(wanted, &mut |entry| self.is_clean(entry));
         let mut victims: Vec<Victim> = entries.into_iter().filter_map(|entry| self.victim(entry)).collect();
         victims.sort_unstable_by_key(|victim| victim.stripe);
-        let mut locked: Vec<(usize, SpinGuard<'_, Stripe>)> = Vec::new();
+        let mut locked: Vec<(usize, SpinGuard<'_, IndexStripe>)> = Vec::new();
         let mut freed: Vec<Freed> = Vec::new();
         let mut forgotten = 0;
         for victim in &victims {
@@ -126,7 +126,11 @@ impl<R: Region> DiskCache<R> {
 
     /// Frees a victim's entry, unless it was written or given away since it was chosen. Then the
     /// policy hears of it again when it is clean.
-    fn free_durably_with_the_next_fence(&self, stripe: &Stripe, victim: &Victim) -> Result<Option<(FreeEntry, u32)>> {
+    fn free_durably_with_the_next_fence(
+        &self,
+        stripe: &IndexStripe,
+        victim: &Victim,
+    ) -> Result<Option<(FreeEntry, u32)>> {
         let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry);
         let Some(cached) = cached.filter(|cached| cached.state == State::Clean) else { return Ok(None) };
         self.medium.refuse_after_failure()?;

@@ -9,7 +9,7 @@ pub(crate) mod transaction;
 use crate::cache::DiskCache;
 use crate::commit::redo::{COUNTER_STRIDE, Move};
 use crate::free_list::FreeEntry;
-use crate::index::{Cached, State, Stripe};
+use crate::index::{Cached, IndexStripe, State};
 use std::collections::BTreeSet;
 use std::iter;
 use tidegate_media::sync::{Ordering, SpinGuard};
@@ -61,7 +61,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Commits a block that no entry names, from its data on.
-    fn commit_new(&self, mut stripe: SpinGuard<'_, Stripe>, lba: u64, block: u32) -> Result<()> {
+    fn commit_new(&self, mut stripe: SpinGuard<'_, IndexStripe>, lba: u64, block: u32) -> Result<()> {
         if let Err(sealed) = self.medium.refuse_after_failure() {
             self.table.free_list.give_block(block);
             return Err(sealed.into());
@@ -157,7 +157,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Which entry comes to name `block`.
-    fn planned(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Move {
+    fn planned(&self, stripe: &mut IndexStripe, lba: u64, block: u32) -> Move {
         let cached = stripe.get(lba);
         let (FreeEntry { entry, counter }, fresh) = match cached {
             None => (self.table.free_list.take_entry(), true),
@@ -171,7 +171,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Lets reads see what is durable now, the entry's first word too if it is `named` now. Returns
     /// the block that is free for that.
-    fn moved(&self, stripe: &mut Stripe, to: &Move, named: bool) -> Option<u32> {
+    fn moved(&self, stripe: &mut IndexStripe, to: &Move, named: bool) -> Option<u32> {
         let before = stripe.get(to.lba);
         let was = before.map_or(State::Clean, |cached| cached.state);
         let named = named || before.is_some_and(|cached| cached.named);
@@ -205,7 +205,7 @@ impl<R: Region> DiskCache<R> {
 
 /// The stripes of several blocks, locked in ascending order.
 pub(crate) struct Locked<'a> {
-    stripes: Vec<(usize, SpinGuard<'a, Stripe>)>,
+    stripes: Vec<(usize, SpinGuard<'a, IndexStripe>)>,
 }
 
 impl<'a> Locked<'a> {
@@ -216,7 +216,7 @@ impl<'a> Locked<'a> {
         Locked { stripes: numbers.into_iter().map(|number| (number, cache.table.index.lock(number))).collect() }
     }
 
-    pub(crate) fn stripe<R: Region>(&mut self, cache: &DiskCache<R>, lba: u64) -> &mut Stripe {
+    pub(crate) fn stripe<R: Region>(&mut self, cache: &DiskCache<R>, lba: u64) -> &mut IndexStripe {
         let number = cache.table.index.stripe_of(lba);
         let at = self.stripes.binary_search_by_key(&number, |(number, _)| *number);
         &mut self.stripes[at.expect("every block's stripe is locked")].1

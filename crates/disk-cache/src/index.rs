@@ -100,7 +100,7 @@ impl State {
 
 /// A part of the table.
 #[derive(Default)]
-pub(crate) struct Stripe {
+pub(crate) struct IndexStripe {
     map: HashMap<u64, Cached, BuildHasherDefault<Mixing>>,
     dirty: u32,
     /// Grows when a block goes that may have been written, or is written past the cache.
@@ -143,7 +143,7 @@ pub(crate) struct Index {
 }
 
 #[repr(align(128))]
-struct Padded(SpinLock<Stripe>);
+struct Padded(SpinLock<IndexStripe>);
 
 const BLOCKS_PER_STRIPE: u32 = 64;
 const STRIPES_MAX: u32 = 1024;
@@ -155,7 +155,9 @@ impl Index {
     pub(crate) fn new(blocks: u32, replacement: Replacement) -> Index {
         let stripes = (blocks / BLOCKS_PER_STRIPE).clamp(1, STRIPES_MAX).next_power_of_two();
         Index {
-            stripes: (0..stripes).map(|_| Padded(SpinLock::new(Stripe::with_room_for(blocks / stripes)))).collect(),
+            stripes: (0..stripes)
+                .map(|_| Padded(SpinLock::new(IndexStripe::with_room_for(blocks / stripes))))
+                .collect(),
             policy: Mutex::new(replacement.over(blocks)),
         }
     }
@@ -170,36 +172,36 @@ impl Index {
     }
 
     #[track_caller]
-    pub(crate) fn lock(&self, stripe: usize) -> SpinGuard<'_, Stripe> {
+    pub(crate) fn lock(&self, stripe: usize) -> SpinGuard<'_, IndexStripe> {
         self.stripes[stripe].0.lock()
     }
 
     #[track_caller]
-    pub(crate) fn lock_for(&self, lba: u64) -> SpinGuard<'_, Stripe> {
+    pub(crate) fn lock_for(&self, lba: u64) -> SpinGuard<'_, IndexStripe> {
         self.lock(self.stripe_of(lba))
     }
 
     /// Notes that a block was asked for.
-    pub(crate) fn asked(&self, stripe: &mut Stripe, cached: Cached) {
+    pub(crate) fn asked(&self, stripe: &mut IndexStripe, cached: Cached) {
         if !cached.state.is_dirty() {
             self.note(stripe, Use::Asked(cached.entry));
         }
     }
 
     /// Notes that the clean block of `entry` turned dirty.
-    pub(crate) fn turned_dirty(&self, stripe: &mut Stripe, entry: u32) {
+    pub(crate) fn turned_dirty(&self, stripe: &mut IndexStripe, entry: u32) {
         stripe.dirty += 1;
         self.note(stripe, Use::Left(entry));
     }
 
     /// Notes that block `lba`, which was dirty, turned clean.
-    pub(crate) fn turned_clean(&self, stripe: &mut Stripe, lba: u64, entry: u32) {
+    pub(crate) fn turned_clean(&self, stripe: &mut IndexStripe, lba: u64, entry: u32) {
         stripe.dirty -= 1;
         self.note(stripe, Use::Came(entry, lba));
     }
 
     /// Adds a block that was not cached.
-    pub(crate) fn insert(&self, stripe: &mut Stripe, lba: u64, cached: Cached) {
+    pub(crate) fn insert(&self, stripe: &mut IndexStripe, lba: u64, cached: Cached) {
         let before = stripe.map.insert(lba, cached);
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
@@ -209,7 +211,7 @@ impl Index {
     }
 
     /// Takes out a clean block that is a victim of the policy.
-    pub(crate) fn remove_victim(stripe: &mut Stripe, lba: u64) {
+    pub(crate) fn remove_victim(stripe: &mut IndexStripe, lba: u64) {
         let cached = stripe.map.remove(&lba);
         debug_assert!(cached.is_some_and(|cached| cached.state == State::Clean), "a clean block goes");
         stripe.counts.evictions += 1;
@@ -217,14 +219,14 @@ impl Index {
     }
 
     /// Takes out a victim that only this process knew. The disk has had its bytes all the time.
-    pub(crate) fn remove_volatile(stripe: &mut Stripe, lba: u64) {
+    pub(crate) fn remove_volatile(stripe: &mut IndexStripe, lba: u64) {
         let cached = stripe.map.remove(&lba);
         debug_assert!(cached.is_some_and(|cached| cached.state == State::Volatile), "a block that was read in goes");
         stripe.counts.evictions += 1;
     }
 
     /// Takes out a clean block that is about to come anew, as a dirty one.
-    pub(crate) fn remove_overwritten(&self, stripe: &mut Stripe, lba: u64) {
+    pub(crate) fn remove_overwritten(&self, stripe: &mut IndexStripe, lba: u64) {
         let cached = stripe.map.remove(&lba).expect("the block is cached");
         self.note(stripe, Use::Left(cached.entry));
     }
@@ -257,14 +259,14 @@ impl Index {
         victims
     }
 
-    fn note(&self, stripe: &mut Stripe, used: Use) {
+    fn note(&self, stripe: &mut IndexStripe, used: Use) {
         stripe.uses.push(used);
         if stripe.uses.len() >= USES_MAX {
             self.tell(stripe);
         }
     }
 
-    fn tell(&self, stripe: &mut Stripe) {
+    fn tell(&self, stripe: &mut IndexStripe) {
         if stripe.uses.is_empty() {
             return;
         }
@@ -284,11 +286,14 @@ impl Index {
     }
 }
 
-impl Stripe {
+impl IndexStripe {
     /// With room for `blocks` and those by which it may be fuller than others.
-    fn with_room_for(blocks: u32) -> Stripe {
+    fn with_room_for(blocks: u32) -> IndexStripe {
         let most = (blocks + blocks / 4) as usize;
-        Stripe { map: HashMap::with_capacity_and_hasher(most, BuildHasherDefault::default()), ..Stripe::default() }
+        IndexStripe {
+            map: HashMap::with_capacity_and_hasher(most, BuildHasherDefault::default()),
+            ..IndexStripe::default()
+        }
     }
 
     pub(crate) fn get(&self, lba: u64) -> Option<Cached> {

@@ -13,7 +13,7 @@ pub(crate) mod reader;
 pub(crate) mod volatile;
 
 use crate::cache::DiskCache;
-use crate::index::{Cached, State, Stripe};
+use crate::index::{Cached, IndexStripe, State};
 use crate::read::filter::Run;
 use crate::read::reader::Reads;
 use tidegate_media::{Lba, Region, Result};
@@ -118,7 +118,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Makes an entry for `block`, which holds a block of the disk, durably unless it is to be
     /// forgotten. The entry itself need not be durable: without it, the block is only not cached.
-    fn take_in(&self, stripe: &mut Stripe, lba: u64, block: u32) -> Result<()> {
+    fn take_in(&self, stripe: &mut IndexStripe, lba: u64, block: u32) -> Result<()> {
         if self.reader.reads == Reads::Forgotten {
             self.hold(stripe, lba, block);
             return Ok(());
@@ -144,7 +144,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Copies a cached block out. If it cannot be read, or has changed, the disk stands in for a
     /// clean one.
-    fn copy_cached(&self, stripe: &mut Stripe, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
+    fn copy_cached(&self, stripe: &mut IndexStripe, lba: u64, cached: Cached, out: &mut [u8]) -> Result<()> {
         stripe.counts.read_hits += 1;
         self.table.index.asked(stripe, cached);
         match self.copy_block(lba, cached, out) {

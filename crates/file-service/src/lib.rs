@@ -33,6 +33,6 @@ pub use lifecycle::status::MountStatus;
 pub use lifecycle::unmounted::end_mount;
 pub use mount::{MountedDevice, mount, unmount};
 pub use mount_error::{MountAt, MountError, Unmount};
-pub use pool::{POOL_BYTES, default_pool};
+pub use pool::{default_pool, is_pool};
 pub use reply_cache::ReplyCache;
 pub use workers::{Answers, Serving, serve};

@@ -16,7 +16,7 @@ use tidegate_host::unlocked::unlocked;
 use tidegate_media::{Access, Allocation, Domain, MappedRegion, Region};
 
 /// Bytes of a pool that is made, unless asked otherwise.
-pub const POOL_BYTES: u64 = 1 << 30;
+pub(crate) const POOL_BYTES: u64 = 1 << 30;
 
 /// Bytes of the memory of unsynced writes, unless asked otherwise.
 pub(crate) const DRAM_BYTES: u64 = 256 << 20;
@@ -146,6 +146,15 @@ pub fn default_pool(source: &Path) -> PathBuf {
 
 /// Most letters of a default pool's name, each of up to four bytes.
 const NAME_CHARS_MAX: usize = 60;
+
+/// Whether there is a pool of a mount at `path`, be it in use or not.
+pub fn is_pool(path: &Path) -> bool {
+    let is_laid_out = || {
+        let region = MappedRegion::open(path, Access::PrivateUnlocked);
+        region.is_ok_and(|region| identify(&region).is_ok())
+    };
+    record::path_of(path).exists() || is_laid_out()
+}
 
 /// Where what has no file any more is saved.
 pub(crate) fn salvage_of(pool: &Path) -> PathBuf {

@@ -16,11 +16,10 @@ mod geometry;
 mod info;
 mod map;
 
-pub use checksum::{Fletcher64, fletcher64};
 pub use flog::{FlogGroup, FlogHalf, SlotPair, newest_slot, next_seq};
 pub use geometry::{
     ARENA_BYTES_MAX, ARENA_BYTES_MIN, ArenaGeometry, NFREE, PAGE_BYTES, SECTOR_SIZES, TooSmall, Version, arenas,
-    internal_block_size, sector_data_bytes,
+    sector_data_bytes,
 };
-pub use info::{Arena, FLAG_ERROR, InfoBlock, SIGNATURE};
+pub use info::{Arena, InfoBlock};
 pub use map::{MapEntry, MapState};

@@ -23,13 +23,12 @@ mod superblock;
 mod volatile;
 
 pub use entry::{
-    CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNIT_BYTES, UNITS_PER_CHUNK,
-    VERSION_MAX,
+    CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNITS_PER_CHUNK, VERSION_MAX,
 };
 pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,
     NodeAttributes, NodeIdentity,
 };
 pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
-pub use superblock::{FILE_POOL_MAGIC, LanePlan, PoolPlan, PoolSuperblock, TrustedPool};
-pub use volatile::{FILES_MAGIC, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};
+pub use superblock::{LanePlan, PoolPlan, PoolSuperblock, TrustedPool};
+pub use volatile::{VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};

@@ -13,10 +13,10 @@ use zerocopy::little_endian::{U32, U64};
 pub const CACHE_MAGIC: [u8; 16] = *b"tidegate-transit";
 
 /// The only version so far.
-pub const CACHE_VERSION: u32 = 1;
+const CACHE_VERSION: u32 = 1;
 
 /// Bytes before the first slot's header.
-pub const CACHE_HEAD_BYTES: u64 = 4096;
+pub(crate) const CACHE_HEAD_BYTES: u64 = 4096;
 
 on_media! {
     /// The beginning of the cache's memory: whose blocks these are. The checksum covers the bytes

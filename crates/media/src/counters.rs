@@ -44,12 +44,12 @@ impl Sub for Counters {
 /// The counts of one region.
 #[derive(Debug)]
 pub struct Tally {
-    stripes: ThreadLocalCounters<Stripe>,
+    stripes: ThreadLocalCounters<ThreadCounts>,
 }
 
 /// The counts of one thread.
 #[derive(Debug, Default)]
-struct Stripe {
+struct ThreadCounts {
     bytes_stored: AtomicU64,
     lines_flushed: AtomicU64,
     lines_256_touched: AtomicU64,
@@ -94,7 +94,7 @@ impl Tally {
     pub fn snapshot(&self) -> Counters {
         // Relaxed: a number is all that is read; whoever waited for a thread's work sees its counts
         // by that waiting.
-        let sum = |count: fn(&Stripe) -> &AtomicU64| {
+        let sum = |count: fn(&ThreadCounts) -> &AtomicU64| {
             self.stripes.iter().map(|stripe| count(stripe).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
         };
         Counters {

@@ -47,9 +47,9 @@ use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
-type LinesRoutine = unsafe extern "C" fn(*mut u8, *const u8, usize) -> Outcome;
-type PageRoutine = unsafe extern "C" fn(*mut u8, *const u8) -> Outcome;
-type FlushRoutine = unsafe extern "C" fn(*const u8, usize) -> Outcome;
+type LinesRoutine = unsafe extern "C" fn(*mut u8, *const u8, usize) -> LeafResult;
+type PageRoutine = unsafe extern "C" fn(*mut u8, *const u8) -> LeafResult;
+type FlushRoutine = unsafe extern "C" fn(*const u8, usize) -> LeafResult;
 
 const LINE: usize = 64;
 const _: () = assert!(LINE as u64 == LINE_BYTES && usize::BITS == 64);
@@ -69,7 +69,7 @@ pub fn prefetch_for_store<T>(value: &T) {
 /// What a leaf routine answers, in two registers.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Outcome {
+struct LeafResult {
     /// 0: done. 1: abandoned at a fault.
     failed: u64,
     /// The word loaded, or the address that faulted.
@@ -78,21 +78,21 @@ struct Outcome {
 
 /// The medium refused the access to the byte at this offset of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused(pub(crate) u64);
+pub(crate) struct AccessRefused(pub(crate) u64);
 
 /// The instructions that move data to the medium, chosen once when a region is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instructions {
     bulk: leaf::Bulk,
     /// None where the processor's caches survive a power cut.
-    flush: Option<leaf::Flush>,
+    flush: Option<leaf::FlushInstruction>,
 }
 
 impl Instructions {
     /// The best this processor has. With `caches_survive` (an eADR or GPF domain) flushes become
     /// nothing.
     pub(crate) fn best(caches_survive: bool) -> Instructions {
-        let flush = leaf::Flush::supported().next().filter(|_| !caches_survive);
+        let flush = leaf::FlushInstruction::supported().next().filter(|_| !caches_survive);
         let bulk = leaf::Bulk::supported().next().expect("every processor has one set of vector registers");
         Instructions { bulk, flush }
     }
@@ -100,7 +100,7 @@ impl Instructions {
     /// Every combination this processor can run.
     #[cfg(test)]
     pub(crate) fn supported() -> Vec<Instructions> {
-        let flushes = leaf::Flush::supported().map(Some).chain([None]).collect::<Vec<_>>();
+        let flushes = leaf::FlushInstruction::supported().map(Some).chain([None]).collect::<Vec<_>>();
         let bulks = leaf::Bulk::supported();
         bulks.flat_map(|bulk| flushes.iter().map(move |&flush| Instructions { bulk, flush })).collect()
     }
@@ -108,7 +108,7 @@ impl Instructions {
 
 impl fmt::Display for Instructions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} stores, {}", self.bulk.name(), self.flush.map_or("no flush needed", leaf::Flush::name))
+        write!(f, "{} stores, {}", self.bulk.name(), self.flush.map_or("no flush needed", leaf::FlushInstruction::name))
     }
 }
 
@@ -268,7 +268,7 @@ impl Mapping {
     }
 
     /// Copies `out.len()` bytes from offset `at`.
-    pub(crate) fn read(&self, how: Instructions, at: u64, out: &mut [u8]) -> Result<(), Refused> {
+    pub(crate) fn read(&self, how: Instructions, at: u64, out: &mut [u8]) -> Result<(), AccessRefused> {
         let from = self.address(at, out.len());
         let _open = self.open();
         if out.len() == PAGE && from.addr().is_multiple_of(LINE) {
@@ -280,7 +280,7 @@ impl Mapping {
     }
 
     /// Loads the aligned word at `at`.
-    pub(crate) fn load(&self, at: u64) -> Result<u64, Refused> {
+    pub(crate) fn load(&self, at: u64) -> Result<u64, AccessRefused> {
         let at = self.word_address(at);
         let _open = self.open();
         // SAFETY: laws 3 and 4.
@@ -289,7 +289,7 @@ impl Mapping {
     }
 
     /// Stores the aligned word at `at`.
-    pub(crate) fn store(&self, at: u64, word: u64) -> Result<(), Refused> {
+    pub(crate) fn store(&self, at: u64, word: u64) -> Result<(), AccessRefused> {
         self.check_writable(at)?;
         let at = self.word_address(at);
         let _open = self.open();
@@ -298,7 +298,7 @@ impl Mapping {
     }
 
     /// Copies `bytes` to offset `at`.
-    pub(crate) fn write(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn write(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), AccessRefused> {
         self.check_writable(at)?;
         let to = self.address(at, bytes.len());
         let _open = self.open();
@@ -308,7 +308,7 @@ impl Mapping {
 
     /// Copies `bytes` to offset `at` past the caches: whole lines, and whole words of the lines at
     /// the ends. What is less goes by a copy and a flush.
-    pub(crate) fn stream(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn stream(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), AccessRefused> {
         self.check_writable(at)?;
         let to = self.address(at, bytes.len());
         let (head, middle) = cut(to, bytes.len());
@@ -328,7 +328,7 @@ impl Mapping {
 
     /// Streams less than a line, and not nothing, to offset `at`, all of it in one line. The
     /// mapping is open.
-    fn stream_edge(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), Refused> {
+    fn stream_edge(&self, how: Instructions, at: u64, bytes: &[u8]) -> Result<(), AccessRefused> {
         let is_words = at.is_multiple_of(8) && bytes.len().is_multiple_of(8);
         let Some(routine) = leaf::STREAM_WORDS.filter(|_| is_words) else {
             self.write(how, at, bytes)?;
@@ -340,7 +340,7 @@ impl Mapping {
     }
 
     /// Begins the write-back of every line that `at..at + len` touches.
-    pub(crate) fn flush(&self, how: Instructions, at: u64, len: u64) -> Result<(), Refused> {
+    pub(crate) fn flush(&self, how: Instructions, at: u64, len: u64) -> Result<(), AccessRefused> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let first = self.address(at, len);
         let Some(flush) = how.flush.filter(|_| len > 0 && self.sharing != Sharing::ReadOnly) else { return Ok(()) };
@@ -371,16 +371,16 @@ impl Mapping {
         self.address(at, 8)
     }
 
-    fn check_writable(&self, at: u64) -> Result<(), Refused> {
-        if self.sharing == Sharing::ReadOnly { Err(Refused(at)) } else { Ok(()) }
+    fn check_writable(&self, at: u64) -> Result<(), AccessRefused> {
+        if self.sharing == Sharing::ReadOnly { Err(AccessRefused(at)) } else { Ok(()) }
     }
 
     /// Turns the address that faulted into its offset here.
-    fn answer(&self, outcome: Outcome) -> Result<(), Refused> {
+    fn answer(&self, outcome: LeafResult) -> Result<(), AccessRefused> {
         if outcome.failed == 0 {
             return Ok(());
         }
-        Err(Refused(outcome.word.saturating_sub(self.base.as_ptr().addr()) as u64))
+        Err(AccessRefused(outcome.word.saturating_sub(self.base.as_ptr().addr()) as u64))
     }
 }
 
@@ -395,10 +395,10 @@ pub(crate) fn ticks() -> u64 {
 /// # Safety
 /// Laws 3 and 5: `bytes` bytes at both `to` and `from`, one of which is `side`; `routine` runs
 /// here.
-unsafe fn copy(routine: LinesRoutine, to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> Outcome {
+unsafe fn copy(routine: LinesRoutine, to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> LeafResult {
     let (head, middle) = if bytes < LINES_BYTES_MIN { (bytes, 0) } else { cut(side, bytes) };
     let parts = [(0, head, false), (head, middle, true), (head + middle, bytes - head - middle, false)];
-    let mut outcome = Outcome { failed: 0, word: 0 };
+    let mut outcome = LeafResult { failed: 0, word: 0 };
     for (start, len, lines) in parts {
         if len > 0 && outcome.failed == 0 {
             let (to, from, side) = (to.wrapping_add(start), from.wrapping_add(start), side.wrapping_add(start));

@@ -1,5 +1,7 @@
 //! Commands about files and the programs that use them.
 
+pub(crate) mod mount;
+pub(crate) mod mount_pool;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod status;

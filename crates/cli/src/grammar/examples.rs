@@ -82,6 +82,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     ("status", &[("Show what a run is doing", "tidegate status /mnt/pmem/pool")]),
+    (
+        "mount",
+        &[
+            ("Mount a directory", "tidegate mount /srv/app-files /srv/app --pool /mnt/pmem/app.pool"),
+            ("Try it without persistent memory", "tidegate mount ~/files ~/mnt --pool /dev/shm/try.pool --try"),
+        ],
+    ),
+    ("umount", &[("End a mount", "tidegate umount /srv/app")]),
     ("recover", &[("Write back what a run left", "tidegate recover /mnt/pmem/pool")]),
     ("man", &[("Write the pages to a directory", "tidegate man --out ~/.local/share/man/man1")]),
     ("completions", &[("Complete command lines in this shell", "source <(tidegate completions bash)")]),

@@ -41,15 +41,56 @@ pub(crate) struct Run {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Mount {
+    /// The directory whose files are shown
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath)]
+    pub(crate) source: PathBuf,
+
+    /// An empty directory where they are shown, or SOURCE itself
+    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+
+    /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; created if
+    /// absent [default: one in the user's state directory, named after SOURCE]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pool: Option<PathBuf>,
+
+    /// Bytes of a pool that is created: 64M, 1G [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) pool_size: Option<u64>,
+
+    /// Bytes of DRAM for writes that are not synced yet [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) dram: Option<u64>,
+
+    /// Mount even if the pool is not persistent memory: a power loss then takes what programs
+    /// synced last
+    #[arg(long = "try")]
+    pub(crate) is_trial: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Umount {
+    /// Where `tidegate mount` shows files
+    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub(crate) mountpoint: PathBuf,
+
+    /// Unmount for new programs at once, and wait for those that use files
+    #[arg(long)]
+    pub(crate) lazy: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// The pool of a `tidegate run` in progress [default: the one in the user's state directory]
+    /// The pool of a mount, or of a `tidegate run` in progress [default: the run's, in the user's
+    /// state directory]
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Recover {
-    /// The pool of a `tidegate run` that was killed or met a power loss
+    /// The pool of a mount, or of a `tidegate run`, that was killed or met a power loss
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 
@@ -58,7 +99,8 @@ pub(crate) struct Recover {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) to: Option<PathBuf>,
 
-    /// Save what was synced to files of file systems that are not mounted, too
+    /// Save what was synced to files of file systems that are not mounted, too; of a mount, to
+    /// files that are missing or were changed since
     #[arg(long)]
     pub(crate) force: bool,
 }

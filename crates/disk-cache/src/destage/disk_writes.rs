@@ -2,7 +2,7 @@
 //! both.
 
 use crate::cache::DiskCache;
-use crate::destage::first_blocks::{Taken, place, store};
+use crate::destage::first_blocks::{TakenBlock, place, store};
 use tidegate_layout::disk_cache::StartSum;
 use tidegate_media::{Region, Result, Run, Sealed};
 
@@ -25,7 +25,7 @@ impl<R: Region> DiskCache<R> {
             let mut written = self.destager.first_blocks.written.lock();
             for (lba, word) in words {
                 let turn = written.turns[place(lba)];
-                written.taken.push(Taken { lba, turn, word, failures });
+                written.taken.push(TakenBlock { lba, turn, word, failures });
             }
         }
         answers
@@ -56,7 +56,7 @@ impl<R: Region> DiskCache<R> {
 
     /// The disk has confirmed a flush that began when `taken` had been written; `failures` have
     /// failed so far.
-    pub(crate) fn settle_start(&self, taken: Vec<Taken>, failures: u64) {
+    pub(crate) fn settle_start(&self, taken: Vec<TakenBlock>, failures: u64) {
         if taken.is_empty() {
             return;
         }

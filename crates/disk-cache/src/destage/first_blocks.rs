@@ -18,11 +18,11 @@ pub(super) struct Written {
     /// How often each of the blocks was written.
     pub(super) turns: Vec<u64>,
     /// What the disk has taken since the last flush began.
-    pub(super) taken: Vec<Taken>,
+    pub(super) taken: Vec<TakenBlock>,
 }
 
 /// A block that the disk has taken.
-pub(crate) struct Taken {
+pub(crate) struct TakenBlock {
     pub(super) lba: u64,
     pub(super) turn: u64,
     pub(super) word: u64,
@@ -49,7 +49,7 @@ impl FirstBlocks {
     }
 
     /// What a flush that begins now covers.
-    pub(crate) fn take(&self) -> Vec<Taken> {
+    pub(crate) fn take(&self) -> Vec<TakenBlock> {
         match self.blocks {
             0 => Vec::new(),
             _ => std::mem::take(&mut self.written.lock().taken),

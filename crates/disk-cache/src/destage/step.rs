@@ -31,7 +31,7 @@
 use crate::cache::DiskCache;
 use crate::destage::destager::Doorbell;
 use crate::destage::sweep::{SHORT_MAX, ShortRuns, Sweep, neighbours};
-use crate::index::{Cached, State, Stripe};
+use crate::index::{Cached, IndexStripe, State};
 use std::sync::Arc;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
@@ -393,7 +393,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// The disk holds block `lba` as it is `cached`, and has confirmed a flush since.
-    pub(crate) fn turn_clean(&self, stripe: &mut Stripe, lba: u64, cached: Cached, progress: &mut Progress) {
+    pub(crate) fn turn_clean(&self, stripe: &mut IndexStripe, lba: u64, cached: Cached, progress: &mut Progress) {
         // Neither flushed nor fenced: if it is lost, the block is only written once more.
         self.medium.store_state(cached.entry, self.medium.plan.holding_word(lba, cached.block, cached.counter, true));
         self.table.dirty.fetch_sub(1, Ordering::Relaxed);

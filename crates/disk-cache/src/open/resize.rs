@@ -97,7 +97,7 @@ pub fn lay_out_anew<R: Region>(region: R, wish: &NewLayout) -> Result<Identity, 
     let medium = Medium::new(region, old.plan);
     superblock_copies::make_both_count(&medium.region)?;
     let applied = apply_what_counts(&medium)?;
-    let found = Found::in_entries(&medium)?;
+    let found = FoundEntries::in_entries(&medium)?;
     settle(&medium, applied, &found.unreadable)?;
     if found.dirty > 0 {
         return Err(NewLayoutError::Dirty(found.dirty));
@@ -138,16 +138,16 @@ fn planned(old: &CachePlan, wish: &NewLayout) -> Result<CachePlan, FormatError> 
 
 /// What the entries say.
 #[derive(Default)]
-struct Found {
+struct FoundEntries {
     dirty: u64,
     /// Clean ones, and their counters.
     clean: Vec<(u32, u16)>,
     unreadable: BTreeSet<u32>,
 }
 
-impl Found {
-    fn in_entries<R: Region>(medium: &Medium<R>) -> Result<Found, Error> {
-        let mut found = Found::default();
+impl FoundEntries {
+    fn in_entries<R: Region>(medium: &Medium<R>) -> Result<FoundEntries, Error> {
+        let mut found = FoundEntries::default();
         scan::entries(&medium.region, &medium.plan, |entry, state| {
             match state {
                 Ok(EntryState::Holds { clean: true, counter, .. }) => found.clean.push((entry, counter)),

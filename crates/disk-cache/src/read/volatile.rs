@@ -15,7 +15,7 @@
 use crate::cache::DiskCache;
 use crate::commit::Write;
 use crate::free_list::FreeEntry;
-use crate::index::{Cached, Index, State, Stripe};
+use crate::index::{Cached, Index, IndexStripe, State};
 use crate::read::reader::Reads;
 use tidegate_layout::disk_cache::BlockSum;
 use tidegate_media::Region;
@@ -38,7 +38,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Lets reads find `block`, which holds block `lba` of the disk for this process alone.
-    pub(crate) fn hold(&self, stripe: &mut Stripe, lba: u64, block: u32) {
+    pub(crate) fn hold(&self, stripe: &mut IndexStripe, lba: u64, block: u32) {
         let FreeEntry { entry, counter } = self.table.free_list.take_entry();
         self.reader.hold(entry, lba);
         let (state, side) = (State::Volatile, stripe.side());
@@ -48,14 +48,14 @@ impl<R: Region> DiskCache<R> {
 
     /// Forgets block `lba`, which is about to be committed. Its entry is the caller's, and its
     /// block, which nothing names.
-    pub(crate) fn take_over(&self, stripe: &mut Stripe, lba: u64, volatile: Cached) -> FreeEntry {
+    pub(crate) fn take_over(&self, stripe: &mut IndexStripe, lba: u64, volatile: Cached) -> FreeEntry {
         self.table.index.remove_overwritten(stripe, lba);
         self.let_go(volatile)
     }
 
     /// Forgets block `lba`, if `entry` is held for it, and makes its block and its entry free at
     /// once.
-    pub(crate) fn forget(&self, stripe: &mut Stripe, lba: u64, entry: u32) -> bool {
+    pub(crate) fn forget(&self, stripe: &mut IndexStripe, lba: u64, entry: u32) -> bool {
         let cached = stripe.get(lba).filter(|cached| cached.entry == entry);
         let Some(volatile) = cached.filter(|cached| cached.state == State::Volatile) else { return false };
         Index::remove_volatile(stripe, lba);

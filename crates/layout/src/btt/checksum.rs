@@ -2,14 +2,14 @@
 
 /// A running Fletcher-64 sum.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fletcher64 {
+pub(super) struct Fletcher64 {
     low: u32,
     high: u32,
 }
 
 impl Fletcher64 {
     /// Adds `bytes`, a whole number of 32-bit words.
-    pub fn over(mut self, bytes: &[u8]) -> Fletcher64 {
+    pub(super) fn over(mut self, bytes: &[u8]) -> Fletcher64 {
         let (words, rest) = bytes.as_chunks::<4>();
         debug_assert!(rest.is_empty(), "the sum is over whole words");
         for word in words {
@@ -20,19 +20,19 @@ impl Fletcher64 {
     }
 
     /// The sum so far.
-    pub fn sum(self) -> u64 {
+    pub(super) fn sum(self) -> u64 {
         u64::from(self.high) << 32 | u64::from(self.low)
     }
-}
-
-/// The Fletcher-64 sum of `bytes`, a whole number of 32-bit words.
-pub fn fletcher64(bytes: &[u8]) -> u64 {
-    Fletcher64::default().over(bytes).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The Fletcher-64 sum of `bytes`, a whole number of 32-bit words.
+    fn fletcher64(bytes: &[u8]) -> u64 {
+        Fletcher64::default().over(bytes).sum()
+    }
 
     #[test]
     fn sums_as_every_other_implementation() {

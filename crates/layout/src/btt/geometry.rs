@@ -60,7 +60,7 @@ pub const fn sector_data_bytes(sector_size: u32) -> u32 {
 }
 
 /// Distance between blocks of `sector_size` in the data area, as Linux chooses it.
-pub const fn internal_block_size(sector_size: u32) -> u32 {
+const fn internal_block_size(sector_size: u32) -> u32 {
     sector_size.next_multiple_of(INTERNAL_BLOCK_MULTIPLE)
 }
 

@@ -8,9 +8,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// First bytes of an info block.
-pub const SIGNATURE: [u8; 16] = *b"BTT_ARENA_INFO\0\0";
+const SIGNATURE: [u8; 16] = *b"BTT_ARENA_INFO\0\0";
 /// Flag of an arena in error: it takes no writes.
-pub const FLAG_ERROR: u32 = 1;
+const FLAG_ERROR: u32 = 1;
 
 const INFO_BYTES: u32 = 4096;
 const CHECKSUM_OFFSET: usize = 4088;

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 pub const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Bytes of the smallest block: what blocks are counted in.
-pub const UNIT_BYTES: u64 = 256;
+pub(super) const UNIT_BYTES: u64 = 256;
 
 /// Units in a chunk.
 pub const UNITS_PER_CHUNK: u32 = 4096;
@@ -71,7 +71,7 @@ pub struct Extent {
     pub offset: u64,
     /// Bytes, from 1 to the block's size.
     pub length: u32,
-    /// Where the block begins, in units of [`UNIT_BYTES`] from the lane's first chunk.
+    /// Where the block begins, in units of 256 bytes from the lane's first chunk.
     pub unit: u32,
     /// How large the block is.
     pub class: Class,

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 /// The first bytes of a superblock.
-pub const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
+const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 
 /// The only version so far.
 const VERSION: u32 = 1;

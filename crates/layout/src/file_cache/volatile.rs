@@ -10,7 +10,7 @@ use crate::on_media::{Broken, on_media, rule};
 use zerocopy::little_endian::{U32, U64};
 
 /// The first bytes of the memory.
-pub const FILES_MAGIC: [u8; 16] = *b"tidegate-unsyncd";
+const FILES_MAGIC: [u8; 16] = *b"tidegate-unsyncd";
 
 /// Bytes in a block.
 pub const VOLATILE_BLOCK_BYTES: u64 = 4096;

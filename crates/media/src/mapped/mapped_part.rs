@@ -2,7 +2,7 @@
 //! allocates.
 
 use crate::error::{Poison, Sealed};
-use crate::memory::{Instructions, Mapping, Refused, Sharing};
+use crate::memory::{AccessRefused, Instructions, Mapping, Sharing};
 use crate::region::Region;
 use crate::sync::{AtomicU64, Ordering};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -55,7 +55,7 @@ impl MappedPart {
         &self.mapping
     }
 
-    fn seal(&self, refused: Refused) {
+    fn seal(&self, refused: AccessRefused) {
         // The first offset stays: the exchange fails when one is there.
         let _ = self.first_lost.compare_exchange(SOUND, refused.0, Ordering::Relaxed, Ordering::Relaxed);
     }

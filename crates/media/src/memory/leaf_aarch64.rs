@@ -5,7 +5,7 @@
 //! copy each line and begin its write-back. `dc cvap` is written as the `sys` instruction it is,
 //! for assemblers that do not know its name.
 
-use super::{FlushRoutine, LinesRoutine, Outcome, PAGE, PageRoutine};
+use super::{FlushRoutine, LeafResult, LinesRoutine, PAGE, PageRoutine};
 use std::arch::{asm, global_asm, is_aarch64_feature_detected};
 
 /// One routine that copies x2 bytes from x1 to x0, 64 at a time, and ends each line with `$flush`.
@@ -128,16 +128,16 @@ global_asm!(
 // SAFETY: the definitions above have these signatures.
 unsafe extern "C" {
     #[link_name = "tidegate_copy_words"]
-    pub(super) fn copy_words(to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> Outcome;
+    pub(super) fn copy_words(to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> LeafResult;
     #[link_name = "tidegate_load_word"]
-    pub(super) fn load_word(at: *const u8) -> Outcome;
+    pub(super) fn load_word(at: *const u8) -> LeafResult;
     #[link_name = "tidegate_store_word"]
-    pub(super) fn store_word(at: *mut u8, word: u64) -> Outcome;
-    fn tidegate_flush_cvap(first: *const u8, lines: usize) -> Outcome;
-    fn tidegate_flush_cvac(first: *const u8, lines: usize) -> Outcome;
-    fn tidegate_copy_lines(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_stream_lines_cvap(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_stream_lines_cvac(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
+    pub(super) fn store_word(at: *mut u8, word: u64) -> LeafResult;
+    fn tidegate_flush_cvap(first: *const u8, lines: usize) -> LeafResult;
+    fn tidegate_flush_cvac(first: *const u8, lines: usize) -> LeafResult;
+    fn tidegate_copy_lines(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_stream_lines_cvap(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_stream_lines_cvac(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
 
     static tidegate_leaf_begin: u8;
     static tidegate_leaf_end: u8;
@@ -185,35 +185,38 @@ impl Bulk {
 ///
 /// # Safety
 /// As for every routine over lines.
-unsafe extern "C" fn copy_page(to: *mut u8, from: *const u8) -> Outcome {
+unsafe extern "C" fn copy_page(to: *mut u8, from: *const u8) -> LeafResult {
     // SAFETY: the caller's promise.
     unsafe { tidegate_copy_lines(to, from, PAGE) }
 }
 
 /// The instruction that begins the write-back of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flush {
+pub(super) enum FlushInstruction {
     Cvap,
     Cvac,
 }
 
-impl Flush {
+impl FlushInstruction {
     /// What this processor has, best first.
-    pub(super) fn supported() -> impl Iterator<Item = Flush> {
-        is_aarch64_feature_detected!("dpb").then_some(Flush::Cvap).into_iter().chain([Flush::Cvac])
+    pub(super) fn supported() -> impl Iterator<Item = FlushInstruction> {
+        is_aarch64_feature_detected!("dpb")
+            .then_some(FlushInstruction::Cvap)
+            .into_iter()
+            .chain([FlushInstruction::Cvac])
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Flush::Cvap => "dc cvap",
-            Flush::Cvac => "dc cvac",
+            FlushInstruction::Cvap => "dc cvap",
+            FlushInstruction::Cvac => "dc cvac",
         }
     }
 
     pub(super) fn routine(self) -> FlushRoutine {
         match self {
-            Flush::Cvap => tidegate_flush_cvap,
-            Flush::Cvac => tidegate_flush_cvac,
+            FlushInstruction::Cvap => tidegate_flush_cvap,
+            FlushInstruction::Cvac => tidegate_flush_cvac,
         }
     }
 }

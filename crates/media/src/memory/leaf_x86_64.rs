@@ -13,7 +13,7 @@
 //! 0. Those over a page copy 4096 bytes, from a line of the region on. `stream_words` needs aligned
 //! words.
 
-use super::{FlushRoutine, LinesRoutine, Outcome, PageRoutine};
+use super::{FlushRoutine, LeafResult, LinesRoutine, PageRoutine};
 use std::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc, CpuidResult};
 use std::arch::{asm, global_asm, is_x86_feature_detected};
 
@@ -323,24 +323,24 @@ global_asm!(
 // SAFETY: the definitions above have these signatures.
 unsafe extern "C" {
     #[link_name = "tidegate_copy_words"]
-    pub(super) fn copy_words(to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> Outcome;
+    pub(super) fn copy_words(to: *mut u8, from: *const u8, bytes: usize, side: *const u8) -> LeafResult;
     #[link_name = "tidegate_load_word"]
-    pub(super) fn load_word(at: *const u8) -> Outcome;
+    pub(super) fn load_word(at: *const u8) -> LeafResult;
     #[link_name = "tidegate_store_word"]
-    pub(super) fn store_word(at: *mut u8, word: u64) -> Outcome;
-    fn tidegate_stream_words(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_flush_clwb(first: *const u8, lines: usize) -> Outcome;
-    fn tidegate_flush_clflushopt(first: *const u8, lines: usize) -> Outcome;
-    fn tidegate_flush_clflush(first: *const u8, lines: usize) -> Outcome;
-    fn tidegate_copy_lines_sse2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_copy_lines_avx2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_copy_lines_avx512(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_copy_page_sse2(to: *mut u8, from: *const u8) -> Outcome;
-    fn tidegate_copy_page_avx2(to: *mut u8, from: *const u8) -> Outcome;
-    fn tidegate_copy_page_avx512(to: *mut u8, from: *const u8) -> Outcome;
-    fn tidegate_stream_lines_sse2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_stream_lines_avx2(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
-    fn tidegate_stream_lines_avx512(to: *mut u8, from: *const u8, bytes: usize) -> Outcome;
+    pub(super) fn store_word(at: *mut u8, word: u64) -> LeafResult;
+    fn tidegate_stream_words(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_flush_clwb(first: *const u8, lines: usize) -> LeafResult;
+    fn tidegate_flush_clflushopt(first: *const u8, lines: usize) -> LeafResult;
+    fn tidegate_flush_clflush(first: *const u8, lines: usize) -> LeafResult;
+    fn tidegate_copy_lines_sse2(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_copy_lines_avx2(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_copy_lines_avx512(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_copy_page_sse2(to: *mut u8, from: *const u8) -> LeafResult;
+    fn tidegate_copy_page_avx2(to: *mut u8, from: *const u8) -> LeafResult;
+    fn tidegate_copy_page_avx512(to: *mut u8, from: *const u8) -> LeafResult;
+    fn tidegate_stream_lines_sse2(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_stream_lines_avx2(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
+    fn tidegate_stream_lines_avx512(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
 
     static tidegate_leaf_begin: u8;
     static tidegate_leaf_wide: u8;
@@ -403,35 +403,39 @@ impl Bulk {
 
 /// The instruction that begins the write-back of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flush {
+pub(super) enum FlushInstruction {
     Clwb,
     Clflushopt,
     Clflush,
 }
 
-impl Flush {
+impl FlushInstruction {
     /// What this processor has, best first.
-    pub(super) fn supported() -> impl Iterator<Item = Flush> {
+    pub(super) fn supported() -> impl Iterator<Item = FlushInstruction> {
         // Register ebx: bit 24 is clwb, bit 23 clflushopt. clflush comes with SSE2.
         let features = leaf_seven().map_or(0, |features| features.ebx);
         let has = |bit: u32| features >> bit & 1 == 1;
-        let all = [(Flush::Clwb, has(24)), (Flush::Clflushopt, has(23)), (Flush::Clflush, true)];
+        let all = [
+            (FlushInstruction::Clwb, has(24)),
+            (FlushInstruction::Clflushopt, has(23)),
+            (FlushInstruction::Clflush, true),
+        ];
         all.into_iter().filter(|(_, here)| *here).map(|(flush, _)| flush)
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Flush::Clwb => "clwb",
-            Flush::Clflushopt => "clflushopt",
-            Flush::Clflush => "clflush",
+            FlushInstruction::Clwb => "clwb",
+            FlushInstruction::Clflushopt => "clflushopt",
+            FlushInstruction::Clflush => "clflush",
         }
     }
 
     pub(super) fn routine(self) -> FlushRoutine {
         match self {
-            Flush::Clwb => tidegate_flush_clwb,
-            Flush::Clflushopt => tidegate_flush_clflushopt,
-            Flush::Clflush => tidegate_flush_clflush,
+            FlushInstruction::Clwb => tidegate_flush_clwb,
+            FlushInstruction::Clflushopt => tidegate_flush_clflushopt,
+            FlushInstruction::Clflush => tidegate_flush_clflush,
         }
     }
 }

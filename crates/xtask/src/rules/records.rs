@@ -16,7 +16,8 @@ pub(crate) fn fields(file: &SourceFile) -> Vec<Finding> {
     records.found
 }
 
-/// The lines of byte-for-byte records.
+/// The lines of byte-for-byte records. A transparent wrapper has the bytes of the record in it, and
+/// is none of its own.
 pub(crate) fn records(file: &SourceFile) -> Vec<usize> {
     let mut lines = RecordLines(Vec::new());
     lines.visit_file(&file.syntax);
@@ -27,7 +28,7 @@ struct RecordLines(Vec<usize>);
 
 impl<'ast> Visit<'ast> for RecordLines {
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        if is_record(&item.attrs) {
+        if is_record(&item.attrs) && !is_transparent(&item.attrs) {
             self.0.push(item.ident.span().start().line);
         }
     }
@@ -62,6 +63,11 @@ fn is_record(attrs: &[syn::Attribute]) -> bool {
     })
 }
 
+fn is_transparent(attrs: &[syn::Attribute]) -> bool {
+    let mut reprs = attrs.iter().filter(|attr| attr.path().is_ident("repr"));
+    reprs.any(|attr| attr.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "transparent"))
+}
+
 struct FieldTypes {
     fickle: Vec<(String, usize)>,
 }
@@ -89,6 +95,13 @@ mod tests {
     #[test]
     fn fickle_fields_are_found() {
         assert_eq!(found("#[derive(FromBytes, Immutable)] struct R { a: u32, b: [usize; 2] }"), 2);
+    }
+
+    #[test]
+    fn a_transparent_wrapper_is_no_record_of_its_own() {
+        let lines = |text: &str| records(&sample("crates/layout/src/x.rs", text));
+        assert_eq!(lines("#[derive(IntoBytes)]\n#[repr(C)]\nstruct R { a: U32 }"), [3]);
+        assert_eq!(lines("#[derive(IntoBytes)]\n#[repr(transparent)]\nstruct W(RingElement);"), [0; 0]);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! `tidegate recover`: what a run under `tidegate run` left in its pool, brought to its files
 //! without running anything.
 
+use crate::commands::files::mount_pool;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Recover;
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_file_service::{self as file_service, Unplaced};
 use tidegate_host::columns::line;
 use tidegate_run_log::{FileSystem, IfUnmounted, LEFT_ALONE, LeftAlone, Recovered, Salvaged, Unmounted, recover_pool};
 
@@ -102,6 +104,11 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(args: &Recover, json: bool) -> Result<Exit, Failure> {
+    if file_service::is_pool(&args.pool) {
+        let unplaced = if args.force { Unplaced::Salvage } else { Unplaced::Retain };
+        let (answer, exit) = mount_pool::recover(&args.pool, unplaced)?;
+        return output::end_with(&answer, json, exit);
+    }
     let if_unmounted = if args.force { IfUnmounted::PutAside } else { IfUnmounted::Keep };
     let recovered = recover_pool(&args.pool, args.to.as_deref(), if_unmounted)?;
     let is_doubtful = recovered.doubtful().is_some();

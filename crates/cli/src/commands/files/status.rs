@@ -1,11 +1,13 @@
 //! `tidegate status`: what a run is doing, asked of its supervisor.
 
+use crate::commands::files::mount_pool;
 use crate::errors::{Exit, Failure};
 use crate::grammar;
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+use tidegate_file_service as file_service;
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_run_log::RunFailure;
@@ -57,6 +59,11 @@ impl fmt::Display for Answer {
 /// Runs `tidegate status`.
 pub(crate) fn run(args: &grammar::Status, json: bool) -> Result<Exit, Failure> {
     let file = run::pool_or_default(args.pool.as_deref());
+    if file_service::is_pool(&file)
+        && let Some(exit) = mount_pool::status(&file, json)?
+    {
+        return Ok(exit);
+    }
     let Some(status) = run::status_of(&file)? else { return Err(RunFailure::NoRun { pool: file }.into()) };
     output::give(&Answer { file, status }, json)?;
     Ok(Exit::Done)

@@ -25,6 +25,8 @@ const SEE: &[(&str, &[&str])] = &[
     ("scrub", &["check"]),
     ("salvage", &["replay", "flush"]),
     ("replay", &["create", "salvage"]),
+    ("mount", &["umount", "status", "recover"]),
+    ("umount", &["mount", "status", "recover"]),
     ("run", &["status", "recover", "list"]),
     ("status", &["run", "list"]),
     ("recover", &["run", "list"]),

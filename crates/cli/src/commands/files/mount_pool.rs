@@ -1,0 +1,86 @@
+//! `status`, `flush` and `recover` of the pool of a mount.
+
+use crate::errors::{Exit, Failure};
+use crate::output;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use tidegate_file_service::{self as file_service, MountStatus, PoolRecovered, RecoveredFile, Unplaced};
+use tidegate_host::columns::line;
+use tidegate_host::units::Human;
+
+/// What `status` answers about a mount.
+#[derive(Serialize)]
+struct StatusAnswer {
+    #[serde(with = "tidegate_host::json_path")]
+    pool: PathBuf,
+    #[serde(flatten)]
+    status: MountStatus,
+}
+
+impl fmt::Display for StatusAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = &self.status;
+        line(f, "mount", format_args!("{} at {}", status.source.display(), status.mountpoint.display()))?;
+        line(f, "pool", format_args!("{}, {}", self.pool.display(), Human(status.pool_bytes)))?;
+        line(f, "dirty", format_args!("{} bytes not synced", status.dirty_bytes))?;
+        line(f, "waiting", format_args!("{} bytes to write back", status.out_of_sync_bytes))?;
+        let (pool, below) = (status.syncs, status.syncs_below);
+        line(f, "syncs", format_args!("{pool} in persistent memory, {below} waited for the files below"))?;
+        if status.retained > 0 {
+            line(f, "retained", format_args!("{} files: recover the pool", status.retained))?;
+        }
+        write!(f, "{:<10} {} open or not written back", "files", status.files)
+    }
+}
+
+/// Tells the state of the mount with `pool`, if a service has it.
+pub(crate) fn status(pool: &Path, json: bool) -> Result<Option<Exit>, Failure> {
+    let Some(status) = file_service::status_of(pool)? else { return Ok(None) };
+    output::give(&StatusAnswer { pool: pool.to_owned(), status }, json)?;
+    Ok(Some(Exit::Done))
+}
+
+/// What `recover` answers about the pool of a mount.
+#[derive(Serialize)]
+pub(crate) struct RecoverAnswer {
+    #[serde(with = "tidegate_host::json_path")]
+    pool: PathBuf,
+    #[serde(serialize_with = "tidegate_host::json_path::each")]
+    written: Vec<PathBuf>,
+    #[serde(serialize_with = "tidegate_host::json_path::each")]
+    retained: Vec<PathBuf>,
+}
+
+impl fmt::Display for RecoverAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.written {
+            line(f, "recovered", file.display())?;
+        }
+        for file in &self.retained {
+            line(f, "retained", format_args!("{}: missing, changed by others, or refused", file.display()))?;
+        }
+        let rest = match self.retained.is_empty() {
+            true => "nothing of it is needed any more",
+            false => {
+                "it retains data of these files: put them back and recover again, or save the data beside the pool: --force"
+            }
+        };
+        write!(f, "pool       {}: {rest}", self.pool.display())
+    }
+}
+
+/// Recovers the pool of a mount.
+pub(crate) fn recover(pool: &Path, unplaced: Unplaced) -> Result<(RecoverAnswer, Exit), Failure> {
+    let PoolRecovered { files, .. } = file_service::recover_pool(pool, unplaced, |line| eprintln!("tidegate: {line}"))?;
+    let paths = |retained: bool| {
+        files
+            .iter()
+            .filter(|file| file.is_retained() == retained)
+            .map(|RecoveredFile { file, .. }| file.clone())
+            .collect()
+    };
+    let answer = RecoverAnswer { pool: pool.to_owned(), written: paths(false), retained: paths(true) };
+    let exit = if answer.retained.is_empty() { Exit::Done } else { Exit::Refused };
+    Ok((answer, exit))
+}

@@ -1,0 +1,95 @@
+//! Reasons why a mount does not begin or end, and why its pool is not recovered.
+
+use super::{Exit, Failure, Report};
+use std::error::Error;
+use std::path::Path;
+use tidegate_file_service::ServiceFailure;
+use tidegate_host::shell::word;
+use tidegate_media::MapError;
+
+const NAME_POOL: &str = "name another pool: --pool FILE";
+const NAME_NEW_POOL: &str = "name another file, or one that is not there yet: --pool FILE";
+const NOT_ZERO: &str = "a pool is laid out on zeroes only";
+const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
+const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
+const AGAIN: &str = "put right what the reason says, and do it again";
+
+impl From<ServiceFailure> for Failure {
+    fn from(failure: ServiceFailure) -> Failure {
+        match failure {
+            ServiceFailure::Folder(folder) => folder.into(),
+            ServiceFailure::System { doing, error } => Failure::system(doing)(error),
+            failure => Failure::Files(failure),
+        }
+    }
+}
+
+impl From<&ServiceFailure> for Report {
+    fn from(failure: &ServiceFailure) -> Report {
+        let what = failure.to_string();
+        let reason =
+            |kind, exit, why: &str, next: &str| Report { kind, what, why: why.to_owned(), next: next.to_owned(), exit };
+        match failure {
+            ServiceFailure::NoSource { error, .. } => reason(
+                "no-source",
+                Exit::Usage,
+                &error.to_string(),
+                "name a directory: tidegate mount SOURCE MOUNTPOINT",
+            ),
+            ServiceFailure::Nested { .. } => {
+                let next = "name a mountpoint elsewhere, or SOURCE itself, which the mount then covers";
+                reason("nested", Exit::Usage, "the service would wait for itself", next)
+            }
+            ServiceFailure::SourceInUse { .. } => {
+                let next = "find the mount and end it: grep tidegate /proc/mounts";
+                reason("source-in-use", Exit::InUse, "a directory has one service", next)
+            }
+            ServiceFailure::FilesInUse { .. } => reason(
+                "files-in-use",
+                Exit::InUse,
+                "a mount begins and ends without them",
+                "end these programs, and do it again",
+            ),
+            ServiceFailure::OtherSource { recorded, pool } => {
+                let next = format!("mount {}, or {}, or {NAME_POOL}", word(recorded), recovery_of(pool));
+                reason("other-source", Exit::Refused, MAY_HAVE_DATA, &next)
+            }
+            ServiceFailure::SourceReplaced { .. } => {
+                let next = format!("mount the file system with the former directory there, or {NAME_POOL}");
+                reason("source-replaced", Exit::Refused, MAY_HAVE_DATA, &next)
+            }
+            ServiceFailure::NoPool { .. } => {
+                reason("no-pool", Exit::Refused, "no such file", "name the pool of a mount")
+            }
+            ServiceFailure::NoRecord { record, .. } => {
+                let why = format!("its record is not at {}, and the pool has data of files", record.display());
+                reason("no-record", Exit::Refused, &why, "put the record back, and do it again")
+            }
+            ServiceFailure::NotPersistent { is, .. } => {
+                let why = format!("it is {is}: a power loss takes what programs synced last");
+                reason("pool-not-persistent", Exit::Refused, &why, TRY)
+            }
+            ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
+            ServiceFailure::NotFormatted { error, .. } => {
+                reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
+            }
+            ServiceFailure::NotWrittenBack { error, pool } => {
+                let next = format!("put the disk of these files right; then {}", recovery_of(pool));
+                reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
+            }
+            ServiceFailure::Map(error @ MapError::InUse { .. }) => {
+                reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
+            }
+            ServiceFailure::Map(error) => reason("pool", Exit::Environment, &cause_of(error), NAME_POOL),
+            other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
+        }
+    }
+}
+
+fn cause_of(error: &dyn Error) -> String {
+    error.source().map_or_else(|| "the system refused it".to_owned(), ToString::to_string)
+}
+
+fn recovery_of(pool: &Path) -> String {
+    format!("recover it: tidegate recover {}", word(pool))
+}
