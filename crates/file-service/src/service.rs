@@ -24,8 +24,9 @@ use tidegate_fuse::{Attempt, Features, Header, NodeId, Operation, Reply, Request
 /// nothing but a change of the kernel's own makes them out of date.
 pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
+/// `ATOMIC_O_TRUNC` is not among them: with it the kernel has a running program's file cut before
+/// it finds that it may not be written to.
 const WANTED: Features = Features::ASYNC_READ
-    .with(Features::ATOMIC_O_TRUNC)
     .with(Features::READDIRPLUS)
     .with(Features::READDIRPLUS_AUTO)
     .with(Features::ASYNC_DIO)

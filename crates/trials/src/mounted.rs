@@ -1,0 +1,106 @@
+//! A file service over a folder of this disk, with its pool in `/dev/shm`, and suites of others
+//! that are run on it.
+
+use crate::artefacts::{MissingError, built, cache, run};
+use rustix::mount::{UnmountFlags, unmount};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use tempfile::TempDir;
+
+/// What the service says when programs can use the mount.
+pub const MOUNTED: &str = "mounted";
+
+/// Held while the suites are installed: several tests want the same ones.
+static INSTALLER: Mutex<()> = Mutex::new(());
+
+/// A mount with folders of its own. It ends with the value.
+pub struct MountTestbed {
+    disk: TempDir,
+    memory: TempDir,
+    service: Child,
+}
+
+impl MountTestbed {
+    /// Mounts an empty folder.
+    pub fn new() -> MountTestbed {
+        let disk = tempfile::tempdir().expect("room on the disk");
+        let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
+        for folder in ["source", "mount", "beside"] {
+            fs::create_dir(disk.path().join(folder)).expect("a new folder");
+        }
+        let service = start(disk.path(), memory.path());
+        MountTestbed { disk, memory, service }
+    }
+
+    /// Where programs work.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.disk.path().join("mount")
+    }
+
+    /// A folder on the disk's own file system, outside the mount.
+    pub fn beside(&self) -> PathBuf {
+        self.disk.path().join("beside")
+    }
+
+    /// Kills the service, as `kill -9` does.
+    pub fn kill(&mut self) {
+        self.service.kill().expect("the service is this process' child");
+        self.service.wait().expect("the service is this process' child");
+        // Programs of the trial may still have files of the dead mount open.
+        unmount(self.mountpoint(), UnmountFlags::DETACH).expect("the dead mount can be removed");
+    }
+
+    /// Mounts again what was killed.
+    pub fn mount_again(&mut self) {
+        self.service = start(self.disk.path(), self.memory.path());
+    }
+}
+
+impl Default for MountTestbed {
+    fn default() -> MountTestbed {
+        MountTestbed::new()
+    }
+}
+
+impl Drop for MountTestbed {
+    fn drop(&mut self) {
+        // A test that failed leaves files open: they do not keep the folders from being removed.
+        let _ = unmount(self.mountpoint(), UnmountFlags::DETACH);
+        let _ = self.service.kill();
+        let _ = self.service.wait();
+    }
+}
+
+fn start(disk: &Path, memory: &Path) -> Child {
+    let folder = built(&["--package", "tidegate-trials", "--bin", "mount-source"]).expect("it builds");
+    let mut service = Command::new(folder.join("mount-source"))
+        .args([disk.join("source"), disk.join("mount"), memory.join("pool")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the service starts");
+    let said = BufReader::new(service.stdout.take().expect("standard output is a pipe"));
+    let mut lines = said.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == MOUNTED), "the service ended before it mounted");
+    // What it says at its end has to go somewhere.
+    std::thread::spawn(move || lines.for_each(drop));
+    service
+}
+
+/// The folder with the programs `fsx` and `pjdfstest`, installed now from the package registry
+/// unless they were before.
+pub fn suites() -> Result<PathBuf, MissingError> {
+    let _alone = INSTALLER.lock().unwrap_or_else(PoisonError::into_inner);
+    let root = cache()?.join("suites");
+    let programs = root.join("bin");
+    if !["fsx", "pjdfstest"].iter().all(|program| programs.join(program).exists()) {
+        let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        install.args(["install", "--quiet", "--debug", "--locked", "fsx@0.3.2", "pjdfstest@0.2.2", "--root"]);
+        install.arg(&root).arg("--target-dir").arg(root.join("build"));
+        run(&mut install, "cargo")?;
+    }
+    Ok(programs)
+}
