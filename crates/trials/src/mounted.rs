@@ -67,9 +67,11 @@ impl Default for MountTestbed {
 
 impl Drop for MountTestbed {
     fn drop(&mut self) {
-        // A test that failed leaves files open: they do not keep the folders from being removed.
-        let _ = unmount(self.mountpoint(), UnmountFlags::DETACH);
-        let _ = self.service.kill();
+        // A test that failed leaves files open, and the service would wait for them.
+        if unmount(self.mountpoint(), UnmountFlags::empty()).is_err() {
+            let _ = unmount(self.mountpoint(), UnmountFlags::DETACH);
+            let _ = self.service.kill();
+        }
         let _ = self.service.wait();
     }
 }
