@@ -1,7 +1,8 @@
 //! A file service over a folder of this disk, with its pool in `/dev/shm`, and suites of others
 //! that are run on it.
 
-use crate::artefacts::{MissingError, built, cache, run};
+use crate::artefacts::{MissingError, cache, run};
+use crate::served::program;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
 /// What the service says when programs can use the mount.
-pub const MOUNTED: &str = "mounted";
+const MOUNTED: &str = "mounted";
+
+/// Bytes of the pool: few enough for files to be written back while a trial goes on.
+const POOL_SIZE: &str = "128M";
 
 /// Held while the suites are installed: several tests want the same ones.
 static INSTALLER: Mutex<()> = Mutex::new(());
@@ -77,16 +81,18 @@ impl Drop for MountTestbed {
 }
 
 fn start(disk: &Path, memory: &Path) -> Child {
-    let folder = built(&["--package", "tidegate-trials", "--bin", "mount-source"]).expect("it builds");
-    let mut service = Command::new(folder.join("mount-source"))
-        .args([disk.join("source"), disk.join("mount"), memory.join("pool")])
+    let mut service = Command::new(program())
+        .arg("mount")
+        .args([disk.join("source"), disk.join("mount")])
+        .args(["--try", "--pool-size", POOL_SIZE, "--pool"])
+        .arg(memory.join("pool"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the service starts");
     let said = BufReader::new(service.stdout.take().expect("standard output is a pipe"));
     let mut lines = said.lines().map_while(Result::ok);
-    assert!(lines.any(|line| line == MOUNTED), "the service ended before it mounted");
+    assert!(lines.any(|line| line.starts_with(MOUNTED)), "the service ended before it mounted");
     // What it says at its end has to go somewhere.
     std::thread::spawn(move || lines.for_each(drop));
     service
