@@ -123,6 +123,26 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
 }
 
 #[test]
+fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
+    if !can_mount() {
+        eprintln!("not run: only root mounts, and needs /dev/fuse");
+        return;
+    }
+    let bed = Testbed::new();
+    let mut service = bed.mount();
+    for _ in 0..4 {
+        // Memory in use takes the kernel a while to take back.
+        shell(&bed.at("mnt"), "dd if=/dev/zero of=file bs=1M count=12 status=none");
+        service.kill().expect("it runs");
+        rustix::mount::unmount(bed.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
+        let next = bed.mount();
+        service.wait().expect("it was started here");
+        service = next;
+    }
+    bed.kill(service);
+}
+
+#[test]
 fn a_pool_with_data_of_another_directory_is_refused_and_a_replaced_file_is_not_overwritten() {
     if !can_mount() {
         eprintln!("not run: only root mounts, and needs /dev/fuse");

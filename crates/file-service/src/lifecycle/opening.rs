@@ -5,14 +5,22 @@ use crate::pool::record::MountRecord;
 use crate::source::{SourceDirectory, about};
 use std::fs::File;
 use std::path::Path;
+use tidegate_host::unlocked::unlocked;
 use tidegate_media::{LockedFile, MapError};
 
-/// Opens SOURCE for one service alone.
+/// Opens SOURCE for one service alone. One that was killed is waited for until it is gone.
 pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), ServiceFailure> {
     let failed = |error| ServiceFailure::NoSource { source_directory: path.to_owned(), error };
     let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
-    let descriptor = source.root().try_clone_to_owned().map_err(failed)?;
-    let lock = LockedFile::exclusive(path, File::from(descriptor)).map_err(|error| match error {
+    let lock = unlocked(|| {
+        let descriptor = source.root().try_clone_to_owned().map_err(|source| MapError::Io {
+            path: path.to_owned(),
+            action: "open it again",
+            source,
+        })?;
+        LockedFile::exclusive(path, File::from(descriptor))
+    });
+    let lock = lock.map_err(|error| match error {
         MapError::InUse { path, .. } => ServiceFailure::SourceInUse { source_directory: path },
         other => other.into(),
     })?;
