@@ -1,5 +1,6 @@
 //! Mounts from their beginning to their end, and the recovery of pools.
 
+pub(crate) mod belonging;
 pub(crate) mod control;
 pub(crate) mod failure;
 pub(crate) mod mounted;

@@ -23,7 +23,7 @@ pub(crate) const DRAM_BYTES: u64 = 256 << 20;
 
 /// A lane for so many bytes of a pool, and not more than [`LANES_MAX`].
 const LANE_BYTES: u64 = 64 << 20;
-const LANES_MAX: u64 = 4;
+pub(crate) const LANES_MAX: u32 = 4;
 
 /// A file for so many bytes of a lane.
 const BYTES_PER_FILE: u64 = 64 << 10;
@@ -92,6 +92,17 @@ impl Pool {
             },
             Err(error) => Err(self.not_opened(error)),
         }
+    }
+
+    /// The number that the pool got when it was laid out; None: it is blank.
+    pub(crate) fn id(&self) -> Result<Option<String>, ServiceFailure> {
+        let is_laid_out = self.layout()? == Layout::Pool;
+        is_laid_out.then(|| Ok(self.volatile()?.id())).transpose()
+    }
+
+    /// Whether the pool has nothing of any file. Opens it for that, with `dram` bytes.
+    pub(crate) fn is_empty(&self, dram: u64) -> Result<bool, ServiceFailure> {
+        Ok(self.layout()? == Layout::Blank || self.lanes_open(dram)?.detached().is_empty())
     }
 
     /// Lays out a fresh pool.
@@ -165,7 +176,7 @@ pub(crate) fn salvage_of(pool: &Path) -> PathBuf {
 
 /// What a fresh pool of `bytes` is like.
 fn spec(bytes: u64) -> FormatSpec {
-    let lanes = (bytes / LANE_BYTES).clamp(1, LANES_MAX);
+    let lanes = (bytes / LANE_BYTES).clamp(1, LANES_MAX.into());
     let files = (bytes / lanes / BYTES_PER_FILE).clamp(16, 1 << 16);
     // Every 16th byte for the ring, of elements of 64 bytes.
     let ring_slots = (bytes / lanes / 16 / 64).clamp(64, 1 << 15);

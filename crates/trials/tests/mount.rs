@@ -30,8 +30,12 @@ impl Testbed {
     }
 
     fn mount(&self) -> Child {
+        self.mount_with(&self.pool(), &[])
+    }
+
+    fn mount_with(&self, pool: &Path, options: &[&str]) -> Child {
         let mut command = Command::new(program());
-        command.arg("mount").args([self.at("source"), self.at("mnt")]).arg("--pool").arg(self.pool());
+        command.arg("mount").args([self.at("source"), self.at("mnt")]).arg("--pool").arg(pool).args(options);
         let child = command.args(["--pool-size", "64M", "--dram", "16M", "--try"]).stdout(Stdio::null()).spawn();
         let child = child.expect("the program starts");
         until("the mount", || self.is_mounted());
@@ -67,6 +71,14 @@ fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
 }
 
+/// The names of a directory's extended attributes of users.
+fn attributes(directory: &Path) -> Vec<u8> {
+    let mut names = vec![0; 1 << 10];
+    let len = rustix::fs::listxattr(directory, &mut names).expect("the file system has attributes");
+    let names = names[..len].split_inclusive(|byte| *byte == 0);
+    names.filter(|name| name.starts_with(b"user.")).flatten().copied().collect()
+}
+
 /// Runs a line of shell in a folder.
 fn shell(folder: &Path, line: &str) -> String {
     let done = Command::new("sh").args(["-ec", line]).current_dir(folder).output().expect("sh is everywhere");
@@ -99,6 +111,68 @@ fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
     assert_eq!((shell(&source, "cat big | cksum"), shell(&source, "cat copy | cksum")), (sum.clone(), sum));
     let again = bed.tidegate("recover", &bed.pool());
     assert!(again.status.success(), "recovery can be repeated: {again:?}");
+}
+
+#[test]
+fn a_directory_whose_pool_has_data_is_not_mounted_with_another_pool() {
+    if !can_mount() {
+        eprintln!("not run: only root mounts, and needs /dev/fuse");
+        return;
+    }
+    let bed = Testbed::new();
+    let service = bed.mount();
+    let mnt = bed.at("mnt");
+    shell(&mnt, "echo new > file; sync file; chmod 751 .");
+    assert_eq!(attributes(&mnt), b"", "programs do not see the mark");
+    bed.kill(service);
+    assert_eq!(attributes(&bed.at("source")), b"user.tidegate.pool\0");
+    let other = bed.memory.path().join("other");
+    let refused = |pool: &Path| {
+        let mut mount = Command::new(program());
+        mount
+            .arg("mount")
+            .args([bed.at("source"), mnt.clone()])
+            .args(["--try", "--pool-size", "64M", "--pool"])
+            .arg(pool);
+        let refused = mount.output().expect("the program starts");
+        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    };
+    let said = refused(&other);
+    assert!(said.contains(&*bed.pool().to_string_lossy()) && said.contains("tidegate recover"), "{said}");
+    assert!(!other.exists(), "a pool that is refused is not made");
+    let moved = bed.memory.path().join("moved");
+    fs::rename(bed.pool(), &moved).expect("moved");
+    fs::File::create(bed.pool()).and_then(|pool| pool.set_len(64 << 20)).expect("a fresh file of the same name");
+    assert!(refused(&bed.pool()).contains("--discard-former-pool"));
+    assert_eq!(shell(&bed.at("source"), "stat -c %a ."), "700", "it stays hidden");
+    fs::rename(&moved, bed.pool()).expect("put back");
+    let recovered = bed.tidegate("recover", &bed.pool());
+    assert!(recovered.status.success(), "{recovered:?}");
+    assert_eq!(shell(&bed.at("source"), "cat file; stat -c %a ."), "new\n751");
+    assert_eq!(attributes(&bed.at("source")), b"", "no mark is left");
+}
+
+#[test]
+fn a_former_pool_is_given_up_only_if_the_user_says_so_and_then_for_good() {
+    if !can_mount() {
+        eprintln!("not run: only root mounts, and needs /dev/fuse");
+        return;
+    }
+    let bed = Testbed::new();
+    let service = bed.mount();
+    let mnt = bed.at("mnt");
+    shell(&mnt, "echo lost > file; sync file");
+    bed.kill(service);
+    let other = bed.memory.path().join("other");
+    let mut service = bed.mount_with(&other, &["--discard-former-pool"]);
+    shell(&mnt, "echo now > file; sync file");
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().expect("it was started here").success());
+    assert_eq!(shell(&bed.at("source"), "cat file; stat -c %a ."), "now\n755");
+    let recovered = bed.tidegate("recover", &bed.pool());
+    assert_eq!(recovered.status.code(), Some(3), "it belongs to no directory any more: {recovered:?}");
+    assert_eq!(shell(&bed.at("source"), "cat file"), "now");
 }
 
 #[test]

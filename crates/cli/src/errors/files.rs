@@ -3,12 +3,13 @@
 use super::{Exit, Failure, Report};
 use std::error::Error;
 use std::path::Path;
-use tidegate_file_service::ServiceFailure;
+use tidegate_file_service::{NotTogether, ServiceFailure};
 use tidegate_host::shell::word;
 use tidegate_media::MapError;
 
 const NAME_POOL: &str = "name another pool: --pool FILE";
 const NAME_NEW_POOL: &str = "name another file, or one that is not there yet: --pool FILE";
+const DISCARD: &str = "or give up what only that pool has: tidegate mount --discard-former-pool";
 const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
@@ -50,20 +51,9 @@ impl From<&ServiceFailure> for Report {
                 "a mount begins and ends without them",
                 "end these programs, and do it again",
             ),
-            ServiceFailure::OtherSource { recorded, pool } => {
-                let next = format!("mount {}, or {}, or {NAME_POOL}", word(recorded), recovery_of(pool));
-                reason("other-source", Exit::Refused, MAY_HAVE_DATA, &next)
-            }
-            ServiceFailure::SourceReplaced { .. } => {
-                let next = format!("mount the file system with the former directory there, or {NAME_POOL}");
-                reason("source-replaced", Exit::Refused, MAY_HAVE_DATA, &next)
-            }
+            ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::NoPool { .. } => {
                 reason("no-pool", Exit::Refused, "no such file", "name the pool of a mount")
-            }
-            ServiceFailure::NoRecord { record, .. } => {
-                let why = format!("its record is not at {}, and the pool has data of files", record.display());
-                reason("no-record", Exit::Refused, &why, "put the record back, and do it again")
             }
             ServiceFailure::NotPersistent { is, .. } => {
                 let why = format!("it is {is}: a power loss takes what programs synced last");
@@ -82,6 +72,41 @@ impl From<&ServiceFailure> for Report {
             }
             ServiceFailure::Map(error) => reason("pool", Exit::Environment, &cause_of(error), NAME_POOL),
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
+        }
+    }
+}
+
+impl From<&NotTogether> for Report {
+    fn from(apart: &NotTogether) -> Report {
+        let what = apart.to_string();
+        let reason = |kind, why: &str, next: &str| Report {
+            kind,
+            what,
+            why: why.to_owned(),
+            next: next.to_owned(),
+            exit: Exit::Refused,
+        };
+        match apart {
+            NotTogether::OtherSource { recorded, pool } => {
+                let next = format!("mount {}, or {}, or {NAME_POOL}", word(recorded), recovery_of(pool));
+                reason("other-source", MAY_HAVE_DATA, &next)
+            }
+            NotTogether::OtherPool { own, pool, .. } if own == pool => {
+                let next = format!("put the former pool back there, {DISCARD}");
+                reason("other-pool", "another pool is there now; the former one may have what files lack", &next)
+            }
+            NotTogether::OtherPool { own, .. } => {
+                let next = format!("mount with it: --pool {}; or {}; {DISCARD}", word(own), recovery_of(own));
+                reason("other-pool", "that pool may have what files lack", &next)
+            }
+            NotTogether::SourceReplaced { .. } => {
+                let next = format!("mount the file system with the former directory there, or {NAME_POOL}");
+                reason("source-replaced", MAY_HAVE_DATA, &next)
+            }
+            NotTogether::NoRecord { record, .. } => {
+                let why = format!("its record is not at {}, and the pool has data of files", record.display());
+                reason("no-record", &why, "put the record back, and do it again, or name another pool: --pool FILE")
+            }
         }
     }
 }

@@ -67,6 +67,10 @@ pub(crate) struct Mount {
     /// synced last
     #[arg(long = "try")]
     pub(crate) is_trial: bool,
+
+    /// If SOURCE belongs to another pool, mount all the same: what only that pool has is lost
+    #[arg(long)]
+    pub(crate) discard_former_pool: bool,
 }
 
 #[derive(Args, Debug)]

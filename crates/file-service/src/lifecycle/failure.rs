@@ -1,6 +1,7 @@
 //! Why a mount does not begin, or a pool is not recovered.
 
 use crate::device::DeviceError;
+use crate::lifecycle::belonging::NotTogether;
 use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,35 +42,14 @@ pub enum ServiceFailure {
         /// The programs, with a file of each.
         users: Vec<String>,
     },
-    /// The pool has files of another SOURCE.
-    #[error("the pool {} belongs to {}", pool.display(), recorded.display())]
-    OtherSource {
-        /// The pool.
-        pool: PathBuf,
-        /// Whose files it has.
-        recorded: PathBuf,
-    },
-    /// Another directory is where SOURCE was.
-    #[error("{} is not the directory that the pool {} belongs to", source_directory.display(), pool.display())]
-    SourceReplaced {
-        /// SOURCE.
-        source_directory: PathBuf,
-        /// The pool.
-        pool: PathBuf,
-    },
+    /// The pool and SOURCE do not belong together.
+    #[error(transparent)]
+    Belonging(#[from] NotTogether),
     /// There is no pool to recover or check.
     #[error("there is no pool at {}", pool.display())]
     NoPool {
         /// Where it was looked for.
         pool: PathBuf,
-    },
-    /// The record of what the pool belongs to is not there.
-    #[error("nothing says whose files the pool {} has", pool.display())]
-    NoRecord {
-        /// The pool.
-        pool: PathBuf,
-        /// Where the record was looked for.
-        record: PathBuf,
     },
     /// The pool does not survive a power loss.
     #[error("the pool {} is not persistent memory", pool.display())]
@@ -171,4 +151,9 @@ impl ServiceFailure {
         let file = file.to_owned();
         move |error| ServiceFailure::File { doing, file, error }
     }
+}
+
+/// For a service of the system's.
+pub(crate) fn system(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> ServiceFailure {
+    move |errno| ServiceFailure::System { doing, error: errno.into() }
 }

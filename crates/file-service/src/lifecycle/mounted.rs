@@ -4,18 +4,23 @@
 //! | --- | --- |
 //! | SOURCE is locked, its users are looked for, the pool is mapped | the system is as before |
 //! | what an earlier mount left in the pool is brought to its files | is done again |
-//! | the record is written, SOURCE is hidden | the next mount or recovery shows SOURCE |
+//! | the record is written, SOURCE is marked and hidden | the next mount or recovery shows SOURCE |
 //! | the pool's lanes are opened, requests are answered | recovery brings the pool to its files |
-//! | at the end all is written back, SOURCE is shown, the record is removed | is done again |
+//! | at the end all is written back, SOURCE is shown, mark and record are removed | is done again |
 
-use crate::lifecycle::failure::ServiceFailure;
-use crate::lifecycle::opening::{fresh_record, open_source, record_of, system};
+use crate::lifecycle::belonging::NotTogether;
+use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
 use crate::lifecycle::recovered::{RecoveredFile, recover};
 use crate::pool::hidden::{Cover, Hidden};
+use crate::pool::record::{self, MountRecord};
+use crate::pool::volatile::Volatile;
 use crate::pool::write_back::{Limits, WriteBack, write_back_all};
-use crate::pool::{Layout, Needed, POOL_BYTES, Pool, default_pool};
+use crate::pool::{DRAM_BYTES, LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
 use crate::service::FileService;
+use crate::source::mark::PoolMark;
 use crate::source::users::{Use, users_of};
+use crate::source::{SourceDirectory, about};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_media::{LockedFile, Region};
@@ -35,6 +40,18 @@ pub struct MountRequest {
     pub dram_bytes: Option<u64>,
     /// Whether the pool need not be persistent memory.
     pub is_trial: bool,
+    /// What becomes of the data of another pool that SOURCE belongs to.
+    pub former_pool: FormerPool,
+}
+
+/// What becomes of the data of a pool that SOURCE belongs to, if another pool is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FormerPool {
+    /// It stays there: the mount is refused.
+    #[default]
+    Retain,
+    /// It is given up.
+    Discard,
 }
 
 /// A service that may answer requests.
@@ -77,24 +94,69 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(Mounted, Vec<RecoveredFil
     if !users.is_empty() {
         return Err(ServiceFailure::FilesInUse { source_directory: request.source.clone(), users });
     }
-    let needed = if request.is_trial { Needed::Anything } else { Needed::PowerFail };
-    let pool = Pool::open_or_create(&request.pool(), request.pool_bytes.unwrap_or(POOL_BYTES), needed)?;
-    let former = record_of(&pool.path, &request.source, &source)?;
+    let mark = PoolMark::read(&source)?;
+    let pool = open_pool(request, mark.as_ref())?;
+    let record = record_for(&pool, request, &source, mark.as_ref())?;
     if pool.layout()? == Layout::Blank {
         pool.format()?;
     }
-    let record = match former {
-        Some(record) => record,
-        None => fresh_record(&request.source, &source)?,
-    };
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
-    let hidden = Hidden::begin(pool.path.clone(), record, &source, cover)?;
+    let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
     let (files, recovered) = recover(&pool, request.dram_bytes, &source, None)?;
     let files = Arc::new(files);
     let service = FileService::new(source, hidden, Arc::clone(&files)).map_err(system("looking at SOURCE"))?;
     let write_back = WriteBack::start(files, Limits::of(pool.region.len()))
         .map_err(|error| ServiceFailure::System { doing: "starting a thread", error })?;
     Ok((Mounted { service: Arc::new(service), pool, write_back, _lock: lock }, recovered))
+}
+
+/// Opens the pool that is meant, unless SOURCE is marked with another one.
+fn open_pool(request: &MountRequest, mark: Option<&PoolMark>) -> Result<Pool, ServiceFailure> {
+    let mark = mark.filter(|_| request.former_pool == FormerPool::Retain);
+    let path = request.pool();
+    if let Some(mark) = mark
+        && !path.exists()
+    {
+        return Err(other_pool(mark, &request.source, &path));
+    }
+    let needed = if request.is_trial { Needed::Anything } else { Needed::PowerFail };
+    let pool = Pool::open_or_create(&path, request.pool_bytes.unwrap_or(POOL_BYTES), needed)?;
+    check_mark(mark, &request.source, &pool)?;
+    Ok(pool)
+}
+
+/// The record of the mount. It is the former one, if the pool has data of SOURCE.
+fn record_for(
+    pool: &Pool,
+    request: &MountRequest,
+    source: &SourceDirectory,
+    mark: Option<&PoolMark>,
+) -> Result<MountRecord, ServiceFailure> {
+    let id = pool.id()?;
+    let is_own = mark.is_some_and(|mark| id.as_ref() == Some(&mark.id));
+    if let Some(mark) = mark.filter(|_| !is_own) {
+        discard_former(mark, source)?;
+    }
+    if let Some(record) = record_of(&pool.path, &request.source, source)? {
+        return Ok(record);
+    }
+    if !is_own && !pool.is_empty(request.dram_bytes.unwrap_or(DRAM_BYTES))? {
+        return Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path.clone() }.into());
+    }
+    fresh_record(&request.source, source, mark)
+}
+
+/// Gives up what a pool has that SOURCE is marked with: without its record, nothing brings it to
+/// SOURCE any more.
+fn discard_former(mark: &PoolMark, source: &SourceDirectory) -> Result<(), ServiceFailure> {
+    let root = source.identity(&about(source.root()).map_err(system("looking at SOURCE"))?);
+    if MountRecord::read(&mark.pool)?.is_some_and(|record| record.is_of(root)) {
+        MountRecord::remove(&mark.pool)?;
+    }
+    match Volatile::of_id(&mark.id) {
+        Some(volatile) => (0..LANES_MAX).try_for_each(|lane| volatile.remove(lane)),
+        None => Ok(()),
+    }
 }
 
 impl Mounted {

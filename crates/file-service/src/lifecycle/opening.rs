@@ -1,7 +1,10 @@
 //! What a mount and a recovery open first: SOURCE, and the record of whose files a pool has.
 
-use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::belonging::NotTogether;
+use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::pool::Pool;
 use crate::pool::record::MountRecord;
+use crate::source::mark::PoolMark;
 use crate::source::{SourceDirectory, about};
 use std::fs::File;
 use std::path::Path;
@@ -40,24 +43,38 @@ pub(crate) fn record_of(
     }
     let pool = pool.to_owned();
     Err(match record.source == path {
-        true => ServiceFailure::SourceReplaced { source_directory: path.to_owned(), pool },
-        false => ServiceFailure::OtherSource { pool, recorded: record.source },
-    })
+        true => NotTogether::SourceReplaced { source_directory: path.to_owned(), pool },
+        false => NotTogether::OtherSource { pool, recorded: record.source },
+    }
+    .into())
 }
 
-/// What SOURCE is like before it is hidden.
-pub(crate) fn fresh_record(path: &Path, source: &SourceDirectory) -> Result<MountRecord, ServiceFailure> {
+/// Refuses a pool that is not the one which SOURCE at `path` is marked with.
+pub(crate) fn check_mark(mark: Option<&PoolMark>, path: &Path, pool: &Pool) -> Result<(), ServiceFailure> {
+    match mark {
+        Some(mark) if pool.id()?.as_ref() != Some(&mark.id) => Err(other_pool(mark, path, &pool.path)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses `pool`, as SOURCE at `path` belongs to another one.
+pub(crate) fn other_pool(mark: &PoolMark, path: &Path, pool: &Path) -> ServiceFailure {
+    let (source_directory, own, pool) = (path.to_owned(), mark.pool.clone(), pool.to_owned());
+    NotTogether::OtherPool { source_directory, own, pool }.into()
+}
+
+/// What SOURCE is like before it is hidden. One that is marked was hidden before.
+pub(crate) fn fresh_record(
+    path: &Path,
+    source: &SourceDirectory,
+    mark: Option<&PoolMark>,
+) -> Result<MountRecord, ServiceFailure> {
     let root = about(source.root()).map_err(system("looking at SOURCE"))?;
     let identity = source.identity(&root);
     Ok(MountRecord {
         source: path.to_owned(),
         inode: identity.inode,
         generation: identity.generation,
-        mode: u32::from(root.stx_mode) & 0o7777,
+        mode: mark.map_or_else(|| u32::from(root.stx_mode) & 0o7777, |mark| mark.mode),
     })
-}
-
-/// For a service of the system's.
-pub(crate) fn system(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> ServiceFailure {
-    move |errno| ServiceFailure::System { doing, error: errno.into() }
 }

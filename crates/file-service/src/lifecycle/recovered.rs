@@ -1,13 +1,15 @@
 //! What a mount left in its pool: found below again, and brought to its files.
 
-use crate::lifecycle::failure::ServiceFailure;
-use crate::lifecycle::opening::{open_source, record_of, system};
+use crate::lifecycle::belonging::NotTogether;
+use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::lifecycle::opening::{check_mark, open_source, record_of};
 use crate::pool::hidden;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::write_back::write_back_all;
 use crate::pool::{self, DRAM_BYTES, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::SourceDirectory;
+use crate::source::mark::PoolMark;
 use crate::source::recovery::SourceFiles;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -95,14 +97,14 @@ pub fn recover_pool(
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;
     let Some(record) = MountRecord::read(&pool.path)? else {
-        let is_empty = layout == Layout::Blank || pool.lanes_open(DRAM_BYTES)?.detached().is_empty();
-        return match is_empty {
+        return match pool.is_empty(DRAM_BYTES)? {
             true => Ok(PoolRecovered { source: None, files: Vec::new(), salvage }),
-            false => Err(ServiceFailure::NoRecord { record: record::path_of(&pool.path), pool: pool.path }),
+            false => Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path }.into()),
         };
     };
     let (source, _lock) = open_source(&record.source)?;
     record_of(&pool.path, &record.source, &source)?;
+    check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
     if layout == Layout::Pool {
         let to = (unplaced == Unplaced::Salvage).then(|| salvage.clone());
@@ -112,8 +114,7 @@ pub fn recover_pool(
     }
     rustix::fs::syncfs(source.root()).map_err(system("making SOURCE durable"))?;
     if is_written_back {
-        hidden::show(&source, &record)?;
-        MountRecord::remove(&pool.path)?;
+        hidden::show(&source, &record, &pool.path)?;
         if layout == Layout::Pool {
             pool.remove_volatile()?;
         }

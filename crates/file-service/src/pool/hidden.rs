@@ -7,8 +7,9 @@
 use crate::lifecycle::failure::ServiceFailure;
 use crate::pool::record::MountRecord;
 use crate::source::SourceDirectory;
-use rustix::fs::{Mode, fchmod};
-use std::path::PathBuf;
+use crate::source::mark::PoolMark;
+use rustix::fs::{Mode, fchmod, fsync};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Only the owner may enter.
@@ -23,25 +24,27 @@ pub(crate) enum Cover {
     Mode,
 }
 
-/// The record of a pool in use.
+/// The record of a pool in use, and SOURCE's mark of the pool.
 pub(crate) struct Hidden {
     pool: PathBuf,
+    pool_id: String,
     record: Mutex<MountRecord>,
 }
 
 impl Hidden {
-    /// Writes the record beside `pool`, and then hides SOURCE unless the mount covers it.
+    /// Writes the record beside `pool`, marks SOURCE, and then hides it unless the mount covers it.
     pub(crate) fn begin(
-        pool: PathBuf,
+        (pool, pool_id): (PathBuf, String),
         record: MountRecord,
         source: &SourceDirectory,
         cover: Cover,
     ) -> Result<Hidden, ServiceFailure> {
-        record.write(&pool)?;
+        let hidden = Hidden { pool, pool_id, record: Mutex::new(record) };
+        hidden.write(&hidden.record(), source)?;
         if cover == Cover::Mode {
             set_mode(source, HIDDEN)?;
         }
-        Ok(Hidden { pool, record: Mutex::new(record) })
+        Ok(hidden)
     }
 
     /// The permissions that the mount's root shows.
@@ -50,16 +53,21 @@ impl Hidden {
     }
 
     /// Changes the permissions that the mount's root shows, and that SOURCE gets at the end.
-    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), ServiceFailure> {
+    pub(crate) fn set_mode(&self, mode: u32, source: &SourceDirectory) -> Result<(), ServiceFailure> {
         let mut record = self.record();
         record.mode = mode;
-        record.write(&self.pool)
+        self.write(&record, source)
     }
 
     /// Shows SOURCE, which has everything again.
     pub(crate) fn end(&self, source: &SourceDirectory) -> Result<(), ServiceFailure> {
-        set_mode(source, self.mode())?;
-        MountRecord::remove(&self.pool)
+        show(source, &self.record(), &self.pool)
+    }
+
+    fn write(&self, record: &MountRecord, source: &SourceDirectory) -> Result<(), ServiceFailure> {
+        record.write(&self.pool)?;
+        let pool = std::path::absolute(&self.pool).map_err(ServiceFailure::of_file("find", &self.pool))?;
+        PoolMark { id: self.pool_id.clone(), pool, mode: record.mode }.write(source)
     }
 
     fn record(&self) -> MutexGuard<'_, MountRecord> {
@@ -68,11 +76,14 @@ impl Hidden {
 }
 
 fn set_mode(source: &SourceDirectory, mode: u32) -> Result<(), ServiceFailure> {
-    let changed = fchmod(source.root(), Mode::from_raw_mode(mode & 0o7777));
+    let changed = fchmod(source.root(), Mode::from_raw_mode(mode & 0o7777)).and_then(|()| fsync(source.root()));
     changed.map_err(|errno| ServiceFailure::System { doing: "changing the permissions of SOURCE", error: errno.into() })
 }
 
-/// Shows SOURCE as `record` says it was, after a recovery without a mount.
-pub(crate) fn show(source: &SourceDirectory, record: &MountRecord) -> Result<(), ServiceFailure> {
-    set_mode(source, record.mode)
+/// Shows SOURCE as `record` says it was: it has everything again, and `pool` belongs to no SOURCE.
+/// The record goes last, as it is by the record that recovery finds the mark.
+pub(crate) fn show(source: &SourceDirectory, record: &MountRecord, pool: &Path) -> Result<(), ServiceFailure> {
+    set_mode(source, record.mode)?;
+    PoolMark::remove(source)?;
+    MountRecord::remove(pool)
 }

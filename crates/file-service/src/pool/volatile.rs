@@ -26,6 +26,16 @@ impl Volatile {
         Volatile { pool }
     }
 
+    /// That of the pool that [`Volatile::id`] names; None: no pool has such a name.
+    pub(crate) fn of_id(id: &str) -> Option<Volatile> {
+        Some(Volatile { pool: uuid::Uuid::try_parse(id).ok()?.into_bytes() })
+    }
+
+    /// The pool's identity as text.
+    pub(crate) fn id(self) -> String {
+        uuid::Uuid::from_bytes(self.pool).simple().to_string()
+    }
+
     /// What a process that was killed left of a lane, or fresh memory of `bytes`.
     pub(crate) fn open_or_create(self, lane: u32, bytes: u64) -> Result<MappedRegion, ServiceFailure> {
         let path = self.path(lane);
@@ -47,7 +57,6 @@ impl Volatile {
     }
 
     fn path(self, lane: u32) -> PathBuf {
-        let pool: String = self.pool.iter().map(|byte| format!("{byte:02x}")).collect();
-        PathBuf::from(FOLDER).join(format!("tidegate-{pool}-{lane}"))
+        PathBuf::from(FOLDER).join(format!("tidegate-{}-{lane}", self.id()))
     }
 }

@@ -6,7 +6,7 @@ use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_file_service::{self as file_service, Listener, MountRequest, RecoveredFile, Unmount};
+use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
 
 /// What `mount` and `umount` answer.
 #[derive(Serialize)]
@@ -62,6 +62,7 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
         pool_bytes: args.pool_size,
         dram_bytes: args.dram,
         is_trial: args.is_trial,
+        former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
     file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() })?;
     output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, json)?;

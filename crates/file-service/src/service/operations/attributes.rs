@@ -50,7 +50,7 @@ impl FileService {
 
     fn set_mode(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), mode: u32) -> Result<()> {
         if node == NodeId::ROOT {
-            return self.hidden.set_mode(mode).map_err(|_| Errno::IO);
+            return self.hidden.set_mode(mode, &self.source).map_err(|_| Errno::IO);
         }
         self.open_file(about).inspect(|file| file.suspect_privileges());
         chmod(by_descriptor(located), Mode::from_raw_mode(mode & 0o7777))

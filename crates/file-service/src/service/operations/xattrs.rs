@@ -1,7 +1,7 @@
-//! Extended attributes: those of the file below.
+//! Extended attributes: those of the file below, except for SOURCE's mark of its pool.
 
 use crate::service::FileService;
-use crate::source::by_descriptor;
+use crate::source::{by_descriptor, mark};
 use rustix::fs::{XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr};
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
@@ -9,6 +9,9 @@ use tidegate_fuse::{NodeId, Reply, SetXattr};
 
 impl FileService {
     pub(crate) fn get_xattr<'b>(&self, node: NodeId, name: &CStr, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        if is_mark(node, name.to_bytes()) {
+            return Err(Errno::NODATA);
+        }
         let located = self.locate(node)?.0;
         let path = by_descriptor(&located);
         match room(len, buffer) {
@@ -23,16 +26,23 @@ impl FileService {
     pub(crate) fn list_xattrs<'b>(&self, node: NodeId, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         let located = self.locate(node)?.0;
         let path = by_descriptor(&located);
+        let mut names = vec![0; listxattr_query(&path)?];
+        let read = listxattr(&path, &mut names)?;
+        let names = shown(node, &names[..read]);
         match room(len, buffer) {
-            None => Ok(Reply::value_bytes(bytes(listxattr_query(path)?)?)),
+            None => Ok(Reply::value_bytes(bytes(names.len())?)),
             Some(room) => {
-                let read = listxattr(path, &mut *room)?;
-                Ok(Reply::data(&room[..read]))
+                let room = room.get_mut(..names.len()).ok_or(Errno::RANGE)?;
+                room.copy_from_slice(&names);
+                Ok(Reply::data(room))
             }
         }
     }
 
     pub(crate) fn set_xattr<'b>(&self, node: NodeId, set: &SetXattr<'_>) -> Result<Reply<'b>> {
+        if is_mark(node, set.name.to_bytes()) {
+            return Err(Errno::PERM);
+        }
         let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
         let located = self.locate(node)?.0;
         setxattr(by_descriptor(&located), set.name, set.value, flags)?;
@@ -42,10 +52,24 @@ impl FileService {
     }
 
     pub(crate) fn remove_xattr<'b>(&self, node: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        if is_mark(node, name.to_bytes()) {
+            return Err(Errno::NODATA);
+        }
         let located = self.locate(node)?.0;
         removexattr(by_descriptor(&located), name)?;
         Ok(Reply::empty())
     }
+}
+
+/// Whether this attribute is SOURCE's mark.
+fn is_mark(node: NodeId, name: &[u8]) -> bool {
+    node == NodeId::ROOT && name == mark::NAME.to_bytes()
+}
+
+/// The names that programs see, of a list in which each name ends with a zero.
+fn shown(node: NodeId, names: &[u8]) -> Vec<u8> {
+    let each = names.split_inclusive(|byte| *byte == 0);
+    each.filter(|name| !is_mark(node, name.strip_suffix(b"\0").unwrap_or(name))).flatten().copied().collect()
 }
 
 /// Where a value goes; None: only its length is asked for.

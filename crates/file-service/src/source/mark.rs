@@ -1,0 +1,97 @@
+//! The mark on SOURCE: an extended attribute that names the pool which may have what files lack.
+//!
+//! The record beside a pool says which SOURCE the pool belongs to; the mark says the opposite. So
+//! SOURCE cannot be mounted with another pool while its own one has data, even if the pool or its
+//! record is out of reach. The mark is durable before SOURCE is hidden and before the pool gets
+//! its first file. It goes, durably, when SOURCE has everything again.
+//!
+//! A file system without extended attributes has no marks: there, only the record tells.
+
+use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::source::SourceDirectory;
+use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fsync};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
+use std::path::PathBuf;
+
+/// The attribute's name. Programs do not see it through the mount.
+pub(crate) const NAME: &CStr = c"user.tidegate.pool";
+
+/// Most bytes of an attribute's value on any file system of Linux.
+const VALUE_BYTES_MAX: usize = 1 << 16;
+
+/// Which pool SOURCE belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PoolMark {
+    /// The number that the pool got when it was laid out.
+    pub(crate) id: String,
+    /// Where the pool was.
+    #[serde(with = "tidegate_host::json_path")]
+    pub(crate) pool: PathBuf,
+    /// The permissions of SOURCE when it is not mounted.
+    pub(crate) mode: u32,
+}
+
+impl PoolMark {
+    /// Reads the mark of SOURCE, if it has one.
+    pub(crate) fn read(source: &SourceDirectory) -> Result<Option<PoolMark>, ServiceFailure> {
+        let doing = "reading the extended attribute user.tidegate.pool of SOURCE";
+        let mut value = vec![0; VALUE_BYTES_MAX];
+        match fgetxattr(source.root(), NAME, &mut value) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(errno) => Err(system(doing)(errno)),
+            Ok(len) => serde_json::from_slice(&value[..len])
+                .map(Some)
+                .map_err(|error| ServiceFailure::System { doing, error: error.into() }),
+        }
+    }
+
+    /// Marks SOURCE, durably, in place of a former mark.
+    pub(crate) fn write(&self, source: &SourceDirectory) -> Result<(), ServiceFailure> {
+        let doing = "writing the extended attribute user.tidegate.pool of SOURCE";
+        let value = serde_json::to_vec(self).map_err(|error| ServiceFailure::System { doing, error: error.into() })?;
+        match fsetxattr(source.root(), NAME, &value, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            set => set.and_then(|()| fsync(source.root())).map_err(system(doing)),
+        }
+    }
+
+    /// Removes the mark of SOURCE, durably.
+    pub(crate) fn remove(source: &SourceDirectory) -> Result<(), ServiceFailure> {
+        let removed = match fremovexattr(source.root(), NAME) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            removed => removed,
+        };
+        let durable = removed.and_then(|()| fsync(source.root()));
+        durable.map_err(system("removing the extended attribute user.tidegate.pool of SOURCE"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written_until_it_is_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        assert_eq!(PoolMark::read(&source).expect("readable"), None);
+        let mark = PoolMark { id: "a".to_owned(), pool: "/mnt/pmem/a b.pool".into(), mode: 0o755 };
+        mark.write(&source).expect("written");
+        let other = PoolMark { mode: 0o700, ..mark };
+        other.write(&source).expect("written again");
+        assert_eq!(PoolMark::read(&source).expect("readable"), Some(other));
+        PoolMark::remove(&source).expect("removed");
+        PoolMark::remove(&source).expect("it is gone already");
+        assert_eq!(PoolMark::read(&source).expect("readable"), None);
+    }
+
+    #[test]
+    fn a_damaged_mark_is_no_absent_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        fsetxattr(source.root(), NAME, b"{", XattrFlags::empty()).expect("this file system has attributes");
+        assert!(matches!(PoolMark::read(&source), Err(ServiceFailure::System { .. })));
+    }
+}
