@@ -197,6 +197,25 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
 }
 
 #[test]
+fn a_pool_is_used_again_after_a_clean_end_whatever_was_cut_last() {
+    if !can_mount() {
+        eprintln!("not run: only root mounts, and needs /dev/fuse");
+        return;
+    }
+    let bed = Testbed::new();
+    for _ in 0..2 {
+        let mut service = bed.mount();
+        let line = "echo some > cut; sync cut; : > cut; echo some > shorter; sync shorter; truncate -s 2 shorter";
+        shell(&bed.at("mnt"), line);
+        assert_eq!(bed.tidegate("umount", &bed.at("mnt")).status.code(), Some(0));
+        assert!(service.wait().expect("it was started here").success());
+    }
+    let recovered = bed.tidegate("recover", &bed.pool());
+    assert!(recovered.status.success(), "nothing is left in the pool: {recovered:?}");
+    assert_eq!(shell(&bed.at("source"), "cat cut shorter"), "so");
+}
+
+#[test]
 fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
     if !can_mount() {
         eprintln!("not run: only root mounts, and needs /dev/fuse");

@@ -15,7 +15,7 @@ use crate::lifecycle::recovered::{RecoveredFile, recover};
 use crate::pool::hidden::{Cover, Hidden};
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
-use crate::pool::write_back::{Limits, WriteBack, write_back_all};
+use crate::pool::write_back::{Limits, WriteBack, drain};
 use crate::pool::{DRAM_BYTES, LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
 use crate::service::FileService;
 use crate::source::mark::PoolMark;
@@ -165,7 +165,7 @@ impl Mounted {
     pub(crate) fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
         let Mounted { service, pool, write_back: thread, _lock } = self;
         drop(thread);
-        write_back_all(&service.open_files, &pool.path, &mut tell)?;
+        drain(&service.open_files, &pool.path, &mut tell)?;
         rustix::fs::syncfs(service.source.root()).map_err(system("making SOURCE durable"))?;
         if !service.open_files.is_written_back() {
             let pool = pool.path.display();

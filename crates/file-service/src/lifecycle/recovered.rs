@@ -5,7 +5,7 @@ use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, open_source, record_of};
 use crate::pool::hidden;
 use crate::pool::record::{self, MountRecord};
-use crate::pool::write_back::write_back_all;
+use crate::pool::write_back::drain;
 use crate::pool::{self, DRAM_BYTES, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::SourceDirectory;
@@ -109,7 +109,7 @@ pub fn recover_pool(
     if layout == Layout::Pool {
         let to = (unplaced == Unplaced::Salvage).then(|| salvage.clone());
         let (files, found) = recover(&pool, None, &source, to)?;
-        write_back_all(&files, &pool.path, &mut tell)?;
+        drain(&files, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }
     rustix::fs::syncfs(source.root()).map_err(system("making SOURCE durable"))?;
