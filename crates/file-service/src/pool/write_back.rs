@@ -120,8 +120,8 @@ fn write_back_lane(files: &OpenFiles, lane: usize) -> Result<u64, FileError> {
     }
 }
 
-/// Writes everything back, durably, and has the pool forget the files. `tell` hears how much is left
-/// and how fast it goes, once a second.
+/// Writes everything back, durably, and has the pool forget the files. `tell` hears how much is
+/// left and how fast it goes, once a second.
 pub(crate) fn drain(files: &OpenFiles, pool: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFailure> {
     write_back_all(files, pool, tell)?;
     files.drain_all().map_err(|error| ServiceFailure::NotWrittenBack { pool: pool.to_owned(), error })

@@ -183,8 +183,8 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Has the pool forget every file, as at the end of a mount: what is left of a file that was cut
-    /// is a sync below.
+    /// Has the pool forget every file, as at the end of a mount: what is left of a file that was
+    /// cut is a sync below.
     pub(crate) fn drain_all(&self) -> std::result::Result<(), FileError> {
         for file in self.all() {
             if let ServedFrom::Pool(number) = file.read_state().served_from {
