@@ -14,6 +14,8 @@ struct Testbed {
 
 impl Testbed {
     fn new() -> Testbed {
+        assert!(rustix::process::geteuid().is_root(), "this test mounts: run it as root");
+        assert!(Path::new("/dev/fuse").exists(), "this test mounts: it needs /dev/fuse (`modprobe fuse`)");
         let folder = tempfile::tempdir().expect("a folder for what is temporary");
         for name in ["source", "mnt"] {
             fs::create_dir(folder.path().join(name)).expect("made");
@@ -62,11 +64,6 @@ impl Drop for Testbed {
     }
 }
 
-/// Whether this machine lets a test mount.
-fn can_mount() -> bool {
-    rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
-}
-
 /// Runs a line of shell in a folder.
 fn shell(folder: &Path, line: &str) -> String {
     let done = Command::new("sh").args(["-ec", line]).current_dir(folder).output().expect("sh is everywhere");
@@ -76,10 +73,6 @@ fn shell(folder: &Path, line: &str) -> String {
 
 #[test]
 fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
@@ -103,10 +96,6 @@ fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
 
 #[test]
 fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
@@ -114,6 +103,10 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
     bed.kill(service);
     let mut service = bed.mount();
     assert_eq!(shell(&mnt, "cat file"), "synced and not", "a killed service loses no write");
+    shell(&mnt, "printf new > other");
+    let flushed = bed.tidegate("flush", &bed.pool());
+    assert!(flushed.status.success(), "{flushed:?}");
+    assert_eq!(shell(&bed.at("source"), "cat file other"), "synced and notnew");
     shell(&mnt, "printf '!' >> file");
     let ended = bed.tidegate("umount", &mnt);
     assert!(ended.status.success(), "{ended:?}");
@@ -124,10 +117,6 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
 
 #[test]
 fn a_pool_with_data_of_another_directory_is_refused_and_a_replaced_file_is_not_overwritten() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     shell(&bed.at("mnt"), "echo mine > file; sync file; echo more >> file; sync file");
