@@ -2,10 +2,11 @@
 //!
 //! | what | is done |
 //! | --- | --- |
-//! | written and not synced, longer than [`DIRTY_AGE`] ago | committed to the pool; of a file that was never synced, written below without a sync, as a kernel does |
+//! | not synced for [`DIRTY_AGE`], of a file that was synced before | committed to the pool |
+//! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
 //! | out of sync since the last look | written back |
 //! | out of sync and more than [`Limits::bytes`] | written back without a pause |
-//! | a file below that refuses | tried again at a later look, behind the others; the pool keeps its data |
+//! | a file below that refuses | tried again later, behind the others |
 
 use crate::lifecycle::failure::ServiceFailure;
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
