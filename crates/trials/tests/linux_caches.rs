@@ -274,7 +274,7 @@ fn run_guest(work: &Work, peers: &[Peer], folder: &Path) -> Transcript {
         guest.disk(&peer.image);
     }
     let commits = [&work.singles, &work.groups, &work.during_faults, &work.filling];
-    for (name, commits) in ["singles", "groups", "trouble", "filling"].into_iter().zip(commits) {
+    for (name, commits) in ["singles", "groups", "during_faults", "filling"].into_iter().zip(commits) {
         guest.file(name, lines(commits));
     }
     guest.script("load dm-mod dm-writecache dm-flakey crc64 bcache; disks");

@@ -14,6 +14,8 @@ struct Testbed {
 
 impl Testbed {
     fn new() -> Testbed {
+        assert!(rustix::process::geteuid().is_root(), "this test mounts: run it as root");
+        assert!(Path::new("/dev/fuse").exists(), "this test mounts: it needs /dev/fuse (`modprobe fuse`)");
         let folder = tempfile::tempdir().expect("a folder for what is temporary");
         for name in ["source", "mnt"] {
             fs::create_dir(folder.path().join(name)).expect("made");
@@ -66,11 +68,6 @@ impl Drop for Testbed {
     }
 }
 
-/// Whether this machine lets a test mount.
-fn can_mount() -> bool {
-    rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
-}
-
 /// The names of a directory's extended attributes of users.
 fn attributes(directory: &Path) -> Vec<u8> {
     let mut names = vec![0; 1 << 10];
@@ -88,10 +85,6 @@ fn shell(folder: &Path, line: &str) -> String {
 
 #[test]
 fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
@@ -115,10 +108,6 @@ fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
 
 #[test]
 fn a_directory_whose_pool_has_data_is_not_mounted_with_another_pool() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
@@ -155,10 +144,6 @@ fn a_directory_whose_pool_has_data_is_not_mounted_with_another_pool() {
 
 #[test]
 fn a_former_pool_is_given_up_only_if_the_user_says_so_and_then_for_good() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
@@ -177,10 +162,6 @@ fn a_former_pool_is_given_up_only_if_the_user_says_so_and_then_for_good() {
 
 #[test]
 fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
@@ -188,6 +169,10 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
     bed.kill(service);
     let mut service = bed.mount();
     assert_eq!(shell(&mnt, "cat file"), "synced and not", "a killed service loses no write");
+    shell(&mnt, "printf new > other");
+    let flushed = bed.tidegate("flush", &bed.pool());
+    assert!(flushed.status.success(), "{flushed:?}");
+    assert_eq!(shell(&bed.at("source"), "cat file other"), "synced and notnew");
     shell(&mnt, "printf '!' >> file");
     let ended = bed.tidegate("umount", &mnt);
     assert!(ended.status.success(), "{ended:?}");
@@ -198,10 +183,6 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
 
 #[test]
 fn a_pool_is_used_again_after_a_clean_end_whatever_was_cut_last() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     for _ in 0..2 {
         let mut service = bed.mount();
@@ -217,10 +198,6 @@ fn a_pool_is_used_again_after_a_clean_end_whatever_was_cut_last() {
 
 #[test]
 fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let mut service = bed.mount();
     for _ in 0..4 {
@@ -237,10 +214,6 @@ fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
 
 #[test]
 fn a_pool_with_data_of_another_directory_is_refused_and_a_replaced_file_is_not_overwritten() {
-    if !can_mount() {
-        eprintln!("not run: only root mounts, and needs /dev/fuse");
-        return;
-    }
     let bed = Testbed::new();
     let service = bed.mount();
     shell(&bed.at("mnt"), "echo mine > file; sync file; echo more >> file; sync file");

@@ -122,9 +122,13 @@ impl DiskPlace {
 
 #[derive(Args, Debug)]
 pub(crate) struct Flush {
+    /// The region that caches a disk, or the pool of a mount
+    #[arg(value_name = "FILE", required_unless_present = "pmem", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+
     /// The region that caches the disk
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) pmem: PathBuf,
+    #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
+    pmem: Option<PathBuf>,
 
     /// Wait until all blocks that were dirty are on the disk. Without a server this is always so
     #[arg(long)]
@@ -145,6 +149,11 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
+    /// The region or pool. The grammar has one of both.
+    pub(crate) fn region(&self) -> PathBuf {
+        self.file.as_ref().or(self.pmem.as_ref()).cloned().unwrap_or_default()
+    }
+
     pub(crate) fn named(&self) -> Named<'_> {
         Named { path: self.disk.as_deref(), force: self.force }
     }

@@ -57,7 +57,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("See what a repair would do", "tidegate check /mnt/pmem/v.pmem --repair --dry-run"),
         ],
     ),
-    ("flush", &[("Wait until the disk has all dirty blocks", "tidegate flush --pmem /mnt/pmem/fast.pmem --wait")]),
+    (
+        "flush",
+        &[
+            ("Wait until the disk has all dirty blocks", "tidegate flush --pmem /mnt/pmem/fast.pmem --wait"),
+            ("Bring everything that was written to a mount to its files", "tidegate flush /mnt/pmem/app.pool"),
+        ],
+    ),
     (
         "mode",
         &[("Write to the disk before a write is answered", "tidegate mode --pmem /mnt/pmem/fast.pmem write-through")],

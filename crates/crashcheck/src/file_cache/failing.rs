@@ -87,3 +87,51 @@ fn after_refusal(small: &SmallPool, mut process: Process, after: &[FileModel]) -
     recover_on(&restarted)?;
     compare(&restarted, &whole).map(drop).map_err(|failure| failure.within("a power cut in the end"))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::file_cache::machine::{Machine, Refusal, SimFile, SmallPool, backing};
+    use tidegate_file_cache::Persistence;
+    use tidegate_sim::Region;
+
+    /// A pool with files of four zeroes below.
+    fn machine() -> std::sync::Arc<Machine> {
+        let small = SmallPool::of(4);
+        let region = Region::with_line_order(small.image.clone(), small.order);
+        Machine::new(&small, region, vec![SimFile::new(&[0; 4]), SimFile::new(&[0; 4])], None, None)
+    }
+
+    #[test]
+    fn a_file_keeps_its_age_until_it_has_left_dram_or_refuses() {
+        let machine = machine();
+        let pool = machine.open().unwrap();
+        let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+        for block in 0..3 {
+            pool.write(file, block * 8192, b"unsynced", Persistence::Asynchronous).unwrap();
+        }
+        pool.tick(7);
+        for left in [16, 8] {
+            assert_eq!(pool.write_dirty_step(0, 1, 7).unwrap().left_bytes, left);
+        }
+        machine.refuse(Some((0, Refusal::Nothing)));
+        pool.write_dirty_step(0, 1, 7).unwrap_err();
+        assert_eq!(pool.write_dirty_step(0, 1, 7).unwrap().left_bytes, 8);
+        assert_eq!(pool.write_dirty_step(0, 1, 8).unwrap().left_bytes, 0);
+    }
+
+    #[test]
+    fn a_file_that_refuses_does_not_hold_others_up() {
+        let machine = machine();
+        let pool = machine.open().unwrap();
+        for (number, bytes) in [(0, b"old "), (1, b"new ")] {
+            let file = pool.open_file(&backing(&machine, number), b"a path").unwrap();
+            pool.write(file, 0, bytes, Persistence::Synchronous).unwrap();
+        }
+        machine.refuse(Some((0, Refusal::Nothing)));
+        pool.write_back_step(0, u64::MAX).unwrap_err();
+        assert!(pool.write_back_step(0, u64::MAX).unwrap().left_bytes > 0);
+        assert_eq!(machine.contents(), [[0; 4], *b"new "]);
+        assert_eq!(pool.write_back_step(0, u64::MAX).unwrap().left_bytes, 0);
+        assert_eq!(machine.contents(), [*b"old ", *b"new "]);
+    }
+}

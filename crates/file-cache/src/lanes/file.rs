@@ -58,6 +58,8 @@ pub(crate) struct File {
     pub(crate) touched: u64,
     /// Goes up when the file is cut or drained.
     pub(crate) recast: u64,
+    /// How often in a row it could not be written back: other files have their turn first.
+    pub(crate) refusals: u32,
 }
 
 /// A file's record.
@@ -114,6 +116,7 @@ impl File {
             changed_below: false,
             touched: 0,
             recast: 0,
+            refusals: 0,
         }
     }
 
@@ -146,6 +149,11 @@ impl File {
             (Some(_), Attachment::Attached(_)) => !self.changed_below,
         };
         durable && self.uncut.is_none() && self.is_below()
+    }
+
+    /// Notes how a step of write-back ended.
+    pub(crate) fn was_tried(&mut self, is_below: bool) {
+        self.refusals = if is_below { 0 } else { self.refusals.saturating_add(1) };
     }
 
     /// Whether everything that was written is below, durably.

@@ -20,13 +20,15 @@ impl<R: Region> FileCache<R> {
 
     /// Has about `budget_bytes` of one file leave DRAM: of the one that has waited longest, if it
     /// has unsynced writes that are older than `older_than`. Says how many bytes are left in DRAM,
-    /// of any age. After an error the bytes are in DRAM still, and other files have their turn
-    /// first.
+    /// of any age. After an error the bytes are in DRAM still, and count as written now.
     pub fn write_dirty_step(&self, budget_bytes: u64, older_than: u64) -> Result<Progress, FileError> {
         let mut bytes = 0;
         let oldest = self.lane().pin_oldest_dirty(older_than)?;
         if let Some(file) = oldest {
             let written = self.exclusively(file, || self.write_dirty(file, budget_bytes));
+            if written.is_err() {
+                self.lane().date_unsynced(file)?;
+            }
             self.unpin(file)?;
             bytes = written?;
         }
@@ -36,12 +38,10 @@ impl<R: Region> FileCache<R> {
     fn write_dirty(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
         let (ranges, bytes, backing) = {
             let mut lane = self.lane();
-            let now = lane.now;
-            let cached = lane.file_mut(file)?;
+            let cached = lane.file(file)?;
             let backing = cached.backing()?.clone();
             let ranges = first_runs(&cached.written, budget_bytes);
             let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-            cached.dirty_since = now;
             if cached.record.is_some() && lane.commit_unsynced(file, &ranges)? {
                 return Ok(bytes);
             }
@@ -68,6 +68,12 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
+    /// Lets a file wait as if its unsynced writes were made now.
+    fn date_unsynced(&mut self, file: FileId) -> Result<(), FileError> {
+        self.file_mut(file)?.dirty_since = self.now;
+        Ok(())
+    }
+
     /// The file whose unsynced writes have waited longest. It keeps its number.
     fn pin_oldest_dirty(&mut self, older_than: u64) -> Result<Option<FileId>, FileError> {
         let dirty = |(number, file): (u32, &Option<File>)| {

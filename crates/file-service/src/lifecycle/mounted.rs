@@ -165,8 +165,7 @@ impl Mounted {
     pub(crate) fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
         let Mounted { service, pool, write_back: thread, _lock } = self;
         drop(thread);
-        drain(&service.open_files, &pool.path, &mut tell)?;
-        rustix::fs::syncfs(service.source.root()).map_err(system("making SOURCE durable"))?;
+        drain(&service.open_files, &service.source, &pool.path, &mut tell)?;
         if !service.open_files.is_written_back() {
             let pool = pool.path.display();
             tell(&format!("the pool {pool} keeps what some files lack, and SOURCE stays hidden: recover it"));

@@ -109,7 +109,7 @@ pub fn recover_pool(
     if layout == Layout::Pool {
         let to = (unplaced == Unplaced::Salvage).then(|| salvage.clone());
         let (files, found) = recover(&pool, None, &source, to)?;
-        drain(&files, &pool.path, &mut tell)?;
+        drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }
     rustix::fs::syncfs(source.root()).map_err(system("making SOURCE durable"))?;

@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
@@ -98,13 +99,14 @@ fn end_by_signals(signals: &mut Signals, mountpoint: &Path, listener: &impl List
 /// Answers the control socket on a thread of its own.
 fn serve_control(socket: &ControlSocket, mounted: &Mounted, request: &MountRequest) -> Result<(), ServiceFailure> {
     let socket = socket.try_clone().map_err(of_system("cloning a socket"))?;
-    let files = mounted.service.open_files.clone();
+    let service = Arc::clone(&mounted.service);
     let pool: PathBuf = mounted.pool().to_owned();
     let (source, mountpoint) = (request.source.clone(), request.mountpoint.clone());
     let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
-        Question::Status => say(&ControlReply::Status(MountStatus::of(&files, &source, &mountpoint))),
+        Question::Status => say(&ControlReply::Status(MountStatus::of(&service.open_files, &source, &mountpoint))),
         Question::Flush => {
-            let flushed = write_back_all(&files, &pool, &mut |line| say(&ControlReply::Progress(line.to_owned())));
+            let mut tell = |line: &str| say(&ControlReply::Progress(line.to_owned()));
+            let flushed = write_back_all(&service.open_files, &service.source, &pool, &mut tell);
             say(&flushed.map_or_else(|error| ControlReply::Refused(error.to_string()), |()| ControlReply::Flushed));
         }
     };

@@ -2,13 +2,15 @@
 //!
 //! | what | is done |
 //! | --- | --- |
-//! | written and not synced, longer than [`DIRTY_AGE`] ago | committed to the pool |
+//! | not synced for [`DIRTY_AGE`], of a file that was synced before | committed to the pool |
+//! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
 //! | out of sync since the last look | written back |
 //! | out of sync and more than [`Limits::bytes`] | written back without a pause |
-//! | a file below that refuses | tried again at the next look; the pool keeps its data |
+//! | a file below that refuses | tried again later, behind the others |
 
 use crate::lifecycle::failure::ServiceFailure;
-use crate::service::nodes::open_files::OpenFiles;
+use crate::service::nodes::open_files::{OpenFiles, to_millis};
+use crate::source::SourceDirectory;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -92,15 +94,33 @@ fn told(looked: Result<(), FileError>, before: Option<FileError>) -> Option<File
 }
 
 fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
-    files.sweep(DIRTY_AGE)?;
-    write_back(files, |left| left > limits.bytes)
+    let aged = write_dirty(files, files.tick().saturating_sub(DIRTY_AGE));
+    let written = write_back(files, |left| left > limits.bytes);
+    aged.and(written).and(files.let_go())
+}
+
+/// Has what was written before `older_than` and not synced leave DRAM. A file that refuses does not
+/// keep the others.
+fn write_dirty(files: &OpenFiles, older_than: Duration) -> Result<(), FileError> {
+    let (mut outcome, older_than) = (Ok(()), to_millis(older_than));
+    for lane in 0..files.pool.lanes() {
+        loop {
+            match files.pool.write_dirty_step(lane, STEP_BYTES, older_than) {
+                Ok(progress) if progress.bytes == 0 => break,
+                Ok(_) => {}
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+    }
+    outcome
 }
 
 /// Writes back what is out of sync now, and on while `goes_on` with the bytes that are left.
 pub(crate) fn write_back(files: &OpenFiles, mut goes_on: impl FnMut(u64) -> bool) -> Result<(), FileError> {
     loop {
-        let lanes = 0..files.pool.lanes();
-        let left: u64 = lanes.map(|lane| write_back_lane(files, lane)).sum::<Result<_, _>>()?;
+        // Every lane has its turn, whatever the others meet.
+        let left: Vec<_> = (0..files.pool.lanes()).map(|lane| write_back_lane(files, lane)).collect();
+        let left: u64 = left.into_iter().sum::<Result<_, _>>()?;
         if !goes_on(left) || left == 0 {
             return Ok(());
         }
@@ -122,21 +142,42 @@ fn write_back_lane(files: &OpenFiles, lane: usize) -> Result<u64, FileError> {
 
 /// Writes everything back, durably, and has the pool forget the files. `tell` hears how much is
 /// left and how fast it goes, once a second.
-pub(crate) fn drain(files: &OpenFiles, pool: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFailure> {
-    write_back_all(files, pool, tell)?;
+pub(crate) fn drain(
+    files: &OpenFiles,
+    source: &SourceDirectory,
+    pool: &Path,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ServiceFailure> {
+    write_back_all(files, source, pool, tell)?;
     files.drain_all().map_err(|error| ServiceFailure::NotWrittenBack { pool: pool.to_owned(), error })
 }
 
 /// Writes everything back, durably. `tell` hears how much is left and how fast it goes, once a
-/// second.
-pub(crate) fn write_back_all(files: &OpenFiles, pool: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFailure> {
+/// second. A file that refuses does not keep the others from being written back.
+pub(crate) fn write_back_all(
+    files: &OpenFiles,
+    source: &SourceDirectory,
+    pool: &Path,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ServiceFailure> {
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.to_owned(), error };
-    files.sweep(Duration::ZERO).map_err(failed)?;
+    let aged = write_dirty(files, files.tick());
     let mut meter = ProgressMeter::begin(files.pool.fill().out_of_sync);
-    write_back(files, |left| {
-        meter.line(Instant::now(), left).iter().for_each(|line| tell(line));
-        true
-    })
-    .map_err(failed)?;
-    files.sweep(Duration::ZERO).map_err(failed)
+    let mut write = || {
+        write_back(files, |left| {
+            meter.line(Instant::now(), left).iter().for_each(|line| tell(line));
+            true
+        })
+    };
+    let mut written = write();
+    // Each turn begins with the files that were refused least.
+    for _ in 0..files.len() {
+        if written.is_ok() {
+            break;
+        }
+        written = write();
+    }
+    aged.and(written).and_then(|()| files.let_go()).map_err(failed)?;
+    rustix::fs::syncfs(source.root())
+        .map_err(|errno| ServiceFailure::System { doing: "making SOURCE durable", error: errno.into() })
 }

@@ -1,6 +1,7 @@
 //! `tidegate flush`: everything that only a cache has reaches its disk. A running server does it
-//! beside its clients; without one this command does it itself.
+//! beside its clients; without one this command does it itself. The pool of a mount is a cache too.
 
+use crate::commands::files::mount_pool;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Flush;
 use crate::output;
@@ -54,7 +55,10 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate flush`.
 pub(crate) fn run(args: &Flush, json: bool) -> Result<Exit, Failure> {
-    let file = args.pmem.clone();
+    let file = args.region();
+    if tidegate_file_service::is_pool(&file) {
+        return mount_pool::flush(&file, json);
+    }
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&file));
     let (served, flushed, dirty_bytes) = match client::ask_disk(&socket, &file, DiskAct::Flush) {
         Ok((DiskAnswer::Flushing { ticket }, state)) if args.wait => {

@@ -41,6 +41,31 @@ pub(crate) fn status(pool: &Path, json: bool) -> Result<Option<Exit>, Failure> {
     Ok(Some(Exit::Done))
 }
 
+/// What `flush` answers about a mount.
+#[derive(Serialize)]
+struct FlushAnswer {
+    #[serde(with = "tidegate_host::json_path")]
+    pool: PathBuf,
+    flushed: bool,
+}
+
+impl fmt::Display for FlushAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "flushed    {}: the files have everything that was written before", self.pool.display())
+    }
+}
+
+/// Brings everything that was written to a mount to its files, durably. The mount does it beside
+/// its clients; without one, recovery does.
+pub(crate) fn flush(pool: &Path, json: bool) -> Result<Exit, Failure> {
+    if file_service::flush(pool, |line| eprintln!("tidegate: {line}"))? {
+        output::give(&FlushAnswer { pool: pool.to_owned(), flushed: true }, json)?;
+        return Ok(Exit::Done);
+    }
+    let (answer, exit) = recover(pool, Unplaced::Retain)?;
+    output::end_with(&answer, json, exit)
+}
+
 /// What `recover` answers about the pool of a mount.
 #[derive(Serialize)]
 pub(crate) struct RecoverAnswer {

@@ -12,7 +12,11 @@ fn a_disk_that_was_written_without_its_region_is_not_read_from_the_region() {
     write(&mut pair.client(), 1, 1);
     assert_eq!(server.stop().code(), Some(0));
     let flushed = run(&["flush", "--pmem", &pair.pmem]);
-    assert!(flushed.code == 0 && flushed.stdout.contains("never written without its region"), "{}", flushed.stdout);
+    assert!(
+        flushed.code == 0 && flushed.stdout.contains("must not be written without its region"),
+        "{}",
+        flushed.stdout
+    );
     File::options().write(true).open(&pair.disk).unwrap().write_all_at(&stamped(1, 2), BLOCK).unwrap();
     // A server that only reads tells the truth too, and leaves the region as it is.
     for more in [&["--read-only"][..], &[]] {

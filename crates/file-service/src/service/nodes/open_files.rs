@@ -26,6 +26,9 @@ const HINT_BYTES_MAX: usize = 952;
 pub(crate) struct OpenFiles {
     pub(crate) pool: FilePool<MappedRegion>,
     files: Mutex<HashMap<FileIdentity, Counted>>,
+    began: Instant,
+    /// The time that the pool was told last.
+    told: Mutex<Duration>,
 }
 
 struct Counted {
@@ -47,8 +50,6 @@ pub(crate) enum Access {
 pub(crate) struct OpenFile {
     identity: FileIdentity,
     state: RwLock<OpenState>,
-    /// When the oldest change was made that no sync made durable.
-    dirty_since: Mutex<Option<Instant>>,
     /// Whether the file may run with privileges that a write has to take away.
     pub(crate) may_be_privileged: AtomicBool,
 }
@@ -73,7 +74,16 @@ enum ServedFrom {
 
 impl OpenFiles {
     pub(crate) fn new(pool: FilePool<MappedRegion>) -> OpenFiles {
-        OpenFiles { pool, files: Mutex::new(HashMap::new()) }
+        OpenFiles { pool, files: Mutex::default(), began: Instant::now(), told: Mutex::default() }
+    }
+
+    /// Tells the pool the time, by which it dates writes, and says what it was told: later than all
+    /// that was written before.
+    pub(crate) fn tick(&self) -> Duration {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = self.began.elapsed().max(*told + Duration::from_millis(1));
+        self.pool.tick(to_millis(*told));
+        *told
     }
 
     /// Takes over a file of the pool that recovery found below.
@@ -82,8 +92,6 @@ impl OpenFiles {
         let found: Arc<dyn BackingFile> = backing.clone();
         let served_from = ServedFrom::Pool(self.pool.open_file(&found, &hint)?);
         let file = OpenFile::new(identity, OpenState { backing, can_write: true, hint, served_from });
-        // An earlier process may have written what it did not sync.
-        file.is_changed(Persistence::Asynchronous);
         self.files().insert(identity, Counted { file: Arc::new(file), opens: 0 });
         Ok(())
     }
@@ -144,22 +152,8 @@ impl OpenFiles {
         }
     }
 
-    /// Commits what was changed before `age` ago, and lets go of files that nobody has open and
-    /// that are below.
-    pub(crate) fn sweep(&self, age: Duration) -> std::result::Result<(), FileError> {
-        let now = Instant::now();
-        for file in self.all() {
-            let is_old = file.dirty_since().is_some_and(|since| now.duration_since(since) >= age);
-            if is_old && let ServedFrom::Pool(number) = file.read_state().served_from {
-                let since = file.dirty_since().take();
-                self.pool.sync(number).inspect_err(|_| *file.dirty_since() = since)?;
-            }
-        }
-        self.let_go()
-    }
-
     /// Lets go of files that nobody has open and that are below.
-    fn let_go(&self) -> std::result::Result<(), FileError> {
+    pub(crate) fn let_go(&self) -> std::result::Result<(), FileError> {
         let mut files = self.files();
         let idle: Vec<_> = files.values().filter(|known| known.opens == 0).map(|known| known.file.clone()).collect();
         for file in &idle {
@@ -231,7 +225,6 @@ impl OpenFiles {
                 })
             }
         };
-        file.is_changed(persistence);
         written.map_err(|error| errno_of(&error))?;
         state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
         Ok(())
@@ -240,7 +233,6 @@ impl OpenFiles {
     /// Cuts or lengthens a file.
     pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
         let state = file.read_state();
-        file.is_changed(Persistence::Asynchronous);
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
             ServedFrom::File | ServedFrom::BesidePool => {
@@ -258,7 +250,6 @@ impl OpenFiles {
 
     /// Makes everything durable that was written to a file before.
     pub(crate) fn sync(&self, file: &OpenFile) -> Result<()> {
-        *file.dirty_since() = None;
         let state = file.read_state();
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.sync(number).map(drop).map_err(|error| errno_of(&error)),
@@ -306,12 +297,7 @@ impl OpenFiles {
 
 impl OpenFile {
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
-        OpenFile {
-            identity,
-            state: RwLock::new(state),
-            dirty_since: Mutex::new(None),
-            may_be_privileged: AtomicBool::new(true),
-        }
+        OpenFile { identity, state: RwLock::new(state), may_be_privileged: AtomicBool::new(true) }
     }
 
     /// Sets when the contents were changed last. False: the file below has to be told, as nothing
@@ -334,17 +320,6 @@ impl OpenFile {
         self.may_be_privileged.store(true, Ordering::Relaxed);
     }
 
-    /// Notes a change, after it was made: a sync meanwhile may not have seen it.
-    fn is_changed(&self, persistence: Persistence) {
-        if persistence == Persistence::Asynchronous {
-            self.dirty_since().get_or_insert_with(Instant::now);
-        }
-    }
-
-    fn dirty_since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.dirty_since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn read_state(&self) -> RwLockReadGuard<'_, OpenState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -352,6 +327,11 @@ impl OpenFile {
     fn write_state(&self) -> RwLockWriteGuard<'_, OpenState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A time in the pool's unit.
+pub(crate) fn to_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The kernel's number for what went wrong in the cache.
