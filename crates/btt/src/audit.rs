@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, MapState, SlotPair};
 use tidegate_media::{BlockSet, Corrupt, Poison, Region};
 
-/// The rule that an arena breaks whose error flag is set. [`Repair::Yes`] checks the rest of the
+/// The rule that an arena breaks whose error flag is set. `Repair::Yes` checks the rest of the
 /// arena, and clears the flag.
 pub const ERROR_FLAG_RULE: &str = "the arena's error flag is clear";
 

@@ -94,7 +94,7 @@
 //! # Locks
 //!
 //! One lock for a lane, for steps in memory only. An operation that goes below takes the gate of
-//! its file first ([`exclusive`]), so that operations on other files go on. A thread that writes
+//! its file first (`exclusive.rs`), so that operations on other files go on. A thread that writes
 //! back holds a lock of its own, taken before the gate.
 
 #![forbid(unsafe_code)]

@@ -27,7 +27,7 @@ pub(crate) fn clear_stamp(pmem: &Path, region: &MappedRegion) -> Result<(), Volu
 /// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if
 /// somebody wrote to the disk without the region, the cache is emptied. With `GoOn` it may have
 /// blocks that the disk lacks; then the answer is true, and the caller has to bring them to the
-/// disk and [`empty_cache`] before anything is read. Until then what was noted has to stay.
+/// disk and `empty_cache` before anything is read. Until then what was noted has to stay.
 ///
 /// # Errors
 /// The region has blocks that the disk lacks, and they are not to go there.

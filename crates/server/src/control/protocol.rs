@@ -1,7 +1,7 @@
 //! The protocol of control sockets: one line of JSON each way, or more.
 //!
 //! A client asks in one line, a [`Request`], and gets one line and the end. A client that sends no
-//! line gets a [`Snapshot`](crate::stats::snapshot::Snapshot) after a moment. A [`Change`] is
+//! line gets a `Snapshot`(crate::stats::snapshot::Snapshot) after a moment. A [`Change`] is
 //! answered by more lines: each but the last says how far it is, and the server makes the change
 //! only if the client still listens.
 
@@ -18,11 +18,11 @@ use tidegate_disk_cache::Scrubbed;
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// What it does: the answer is a [`Snapshot`].
+    /// What it does: the answer is a `Snapshot`.
     Snapshot,
-    /// To tell of its end: the answers are a [`Snapshot`] now, and [`EndReport`] when it has ended.
+    /// To tell of its end: the answers are a `Snapshot` now, and `EndReport` when it has ended.
     End,
-    /// Something about the disk of one volume: the answer is a [`DiskReply`].
+    /// Something about the disk of one volume: the answer is a `DiskReply`.
     Disk {
         /// The volume's region.
         #[serde(with = "tidegate_host::json_path")]
@@ -31,7 +31,7 @@ pub enum Request {
         act: DiskAct,
     },
     /// To change the cache of a disk, or to part from it, as long as whoever asked listens: the
-    /// answers are [`DiskReply`]s.
+    /// answers are `DiskReply`s.
     Change {
         /// The volume's region.
         #[serde(with = "tidegate_host::json_path")]

@@ -4,7 +4,7 @@
 //! The slots lie in a file in memory, named after the volume and the file it lies in (a copy of a
 //! volume is another one), that exists while a server uses it. A server that finds one when it
 //! opens the volume completes it first, with or without a cache of its own. Whose file that may be:
-//! [`files`].
+//! `files`.
 
 mod files;
 
