@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use tidegate_trials::mounted::remove_left_memory;
 use tidegate_trials::served::{program, until};
 
 /// A SOURCE, a MOUNTPOINT, and a pool in memory that outlives processes.
@@ -65,6 +66,7 @@ impl Drop for Testbed {
     fn drop(&mut self) {
         // A failed test leaves its mount.
         let _ = rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH);
+        remove_left_memory(self.memory.path());
     }
 }
 
