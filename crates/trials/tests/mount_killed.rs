@@ -30,6 +30,9 @@ fn what_was_synced_is_there_after_the_service_was_killed() {
     for (round, acts) in ACTS.into_iter().enumerate() {
         let folder = testbed.mountpoint().join(round.to_string());
         fs::create_dir(&folder).unwrap();
+        for name in ["log", "pages"] {
+            fs::write(folder.join(name), []).unwrap();
+        }
         let [appended, overwritten, replaced] = killed_amid(&mut testbed, &folder, acts);
         testbed.mount_again();
         check_log(&folder, appended);
@@ -81,7 +84,8 @@ fn number_of(bytes: &[u8]) -> u64 {
 }
 
 fn append(folder: &Path, tell: &Sender<()>) -> Done {
-    let mut log = OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
+    // On a busy machine the service may be gone before this thread begins.
+    let Ok(mut log) = OpenOptions::new().append(true).open(folder.join("log")) else { return 0 };
     acts(tell, |act| {
         log.write_all(line(act).as_bytes())?;
         log.sync_data()
@@ -97,7 +101,7 @@ fn check_log(folder: &Path, done: Done) {
 }
 
 fn overwrite(folder: &Path, tell: &Sender<()>) -> Done {
-    let pages = File::create(folder.join("pages")).unwrap();
+    let Ok(pages) = OpenOptions::new().write(true).open(folder.join("pages")) else { return 0 };
     acts(tell, |act| {
         pages.write_all_at(&filled(act, PAGE_BYTES), act % PAGES * PAGE_BYTES as u64)?;
         pages.sync_all()
