@@ -19,17 +19,6 @@ use tidegate_file_service::{
 };
 use tidegate_fuse::Features;
 
-/// What the program wants of the kernel: what the file service wants, as far as it goes.
-const WANTED: Features = Features::ASYNC_READ
-    .with(Features::ATOMIC_O_TRUNC)
-    .with(Features::READDIRPLUS)
-    .with(Features::READDIRPLUS_AUTO)
-    .with(Features::ASYNC_DIO)
-    .with(Features::PARALLEL_DIROPS)
-    .with(Features::CACHE_SYMLINKS)
-    .with(Features::EXPLICIT_INVAL_DATA)
-    .with(Features::HANDLE_KILLPRIV_V2);
-
 /// The command line.
 #[derive(Debug)]
 struct Arguments {
@@ -73,7 +62,7 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
         threads: NonZeroUsize::MIN,
         kept: None,
         keeps_alive: false,
-        wanted: WANTED.with(Features::RESEND),
+        wanted: Features::FILE_SERVER.with(Features::RESEND),
         task: Task::Mount,
     };
     while let Some(word) = words.next() {
@@ -84,7 +73,7 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
             }
             Some("--kept") => arguments.kept = Some(words.next().context("--kept takes a FOLDER")?.into()),
             Some("--keep-alive") => arguments.keeps_alive = true,
-            Some("--no-resend") => arguments.wanted = WANTED,
+            Some("--no-resend") => arguments.wanted = Features::FILE_SERVER,
             Some("--server") => arguments.task = Task::Serve,
             Some("--unmount") => arguments.task = Task::Unmount,
             _ => bail!("{word:?} is no option"),

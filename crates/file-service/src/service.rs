@@ -18,22 +18,11 @@ use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use tidegate_fuse::{Attempt, Features, Header, NodeId, Operation, Reply, Request};
+use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request};
 
 /// How long the kernel may rely on names and attributes. Every change comes through the mount, so
 /// nothing but a change of the kernel's own makes them out of date.
 pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
-
-/// `ATOMIC_O_TRUNC` is not among them: with it the kernel has a running program's file cut before
-/// it finds that it may not be written to.
-const WANTED: Features = Features::ASYNC_READ
-    .with(Features::READDIRPLUS)
-    .with(Features::READDIRPLUS_AUTO)
-    .with(Features::ASYNC_DIO)
-    .with(Features::PARALLEL_DIROPS)
-    .with(Features::CACHE_SYMLINKS)
-    .with(Features::EXPLICIT_INVAL_DATA)
-    .with(Features::HANDLE_KILLPRIV_V2);
 
 /// The owner of SOURCE's files.
 pub(crate) struct FileService {
@@ -84,9 +73,6 @@ impl FileService {
             is_root: rustix::process::geteuid().is_root(),
         })
     }
-
-    /// What the service wants of the kernel, where it has it.
-    pub(crate) const WANTED: Features = WANTED;
 
     fn carry_out<'b>(&self, header: &Header, operation: &Operation<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         let node = header.node;

@@ -47,6 +47,18 @@ impl Features {
     /// A new server can have unanswered requests sent again.
     pub const RESEND: Features = Features(1 << 39);
 
+    /// What a server of files wants that sees every change of them. `ATOMIC_O_TRUNC` is not among
+    /// them: with it the kernel has a running program's file cut before it finds that it may not be
+    /// written to.
+    pub const FILE_SERVER: Features = Features::ASYNC_READ
+        .with(Features::READDIRPLUS)
+        .with(Features::READDIRPLUS_AUTO)
+        .with(Features::ASYNC_DIO)
+        .with(Features::PARALLEL_DIROPS)
+        .with(Features::CACHE_SYMLINKS)
+        .with(Features::EXPLICIT_INVAL_DATA)
+        .with(Features::HANDLE_KILLPRIV_V2);
+
     /// Returns the set with these bits, as the protocol numbers them.
     pub const fn from_bits(bits: u64) -> Features {
         Features(bits)

@@ -8,7 +8,6 @@ use crate::lifecycle::status::MountStatus;
 use crate::mount::{mount, unmount};
 use crate::mount_error::{MountAt, MountError, Unmount};
 use crate::pool::write_back::write_back_all;
-use crate::service::FileService;
 use crate::source::users::{Use, users_of};
 use crate::workers::{Serving, serve};
 use rustix::fs::Mode;
@@ -18,6 +17,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use tidegate_fuse::Features;
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
@@ -48,7 +48,7 @@ pub fn run(request: MountRequest, listener: &impl Listener) -> Result<(), Servic
         source: request.source.clone().into(),
         covers_files: request.source == request.mountpoint,
     };
-    let device = match mount(&at, FileService::WANTED) {
+    let device = match mount(&at, Features::FILE_SERVER) {
         Ok(device) => device,
         Err(error) => {
             // Nothing was written through the mount: SOURCE is as it was.
