@@ -6,7 +6,6 @@ use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::lanes::records::words_of;
-use crate::tiers::dram::bytes_in;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{PATH_HINT_BYTES_MAX, VolatileFile};
 use tidegate_media::Region;
@@ -110,11 +109,9 @@ impl<R: Region> FileCache<R> {
     /// How full the lane is.
     pub fn fill(&self) -> Fill {
         let lane = self.lane();
-        let files = || lane.files.iter().flatten();
-        let entries = files().flat_map(|file| &file.out_of_sync);
         Fill {
-            dirty: files().map(|file| bytes_in(&file.written)).sum(),
-            out_of_sync: entries.filter_map(|(_, slot)| Some(lane.slots[*slot as usize]?.newest)).sum(),
+            dirty: lane.dirty_bytes(),
+            out_of_sync: lane.out_of_sync_bytes(),
             pool: lane.medium.plan.data_bytes(),
             dram: lane.unsynced.bytes(),
         }

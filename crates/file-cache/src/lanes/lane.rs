@@ -5,7 +5,7 @@ use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::region_io::{LaneElement, Medium};
-use crate::tiers::dram::Unsynced;
+use crate::tiers::dram::{Unsynced, bytes_in};
 use crate::tiers::nvm::Blocks;
 use std::collections::{BTreeMap, VecDeque};
 use tidegate_layout::file_cache::Extent;
@@ -52,6 +52,17 @@ impl<R: Region> Lane<R> {
 
     pub(crate) fn file_mut(&mut self, file: FileId) -> Result<&mut File, FileError> {
         self.files.get_mut(file.0 as usize).and_then(Option::as_mut).ok_or(FileError::NotOpen(file.0))
+    }
+
+    /// Bytes that are in DRAM and nowhere else.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.files.iter().flatten().map(|file| bytes_in(&file.written)).sum()
+    }
+
+    /// Bytes in entries that are newer than the file below.
+    pub(crate) fn out_of_sync_bytes(&self) -> u64 {
+        let entries = self.files.iter().flatten().flat_map(|file| &file.out_of_sync);
+        entries.filter_map(|(_, slot)| Some(self.slots[*slot as usize]?.newest)).sum()
     }
 
     /// The program sees this length from now on.

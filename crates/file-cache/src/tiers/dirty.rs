@@ -32,7 +32,7 @@ impl<R: Region> FileCache<R> {
             self.unpin(file)?;
             bytes = written?;
         }
-        Ok(Progress { bytes, left_bytes: self.fill().dirty })
+        Ok(Progress { bytes, left_bytes: self.lane().dirty_bytes() })
     }
 
     fn write_dirty(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {

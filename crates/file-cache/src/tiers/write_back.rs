@@ -52,7 +52,7 @@ impl<R: Region> FileCache<R> {
         let done = self.write_back(file, budget_bytes);
         self.lane().file_mut(file)?.was_tried(done.is_ok());
         self.unpin(file)?;
-        Ok(Progress { bytes: done?, left_bytes: self.fill().out_of_sync })
+        Ok(Progress { bytes: done?, left_bytes: self.lane().out_of_sync_bytes() })
     }
 
     fn write_back(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
