@@ -8,7 +8,7 @@ pub(crate) mod write_back;
 use crate::lifecycle::failure::ServiceFailure;
 use crate::pool::volatile::Volatile;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tidegate_file_cache::{FilePool, FormatSpec, OpenError, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
@@ -32,6 +32,9 @@ const BYTES_PER_FILE: u64 = 64 << 10;
 pub(crate) struct Pool {
     pub(crate) path: PathBuf,
     pub(crate) region: Arc<MappedRegion>,
+    /// What is laid out on the region, once it was looked at: to find nothing takes a look at every
+    /// byte.
+    layout: OnceLock<Layout>,
 }
 
 /// Which memory a pool may be of.
@@ -70,7 +73,8 @@ impl Pool {
     fn create(path: &Path, bytes: u64) -> Result<Pool, ServiceFailure> {
         default_paths::make_folder_of(path)?;
         let region = MappedRegion::create(path, bytes, Allocation::Full)?;
-        Ok(Pool { path: path.to_owned(), region: Arc::new(region) })
+        // A file that was just made has nothing.
+        Ok(Pool { path: path.to_owned(), region: Arc::new(region), layout: Layout::Blank.into() })
     }
 
     /// The pool at `path`, which is there and this user's.
@@ -78,11 +82,19 @@ impl Pool {
         let resolved = owned::resolved(path).map_err(ServiceFailure::of_file("open", path))?;
         let own = |file: &std::fs::File| accept(file, What::Memory);
         let region = unlocked(|| MappedRegion::open_if(&resolved, Access::ReadWrite, own))?;
-        Ok(Pool { path: resolved, region: Arc::new(region) })
+        Ok(Pool { path: resolved, region: Arc::new(region), layout: OnceLock::new() })
     }
 
     /// What is laid out on the region. Anything but a pool of a mount is refused.
     pub(crate) fn layout(&self) -> Result<Layout, ServiceFailure> {
+        if let Some(layout) = self.layout.get() {
+            return Ok(*layout);
+        }
+        let found = self.find_layout()?;
+        Ok(*self.layout.get_or_init(|| found))
+    }
+
+    fn find_layout(&self) -> Result<Layout, ServiceFailure> {
         match identify(&*self.region) {
             Ok(_) => Ok(Layout::Pool),
             Err(OpenError::NoPool(_)) => match self.region.is_all_zero() {
@@ -106,9 +118,11 @@ impl Pool {
     }
 
     /// Lays out a fresh pool.
-    pub(crate) fn format(&self) -> Result<(), ServiceFailure> {
-        let made = format(&*self.region, &spec(self.region.len()));
-        made.map_err(|error| ServiceFailure::NotFormatted { pool: self.path.clone(), error })
+    pub(crate) fn format(self) -> Result<Pool, ServiceFailure> {
+        match format(&*self.region, &spec(self.region.len())) {
+            Ok(()) => Ok(Pool { layout: Layout::Pool.into(), ..self }),
+            Err(error) => Err(ServiceFailure::NotFormatted { pool: self.path, error }),
+        }
     }
 
     /// Opens every lane, as an earlier process left it. The memory of unsynced writes is made with
@@ -205,9 +219,10 @@ mod tests {
     fn a_fresh_pool_of_any_size_can_be_opened() {
         for bytes in [8 << 20, 20 << 20, 130 << 20] {
             let region = Arc::new(MappedRegion::anonymous(bytes).expect("memory"));
-            let pool = Pool { path: "pool".into(), region };
+            let pool = Pool { path: "pool".into(), region, layout: OnceLock::new() };
             assert_eq!(pool.layout().expect("readable"), Layout::Blank);
-            pool.format().expect("laid out");
+            let Pool { path, region, .. } = pool.format().expect("laid out");
+            let pool = Pool { path, region, layout: OnceLock::new() };
             assert_eq!(pool.layout().expect("readable"), Layout::Pool);
             drop(pool.lanes_open(1 << 20).expect("opened"));
             pool.remove_volatile().expect("removed");
@@ -218,7 +233,7 @@ mod tests {
     fn what_is_no_pool_is_not_touched() {
         let region = Arc::new(MappedRegion::anonymous(8 << 20).expect("memory"));
         region.store_u64(4 << 20, 1);
-        let pool = Pool { path: "pool".into(), region };
+        let pool = Pool { path: "pool".into(), region, layout: OnceLock::new() };
         assert!(matches!(pool.layout(), Err(ServiceFailure::NotAPool { .. })));
     }
 

@@ -95,10 +95,10 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(Mounted, Vec<RecoveredFil
         return Err(ServiceFailure::FilesInUse { source_directory: request.source.clone(), users });
     }
     let mark = PoolMark::read(&source)?;
-    let pool = open_pool(request, mark.as_ref())?;
+    let mut pool = open_pool(request, mark.as_ref())?;
     let record = record_for(&pool, request, &source, mark.as_ref())?;
     if pool.layout()? == Layout::Blank {
-        pool.format()?;
+        pool = pool.format()?;
     }
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
