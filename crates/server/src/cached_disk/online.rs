@@ -29,7 +29,7 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidegate_background::{Left, Ticket};
+use tidegate_background::{SweepFailures, Ticket};
 use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{
@@ -307,7 +307,7 @@ impl OnlineDisk {
     }
 
     /// What that flush left behind, and why; None: it is under way.
-    pub fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<Obstacle>)> {
+    pub fn flushed(&self, ticket: FlushTicket) -> Option<(SweepFailures, Option<Obstacle>)> {
         match &*self.shared() {
             Served::Cached(cache, front) if *cache == ticket.cache => {
                 let left = front.cached.flushed(Ticket(ticket.sweep))?;
@@ -315,7 +315,7 @@ impl OnlineDisk {
                 Some((left, obstacle))
             }
             // The cache that was asked was emptied when it went.
-            _ => Some((Left::default(), None)),
+            _ => Some((SweepFailures::default(), None)),
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::failure::{AtFault, Obstacle};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_background::{Left, Step};
+use tidegate_background::{Step, SweepFailures};
 use tidegate_disk_cache::POSTPONED_MAX;
 use tidegate_host::units::Human;
 use tidegate_media::{Error, Misuse};
@@ -49,10 +49,10 @@ pub struct Kind {
 }
 
 /// What a step left behind, but for what it left for a moment.
-fn left_by(step: &Step) -> Left {
+fn left_by(step: &Step) -> SweepFailures {
     let stays = |(_, error): &&(_, Error)| *error != Error::Misuse(Misuse::NotNow);
     let refused = step.refused.iter().filter(stays).cloned().collect();
-    let mut left = Left::default();
+    let mut left = SweepFailures::default();
     left.add(Step { refused, ..step.clone() });
     left
 }
@@ -77,7 +77,7 @@ impl RefusedBlocks {
     pub fn hear(
         &self,
         step: &Step,
-        why: impl FnOnce(&Left) -> Option<(Kind, Obstacle)>,
+        why: impl FnOnce(&SweepFailures) -> Option<(Kind, Obstacle)>,
         dirty_bytes: impl Fn() -> u64,
     ) {
         let left = left_by(step);

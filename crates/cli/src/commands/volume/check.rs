@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_btt::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
+use tidegate_btt::{CheckReport, Counts, ERROR_FLAG_RULE, Finding, Repair, check};
 use tidegate_host::columns::line;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
@@ -77,7 +77,7 @@ struct Loss {
 }
 
 impl Loss {
-    fn of(report: &Report) -> Loss {
+    fn of(report: &CheckReport) -> Loss {
         let blocks = report.at_stake.iter().map(|range| range.blocks).sum();
         let bytes = blocks * u64::from(report.summary.block_size);
         Loss { blocks, bytes, ranges: report.at_stake.iter().copied().map(BlockRange::from).collect() }
@@ -114,7 +114,7 @@ struct BrokenRule {
 }
 
 impl VolumeCheck {
-    fn new(file: PathBuf, report: Report) -> VolumeCheck {
+    fn new(file: PathBuf, report: CheckReport) -> VolumeCheck {
         let sound = report.is_sound();
         let Counts { initial, normal, zero, error, free, interrupted } = report.counts;
         let blocks = Uses { never_written: initial, data: normal, zero, lost: error, free, interrupted };

@@ -5,7 +5,7 @@ use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_disk_cache::{Finding, Report, check};
+use tidegate_disk_cache::{CheckReport, Finding, check};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_media::MappedRegion;
@@ -90,7 +90,7 @@ pub(crate) fn run(path: &Path, region: &MappedRegion, json: bool) -> Result<Exit
     };
     let report = check(region).map_err(broken)?;
     let opens = report.opens();
-    let Report { identity, dirty, clean, free, unretired, findings } = report;
+    let CheckReport { identity, dirty, clean, free, unretired, findings } = report;
     let answer = CacheCheck {
         file: path.to_owned(),
         sound: findings.is_empty(),
