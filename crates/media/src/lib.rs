@@ -16,6 +16,7 @@ pub mod emulate;
 mod error;
 mod file_backed;
 mod flushes;
+mod forward;
 mod kernel;
 mod locked_file;
 mod mapped;
