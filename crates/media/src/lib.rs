@@ -16,7 +16,6 @@ pub mod emulate;
 mod error;
 mod file_backed;
 mod flushes;
-mod forward;
 mod kernel;
 mod locked_file;
 mod mapped;
