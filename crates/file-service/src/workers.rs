@@ -1,4 +1,5 @@
-//! The threads that answer requests, each of them one request at a time.
+//! The threads that answer requests, each of them one request at a time. How many of them wait for
+//! requests is decided in [`standby`](crate::standby).
 //!
 //! A server that takes the place of one that died first answers, on one thread, what that one left
 //! unanswered: the kernel sends those requests again, before all others. Meanwhile the records of
@@ -6,6 +7,7 @@
 
 use crate::device::{Device, DeviceError, Received, ReplyBuffer, RequestBuffer};
 use crate::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
+use crate::standby::{Next, Seen, Standby};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::thread;
@@ -39,7 +41,7 @@ pub struct Serving<'a> {
 /// when all threads have ended.
 pub fn serve(serving: &Serving<'_>, service: &impl Answers) -> Result<(), DeviceError> {
     let Serving { device, session, replies, threads } = *serving;
-    let worker = Worker { device, features: session.features, replies, service };
+    let worker = Worker { device, features: session.features, replies, service, standby: &Standby::new() };
     if let Some(replies) = replies {
         worker.answer_resent(replies)?;
     }
@@ -48,6 +50,9 @@ pub fn serve(serving: &Serving<'_>, service: &impl Answers) -> Result<(), Device
         // If there cannot be as many threads, there are fewer.
         let spawn = |index| thread::Builder::new().spawn_scoped(scope, move || worker.work(index)).ok();
         let started: Vec<_> = (1..threads.get().min(WORKERS_MAX)).filter_map(spawn).collect();
+        if !started.is_empty() {
+            scope.spawn(|| worker.call_others());
+        }
         let own = worker.work(0);
         let others = started.into_iter().map(|thread| thread.join().unwrap_or(Ok(())));
         others.fold(own, Result::and)
@@ -60,6 +65,7 @@ struct Worker<'a, S> {
     features: Features,
     replies: Option<&'a ReplyCache>,
     service: &'a S,
+    standby: &'a Standby,
 }
 
 /// Whether the kernel sent a request of the dead server.
@@ -72,13 +78,41 @@ enum Order {
 }
 
 impl<S: Answers> Worker<'_, S> {
-    /// Answers requests, one after the other.
+    /// Answers requests, one after the other, until the mount or the device ends: for the first
+    /// worker from now on, for the others when they are called.
     fn work(&self, index: usize) -> Result<(), DeviceError> {
+        let first = if index == 0 { self.standby.begin() } else { self.standby.stand_by() };
+        let worked = self.work_from(first, index);
+        self.standby.end();
+        worked
+    }
+
+    fn work_from(&self, first: Next, index: usize) -> Result<(), DeviceError> {
         let (mut request, mut data) = (RequestBuffer::new(), ReplyBuffer::new());
-        while let Received::Request(message) = self.device.receive(&mut request)? {
-            self.answer(message, Slot::Worker(index), data.bytes())?;
+        let mut next = first;
+        loop {
+            next = match next {
+                Next::End => return Ok(()),
+                Next::StandBy => self.standby.stand_by(),
+                Next::Receive => {
+                    let Received::Request(message) = self.device.receive(&mut request)? else { return Ok(()) };
+                    self.standby.received();
+                    self.answer(message, Slot::Worker(index), data.bytes())?;
+                    self.standby.answered()
+                }
+            };
         }
-        Ok(())
+    }
+
+    /// Calls workers that stand by, whenever one more should answer.
+    fn call_others(&self) {
+        let mut seen = Seen::default();
+        while self.standby.tick(&mut seen) {
+            // A device that failed is found out by those who read it.
+            if self.device.is_readable().unwrap_or(false) {
+                self.standby.call();
+            }
+        }
     }
 
     /// Answers all requests that a dead server left, and at most one more.
@@ -150,7 +184,7 @@ impl<S: Answers> Worker<'_, S> {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
-    use std::sync::Mutex;
+    use std::sync::{Barrier, Mutex};
     use tidegate_fuse::Unique;
 
     /// The kernel's place, at the other end of a socket.
@@ -170,6 +204,11 @@ mod tests {
             message.extend([0; 16]);
             message.extend(body);
             rustix::io::write(&self.0, &message).expect("room");
+        }
+
+        /// Sends no more requests.
+        fn end(&self) {
+            rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write).expect("a socket");
         }
 
         /// The number, the error and the data of the next reply.
@@ -208,16 +247,20 @@ mod tests {
     ) -> (Kernel, Vec<(u64, Attempt)>) {
         let before = cache(memory);
         left.iter().for_each(|(slot, record)| before.store(*slot, record).expect("room"));
-        let sockets = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let (kernel, device) = sockets.expect("sockets");
-        let (kernel, device) = (Kernel(kernel), Device::from_descriptor(device));
+        let (kernel, device) = kernel_and_device();
         send(&kernel);
-        rustix::net::shutdown(&kernel.0, rustix::net::Shutdown::Write).expect("a socket");
+        kernel.end();
         let session = Session::from_words([45, 0]).expect("a session");
         let (replies, service) = (cache(memory), Noting::default());
         let serving = Serving { device: &device, session, replies: Some(&replies), threads: NonZeroUsize::MIN };
         serve(&serving, &service).expect("served");
         (kernel, service.0.into_inner().expect("no panic"))
+    }
+
+    fn kernel_and_device() -> (Kernel, Device) {
+        let sockets = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (kernel, device) = sockets.expect("sockets");
+        (Kernel(kernel), Device::from_descriptor(device))
     }
 
     fn cache(memory: &rustix::fd::OwnedFd) -> ReplyCache {
@@ -282,6 +325,33 @@ mod tests {
             kernel.send(MKDIR, AGAIN | 2);
         });
         assert_eq!(asked, [(AGAIN | 1, Attempt::InDoubt { witness: 99 })]);
+    }
+
+    /// Answers two requests when it has both.
+    struct Together(Barrier);
+
+    impl Answers for Together {
+        fn answer<'b>(&self, _: &Request<'_>, _: Attempt, _: &'b mut [u8]) -> Reply<'b> {
+            self.0.wait();
+            Reply::empty()
+        }
+
+        fn witness(&self, _: &Request<'_>) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_request_that_takes_long_keeps_no_other_one_waiting() {
+        let (kernel, device) = kernel_and_device();
+        let session = Session::from_words([45, 0]).expect("a session");
+        let threads = NonZeroUsize::new(4).expect("not 0");
+        kernel.send(STATFS, 1);
+        kernel.send(STATFS, 2);
+        kernel.end();
+        let serving = Serving { device: &device, session, replies: None, threads };
+        serve(&serving, &Together(Barrier::new(2))).expect("served");
+        assert_eq!(kernel.reply().0 + kernel.reply().0, 3);
     }
 
     #[test]

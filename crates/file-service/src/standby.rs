@@ -1,0 +1,225 @@
+//! Which workers wait for requests: one, and more of them only while requests would wait for it.
+//!
+//! The kernel gives a request to the worker that has waited longest. With several of them, the
+//! requests of one client wake them in turn on different cores, which costs more than the request.
+//! So one worker waits, and the others *stand by* outside of the kernel. A clock looks at the
+//! workers every millisecond. If a request waits and no worker does, one more worker joins:
+//!
+//! * if all have been busy with the same requests since the clock's last look, as with a disk;
+//! * if all are busy look after look, and less than half of the cores have a worker.
+//!
+//! A worker that has answered, while another one waits, stands by again. If no request came for a
+//! while, the clock sleeps until the next one.
+
+use std::num::NonZeroUsize;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often the clock looks.
+const TICK: Duration = Duration::from_millis(1);
+/// After how many looks without a new request the clock sleeps.
+const IDLE_TICKS: u32 = 50;
+/// After how many looks at which all workers are busy with new requests one more joins.
+const BUSY_TICKS: u32 = 20;
+
+/// The workers of a mount.
+#[derive(Debug)]
+pub(crate) struct Standby {
+    workers: Mutex<Workers>,
+    joining: Condvar,
+    ticking: Condvar,
+    /// How many workers may be busy before another one has to wait for a core.
+    busy_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Workers {
+    /// Those that wait for a request.
+    waiting: usize,
+    /// Those that answer one.
+    busy: usize,
+    /// Those that stand by and are to join.
+    called: usize,
+    /// Requests that were received.
+    received: u64,
+    clock_sleeps: bool,
+    has_ended: bool,
+}
+
+/// What a worker does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It waits for a request.
+    Receive,
+    /// It leaves that to another one.
+    StandBy,
+    /// It ends.
+    End,
+}
+
+/// What the clock saw, look after look.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    received: u64,
+    idle_ticks: u32,
+    busy_ticks: u32,
+}
+
+impl Standby {
+    pub(crate) fn new() -> Standby {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Standby { workers: Mutex::default(), joining: Condvar::new(), ticking: Condvar::new(), busy_max: cores / 2 }
+    }
+
+    /// Says that the first worker begins.
+    pub(crate) fn begin(&self) -> Next {
+        self.workers().waiting += 1;
+        Next::Receive
+    }
+
+    /// Says that a worker that waited received a request.
+    pub(crate) fn received(&self) {
+        let mut workers = self.workers();
+        workers.waiting -= 1;
+        workers.busy += 1;
+        workers.received += 1;
+        if std::mem::take(&mut workers.clock_sleeps) {
+            self.ticking.notify_one();
+        }
+    }
+
+    /// Says that a worker answered its request.
+    pub(crate) fn answered(&self) -> Next {
+        let mut workers = self.workers();
+        workers.busy -= 1;
+        if workers.has_ended {
+            return Next::End;
+        }
+        if workers.waiting > 0 {
+            return Next::StandBy;
+        }
+        workers.waiting += 1;
+        Next::Receive
+    }
+
+    /// Has a worker stand by until it is called, to wait for requests from then on, or to end.
+    pub(crate) fn stand_by(&self) -> Next {
+        let is_idle = |workers: &mut Workers| workers.called == 0 && !workers.has_ended;
+        let waited = self.joining.wait_while(self.workers(), is_idle);
+        let mut workers = waited.unwrap_or_else(PoisonError::into_inner);
+        if workers.has_ended {
+            return Next::End;
+        }
+        workers.called -= 1;
+        workers.waiting += 1;
+        Next::Receive
+    }
+
+    /// Ends all workers: those that answer, when they have.
+    pub(crate) fn end(&self) {
+        self.workers().has_ended = true;
+        self.joining.notify_all();
+        self.ticking.notify_all();
+    }
+
+    /// Calls one more worker, if one stands by.
+    pub(crate) fn call(&self) {
+        self.workers().called = 1;
+        self.joining.notify_one();
+    }
+
+    /// Has the clock wait until it is to look whether a request waits, as one more worker would
+    /// join then. False: the workers end.
+    pub(crate) fn tick(&self, seen: &mut Seen) -> bool {
+        let mut workers = self.workers();
+        while !workers.has_ended {
+            workers = self.next_look(workers, seen.idle_ticks >= IDLE_TICKS);
+            if seen.wants_worker(&workers, self.busy_max) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn next_look<'a>(&self, mut workers: MutexGuard<'a, Workers>, is_idle: bool) -> MutexGuard<'a, Workers> {
+        if is_idle && workers.busy == 0 {
+            workers.clock_sleeps = true;
+            let sleeps = |workers: &mut Workers| workers.clock_sleeps && !workers.has_ended;
+            return self.ticking.wait_while(workers, sleeps).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_going = |workers: &mut Workers| !workers.has_ended;
+        let waited = self.ticking.wait_timeout_while(workers, TICK, is_going);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// Looks at the workers: whether one more should join if a request waits.
+    fn wants_worker(&mut self, workers: &Workers, busy_max: usize) -> bool {
+        let is_same = self.received == workers.received;
+        self.received = workers.received;
+        self.idle_ticks = if is_same { self.idle_ticks.saturating_add(1) } else { 0 };
+        if workers.waiting > 0 || workers.called > 0 || workers.busy == 0 {
+            self.busy_ticks = 0;
+            return false;
+        }
+        self.busy_ticks += 1;
+        let is_crowded = self.busy_ticks >= BUSY_TICKS && workers.busy < busy_max;
+        if is_crowded {
+            self.busy_ticks = 0;
+        }
+        is_same || is_crowded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wants(seen: &mut Seen, [waiting, busy]: [usize; 2], received: u64) -> bool {
+        seen.wants_worker(&Workers { waiting, busy, received, ..Workers::default() }, 2)
+    }
+
+    #[test]
+    fn a_worker_joins_if_the_others_are_busy_with_the_same_requests_since_the_last_look() {
+        let mut seen = Seen::default();
+        assert!(!wants(&mut seen, [0, 1], 1), "a request began");
+        assert!(wants(&mut seen, [0, 1], 1), "it goes on");
+        assert!(!wants(&mut seen, [1, 1], 1), "another worker waits");
+        assert!(!wants(&mut seen, [0, 2], 2), "another request began");
+        assert!(wants(&mut seen, [0, 2], 2), "both go on");
+    }
+
+    #[test]
+    fn a_worker_joins_if_half_of_the_cores_are_never_seen_waiting() {
+        let busy = |workers: usize| {
+            let mut seen = Seen::default();
+            (1..).take(BUSY_TICKS as usize).map(|received| wants(&mut seen, [0, workers], received)).last()
+        };
+        assert_eq!((busy(1), busy(2)), (Some(true), Some(false)));
+        let mut seen = Seen::default();
+        assert!((1..u64::from(BUSY_TICKS) * 4).all(|at| !wants(&mut seen, [usize::from(at % 9 == 0), 1], at)));
+    }
+
+    #[test]
+    fn one_worker_waits_and_the_next_one_stands_by_until_it_is_called() {
+        let standby = Standby::new();
+        assert_eq!(standby.begin(), Next::Receive);
+        standby.received();
+        standby.call();
+        assert_eq!(standby.stand_by(), Next::Receive);
+        assert_eq!(standby.answered(), Next::StandBy);
+        standby.received();
+        assert_eq!(standby.answered(), Next::Receive);
+        standby.end();
+        assert_eq!(standby.stand_by(), Next::End);
+        standby.received();
+        assert_eq!(standby.answered(), Next::End);
+        assert!(!standby.tick(&mut Seen::default()));
+    }
+}
