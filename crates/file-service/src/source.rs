@@ -58,6 +58,14 @@ impl SourceDirectory {
         }
     }
 
+    /// A descriptor (`O_PATH`) of the directory that `route` leads to.
+    pub(crate) fn locate_directory(&self, route: &Route) -> Result<OwnedFd> {
+        match route {
+            Route::Kept(_) => self.locate(route),
+            Route::Names(names) => self.walk(names, OFlags::PATH | OFlags::DIRECTORY),
+        }
+    }
+
     /// Opens the regular file or directory that `route` leads to.
     pub(crate) fn open_at(&self, route: &Route, flags: OFlags) -> Result<OwnedFd> {
         match route {
@@ -75,9 +83,9 @@ impl SourceDirectory {
             let flags = if is_last { flags } else { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC };
             let from = at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
             // A symbolic link as the last name is opened as itself, by O_PATH only.
-            let resolve = if is_last && flags.contains(OFlags::PATH) { ResolveFlags::BENEATH } else { WALK };
-            at = Some(match is_last && flags.contains(OFlags::PATH) {
-                false => open_step(from, &step, flags, resolve)?,
+            let may_be_link = is_last && flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY);
+            at = Some(match may_be_link {
+                false => open_step(from, &step, flags, WALK)?,
                 true => self.open_itself(from, &step, flags)?,
             });
         }

@@ -45,7 +45,7 @@ impl FileService {
             self.set_mode(node, (&located, &about), mode)?;
         }
         self.set_times(&located, &about, change)?;
-        self.get_attributes(node)
+        Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, VALID))
     }
 
     fn set_mode(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), mode: u32) -> Result<()> {
@@ -107,22 +107,25 @@ impl FileService {
     pub(crate) fn attributes(&self, node: NodeId) -> Result<Attributes> {
         let identity = self.inodes().identity(node);
         // An open file needs no walk.
-        let open = identity.and_then(|identity| self.open_files.get(identity));
-        let about = match open {
-            Some(file) => file.with_backing(|backing| crate::source::about(backing.descriptor()))?,
-            None => self.locate(node)?.1,
+        let Some(file) = identity.and_then(|identity| self.open_files.get(identity)) else {
+            return self.attributes_of(&self.locate(node)?.1);
         };
-        self.attributes_of(&about)
+        let about = file.with_backing(|backing| crate::source::about(backing.descriptor()))?;
+        self.attributes_of_opened(&about, Some(&file))
     }
 
     /// The attributes of the file that the kernel says this about below.
     pub(crate) fn attributes_of(&self, about: &Statx) -> Result<Attributes> {
+        self.attributes_of_opened(about, self.open_file(about).as_deref())
+    }
+
+    fn attributes_of_opened(&self, about: &Statx, open: Option<&OpenFile>) -> Result<Attributes> {
         let mut attributes = attributes_below(about);
         if self.inodes().identity(NodeId::ROOT) == Some(self.source.identity(about)) {
             attributes.mode = attributes.mode & !0o7777 | self.hidden.mode() & 0o7777;
         }
-        if let Some(file) = self.open_file(about) {
-            attributes.size = self.open_files.size(&file)?;
+        if let Some(file) = open {
+            attributes.size = self.open_files.size(file)?;
             if let Some(modified) = file.with_backing(crate::source::backing::OpenedFile::modified) {
                 attributes.modified = time_of(modified);
                 attributes.changed = attributes.changed.max(attributes.modified);

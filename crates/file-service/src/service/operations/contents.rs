@@ -4,6 +4,7 @@ use crate::service::nodes::inodes::Route;
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::{FileService, Privileges};
 use crate::source::backing::OpenedFile;
+use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
@@ -31,6 +32,14 @@ impl FileService {
             }
             self.take_privileges(&file, privileges);
         }
+        Ok((self.handles.add_file(file), OpenFlags::KEEP_CACHE))
+    }
+
+    /// Opens a node's file, which `made` is open for.
+    pub(crate) fn open_made(&self, node: NodeId, made: OwnedFd) -> Result<(Handle, OpenFlags)> {
+        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
+        let opened = || Ok((OpenedFile::new(&self.source, made)?, true));
+        let file = self.open_files.open((identity, &self.hint_route(node)), Access::Write, opened)?;
         Ok((self.handles.add_file(file), OpenFlags::KEEP_CACHE))
     }
 

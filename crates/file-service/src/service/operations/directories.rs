@@ -1,8 +1,8 @@
 //! Listing directories.
 
 use crate::service::FileService;
+use crate::source::about_at;
 use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
-use crate::source::reopen;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::{Errno, Result};
@@ -11,8 +11,11 @@ use tidegate_fuse::{Directory, DirectoryEntry, Handle, NodeId, OpenFlags, Reply}
 
 impl FileService {
     pub(crate) fn open_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
-        let directory: OwnedFd = reopen(self.locate(node)?.0, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(Reply::opened(self.handles.add_directory(directory), OpenFlags::NONE))
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let (directory, _) = self.found(node, |route| self.source.open_at(route, flags))?;
+        // The kernel's copy of a listing stays: it drops the copy with each change that passes it.
+        let flags = OpenFlags::CACHE_DIR.with(OpenFlags::KEEP_CACHE);
+        Ok(Reply::opened(self.handles.add_directory(directory), flags))
     }
 
     pub(crate) fn release_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
@@ -37,20 +40,26 @@ impl FileService {
         let directory = self.handles.directory(handle)?;
         let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut listing = Directory::new(buffer, len);
-        for_each_entry(&*directory, offset, |entry| {
-            if lookup { self.list_looked_up(node, &entry, &mut listing) } else { Ok(listing.push(&shown(&entry))) }
+        for_each_entry(&*directory, offset, |entry| match lookup {
+            true => self.list_looked_up((node, &directory), &entry, &mut listing),
+            false => Ok(listing.push(&shown(&entry))),
         })?;
         Ok(listing.reply())
     }
 
     /// Lists an entry with its node, which the kernel counts as a lookup.
-    fn list_looked_up(&self, node: NodeId, entry: &Listed, listing: &mut Directory<'_>) -> Result<bool> {
+    fn list_looked_up(
+        &self,
+        (node, directory): (NodeId, &OwnedFd),
+        entry: &Listed,
+        listing: &mut Directory<'_>,
+    ) -> Result<bool> {
         if !listing.has_room(entry.name.len()) {
             return Ok(false);
         }
         let found = match is_dots(&entry.name) {
             true => None,
-            false => match self.enter(node, &entry.name) {
+            false => match self.enter_found((node, &entry.name), || about_at(directory, &entry.name)) {
                 Ok(found) => Some(found),
                 // It went meanwhile, or cannot be looked at: the kernel asks again by name.
                 Err(Errno::NOENT | Errno::ACCESS) => None,

@@ -25,13 +25,22 @@ impl FileService {
     }
 
     /// Looks a name up: the kernel counts it.
-    pub(crate) fn enter(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+    fn enter(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.enter_found((parent, name), || {
+            let route = self.inodes().route(parent).ok_or(Errno::STALE)?;
+            about_at(&self.source.locate_directory(&route)?, name)
+        })
+    }
+
+    /// Looks a name up that `find` finds below: the kernel counts it.
+    pub(crate) fn enter_found(
+        &self,
+        (parent, name): (NodeId, &[u8]),
+        find: impl Fn() -> Result<Statx>,
+    ) -> Result<Entry> {
         loop {
-            let (moves, route) = {
-                let inodes = self.inodes();
-                (inodes.moves(), inodes.route(parent).ok_or(Errno::STALE)?)
-            };
-            let found = self.source.locate(&route).and_then(|folder| about_at(&folder, name));
+            let moves = self.inodes().moves();
+            let found = find();
             let mut inodes = self.inodes_mut();
             if inodes.moves() != moves {
                 continue;
@@ -49,9 +58,18 @@ impl FileService {
         answer.inspect_err(|_| self.inodes_mut().forget(node, 1))
     }
 
-    /// Opens a file that was just made, and says what it is.
-    fn opened_entry<'b>(&self, node: NodeId, flags: u32, about: &Statx) -> Result<Reply<'b>> {
-        let (handle, open_flags) = self.open_handle(node, flags, Privileges::Keep)?;
+    /// Opens a file that was just made, or that was there already, and says what it is. `made` is
+    /// open for reading and writing.
+    fn opened_entry<'b>(
+        &self,
+        (node, made): (NodeId, Option<OwnedFd>),
+        flags: u32,
+        about: &Statx,
+    ) -> Result<Reply<'b>> {
+        let (handle, open_flags) = match made {
+            Some(made) => self.open_made(node, made)?,
+            None => self.open_handle(node, flags, Privileges::Keep)?,
+        };
         Ok(Reply::created(&self.entry(node, about)?, handle, open_flags))
     }
 
@@ -92,7 +110,7 @@ impl FileService {
         make: impl FnOnce(&OwnedFd) -> Result<()>,
     ) -> Result<Reply<'b>> {
         let mut inodes = self.inodes_mut();
-        let folder = self.source.locate(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
+        let folder = self.source.locate_directory(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
         make(&folder)?;
         let made = openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         self.give_to_caller(header, &folder, &made)?;
@@ -109,24 +127,21 @@ impl FileService {
     pub(crate) fn create<'b>(&self, header: &Header, name: &CStr, flags: u32, mode: u32) -> Result<Reply<'b>> {
         let asked = OFlags::from_bits_retain(flags);
         let mut inodes = self.inodes_mut();
-        let folder = self.source.locate(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
+        let folder = self.source.locate_directory(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
         let makes = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
+        let (about, made) = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
             Ok(made) => {
                 self.give_to_caller(header, &folder, &made)?;
                 keep_mode(&made, mode)?;
-                made
+                (about(&made)?, Some(made))
             }
-            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => {
-                openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?
-            }
+            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => (about_at(&folder, name.to_bytes())?, None),
             Err(errno) => return Err(errno),
         };
-        let about = about(&made)?;
         let dentry = Dentry::new(header.node, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
-        self.counted(node, self.opened_entry(node, flags, &about))
+        self.counted(node, self.opened_entry((node, made), flags, &about))
     }
 
     pub(crate) fn make_unnamed<'b>(&self, header: &Header, flags: u32, mode: u32) -> Result<Reply<'b>> {
@@ -138,7 +153,7 @@ impl FileService {
         let about = about(&made)?;
         let kept = Arc::new(reopen(&made, OFlags::PATH)?);
         let node = self.inodes_mut().enter_unnamed(self.source.identity(&about), kept);
-        self.counted(node, self.opened_entry(node, flags, &about))
+        self.counted(node, self.opened_entry((node, Some(made)), flags, &about))
     }
 
     pub(crate) fn unlink<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -152,7 +167,7 @@ impl FileService {
     fn remove<'b>(&self, parent: NodeId, name: &CStr, flags: AtFlags) -> Result<Reply<'b>> {
         let mut inodes = self.inodes_mut();
         let dentry = Dentry::new(parent, name.to_bytes());
-        let folder = self.source.locate(&inodes.route(parent).ok_or(Errno::STALE)?)?;
+        let folder = self.source.locate_directory(&inodes.route(parent).ok_or(Errno::STALE)?)?;
         let kept = inodes.at(&dentry).and_then(|_| keep(&folder, name));
         unlinkat(&folder, name, flags)?;
         inodes.unlink(&dentry, kept);
@@ -167,7 +182,7 @@ impl FileService {
     ) -> Result<Reply<'b>> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let mut inodes = self.inodes_mut();
-        let folder = |node| self.source.locate(&inodes.route(node).ok_or(Errno::STALE)?);
+        let folder = |node| self.source.locate_directory(&inodes.route(node).ok_or(Errno::STALE)?);
         let (from, to) = (folder(parent)?, folder(new_parent)?);
         // Two names of one file: the kernel leaves both as they are.
         let identity = |folder, name: &CStr| Some(self.source.identity(&about_at(folder, name.to_bytes()).ok()?));
