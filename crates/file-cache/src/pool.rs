@@ -26,6 +26,7 @@ pub struct PoolFile {
 
 /// Every lane of a pool, for one process.
 pub struct FilePool<R> {
+    region: Arc<R>,
     lanes: Vec<FileCache<Arc<R>>>,
     /// Taken by whoever looks for a file in every lane, so that no file gets into two of them.
     opening: Mutex<()>,
@@ -40,7 +41,13 @@ impl<R: Region> FilePool<R> {
     ) -> Result<FilePool<R>, PoolOpenError> {
         let lanes = 0..identify(region)?.plan.lanes;
         let open = |lane| FileCache::open(region.clone(), lane, dram(lane)?);
-        Ok(FilePool { lanes: lanes.map(open).collect::<Result<_, _>>()?, opening: Mutex::new(()) })
+        let lanes = lanes.map(open).collect::<Result<_, _>>()?;
+        Ok(FilePool { region: region.clone(), lanes, opening: Mutex::new(()) })
+    }
+
+    /// The memory that the pool lies in.
+    pub fn region(&self) -> &R {
+        &self.region
     }
 
     /// How many lanes there are. Each wants somebody who calls [`FilePool::write_back_step`].

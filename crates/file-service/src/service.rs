@@ -139,8 +139,16 @@ impl FileService {
         Reply::none()
     }
 
-    /// A descriptor (`O_PATH`) of a node, and what the kernel says of it.
+    /// A descriptor of a node, which may be no more than `O_PATH`, and what the kernel says of it.
     pub(crate) fn locate(&self, node: NodeId) -> Result<(OwnedFd, Statx)> {
+        let identity = self.inodes().identity(node);
+        // An open file needs no walk.
+        if let Some(file) = identity.and_then(|identity| self.open_files.get(identity)) {
+            let opened = file.with_backing(|backing| backing.descriptor().try_clone());
+            let opened = opened.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            let about = about(&opened)?;
+            return Ok((opened, about));
+        }
         self.found(node, |route| self.source.locate(route))
     }
 

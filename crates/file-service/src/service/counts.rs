@@ -42,6 +42,10 @@ pub struct MountCounts {
     pub disk_syncs: u64,
     /// Their nanoseconds.
     pub disk_syncs_ns: u64,
+    /// Lines of 64 bytes that were stored to the pool durably.
+    pub lines_flushed: u64,
+    /// Fences behind these stores.
+    pub fences: u64,
 }
 
 impl MountCounts {
@@ -63,6 +67,8 @@ impl MountCounts {
             timed_syncs_ns: self.timed_syncs_ns.saturating_sub(last.timed_syncs_ns),
             disk_syncs: self.disk_syncs.saturating_sub(last.disk_syncs),
             disk_syncs_ns: self.disk_syncs_ns.saturating_sub(last.disk_syncs_ns),
+            lines_flushed: self.lines_flushed.saturating_sub(last.lines_flushed),
+            fences: self.fences.saturating_sub(last.fences),
         }
     }
 

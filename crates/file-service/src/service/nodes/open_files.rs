@@ -139,7 +139,7 @@ impl OpenFiles {
 
     /// What was done since the mount began; `below` are the syncs of the files there.
     pub(crate) fn counts(&self, below: &SyncTimes) -> MountCounts {
-        let counters = self.pool.counters();
+        let (counters, stores) = (self.pool.counters(), self.pool.region().counters());
         let (timed_syncs, timed_syncs_ns) = self.syncs.read();
         let (disk_syncs, disk_syncs_ns) = below.read();
         MountCounts {
@@ -155,6 +155,8 @@ impl OpenFiles {
             timed_syncs_ns,
             disk_syncs,
             disk_syncs_ns,
+            lines_flushed: stores.lines_flushed,
+            fences: stores.fences,
         }
     }
 
