@@ -7,11 +7,11 @@
 
 mod count;
 mod probe;
-mod redis;
-mod sqlite;
-mod store;
+pub(crate) mod redis;
+pub(crate) mod sqlite;
+pub(crate) mod store;
 mod synchronous;
-mod testbed;
+pub(crate) mod testbed;
 
 pub use probe::{Pattern, Probing, probe};
 
@@ -54,16 +54,18 @@ pub const TOPIC: Topic = Topic {
             "redis SET, 50 clients, appendfsync always, under run",
             "appendfsync no on the disk",
             Target::AtLeast(0.95),
-            |effort| redis::always_over_no(effort, 1),
+            |effort| redis::always_over_no(effort, redis::RUN, 1),
         ),
         Row::here(
             "redis-always-50x10",
             "redis SET, 50 clients, pipelines of 10, appendfsync always, under run",
             "appendfsync no on the disk",
             Target::AtLeast(0.95),
-            |effort| redis::always_over_no(effort, 10),
+            |effort| redis::always_over_no(effort, redis::RUN, 10),
         ),
-        Row::here("redis-always-1", REDIS_ONE, "on the disk", Target::AtLeast(3.0), redis::always_over_disk),
+        Row::here("redis-always-1", REDIS_ONE, "on the disk", Target::AtLeast(3.0), |effort| {
+            redis::same_over_disk(effort, Policy::Always, 1)
+        }),
         Row::here(
             "redis-always-p99",
             "99th percentile of these, under run",
@@ -79,12 +81,14 @@ pub const TOPIC: Topic = Topic {
             |effort| redis::same_over_disk(effort, Policy::No, 50),
         ),
         Row::here("sqlite-wal", SQLITE_WAL, "under run", Target::AtLeast(5.0), |effort| {
-            sqlite::compare(effort, Journal::Wal)
+            sqlite::compare(effort, Journal::Wal, [Storage::Disk, sqlite::RUN])
         }),
         Row::here("sqlite-delete", SQLITE_DELETE, "under run", Target::AtLeast(8.0), |effort| {
-            sqlite::compare(effort, Journal::Delete)
+            sqlite::compare(effort, Journal::Delete, [Storage::Disk, sqlite::RUN])
         }),
-        Row::here("rocksdb-fillsync", ROCKSDB_SYNC, "on the disk", Target::AtLeast(12.0), store::fill_sync),
+        Row::here("rocksdb-fillsync", ROCKSDB_SYNC, "on the disk", Target::AtLeast(12.0), |effort| {
+            store::fill_sync(effort, [store::RUN, Storage::Disk])
+        }),
         Row::here("rocksdb-fillrandom", ROCKSDB_FILL, "on the disk", Target::Within(0.05), store::fill_random),
         Row::here(
             "tar",

@@ -18,6 +18,7 @@ pub mod calibrate;
 pub mod disk_cache;
 pub mod files;
 pub mod machine;
+pub mod mount;
 pub mod report;
 pub mod reproduction;
 pub mod rivalry;

@@ -21,7 +21,7 @@ use tidegate_bench::machine::Machine;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
-use tidegate_bench::{blocks, disk_cache, files, reproduction, rivalry, rivals, served, write_cache};
+use tidegate_bench::{blocks, disk_cache, files, mount, reproduction, rivalry, rivals, served, write_cache};
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
 use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
@@ -155,6 +155,10 @@ struct Targets {
     /// Print the rows and their targets without measuring
     #[arg(long)]
     list: bool,
+    /// Measure once with few operations, only to see that every row can be measured: exits with 1
+    /// if one cannot
+    #[arg(long)]
+    smoke: bool,
     #[command(flatten)]
     effort: Effort,
 }
@@ -166,10 +170,14 @@ const TOPICS: &[Topic] = &[
     write_cache::TOPIC,
     served::TOPIC,
     files::TOPIC,
+    mount::TOPIC,
     rivalry::TOPIC,
     simulator::TOPIC,
     reproduction::TOPIC,
 ];
+
+/// How much `--smoke` measures.
+const SMOKE: Effort = Effort { pairs: 1, steps: 200 };
 
 /// The word for every topic.
 const ALL: &str = "all";
@@ -179,6 +187,10 @@ fn row_names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Targets {
+    fn effort(&self) -> Effort {
+        if self.smoke { SMOKE } else { self.effort }
+    }
+
     fn style(&self) -> Style {
         if self.json { Style::Json } else { Style::Text }
     }
@@ -286,7 +298,8 @@ fn judge(targets: &Targets) -> ExitCode {
     if targets.style() == Style::Text {
         say(format_args!("\n{tally}"));
     }
-    if tally.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_well = if targets.smoke { tally.missing == 0 } else { tally.all_met() };
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn report(done: anyhow::Result<()>) -> ExitCode {
@@ -351,7 +364,8 @@ fn measure(targets: &Targets) -> Tally {
     for (topic, rows) in targets.chosen() {
         style.heading(topic).iter().for_each(say);
         for row in rows {
-            let outcome = measure_until_shown(row, targets.effort);
+            let repeats = if targets.smoke { 0 } else { REPEATS_MAX };
+            let outcome = measure_until_shown(row, targets.effort(), repeats);
             say(style.row(topic, row, &outcome));
             tally.add(row.target.judge(&outcome));
         }
@@ -364,9 +378,9 @@ fn measure(targets: &Targets) -> Tally {
 const REPEATS_MAX: u32 = 2;
 
 /// The row's outcome, measured again with more pairs while it is too noisy to show anything.
-fn measure_until_shown(row: &Row, effort: Effort) -> Outcome {
+fn measure_until_shown(row: &Row, effort: Effort, repeats_max: u32) -> Outcome {
     let mut outcome = outcome(row, effort);
-    for repeat in 1..=REPEATS_MAX {
+    for repeat in 1..=repeats_max {
         if row.target.judge(&outcome) != Verdict::TooNoisy {
             break;
         }

@@ -95,6 +95,8 @@ pub struct Tally {
     pub short: usize,
     /// Rows whose samples are too far apart to show either.
     pub noisy: usize,
+    /// Rows without a target.
+    pub shown: usize,
     /// Rows without a figure.
     pub missing: usize,
 }
@@ -106,6 +108,7 @@ impl Tally {
             Verdict::Met => self.met += 1,
             Verdict::Short => self.short += 1,
             Verdict::TooNoisy => self.noisy += 1,
+            Verdict::Shown => self.shown += 1,
             Verdict::Missing => self.missing += 1,
         }
     }
@@ -118,8 +121,9 @@ impl Tally {
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Tally { met, short, noisy, missing } = self;
-        write!(f, "{met} met, {short} short, {noisy} too noisy, {missing} missing")
+        let Tally { met, short, noisy, shown, missing } = self;
+        write!(f, "{met} met, {short} short, {noisy} too noisy, {missing} missing")?;
+        if *shown > 0 { write!(f, ", {shown} shown") } else { Ok(()) }
     }
 }
 

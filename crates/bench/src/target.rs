@@ -66,6 +66,8 @@ pub enum Target {
     AtLeast(f64),
     /// A ratio of 1 is best, and it may be off by this share.
     Within(f64),
+    /// None: the figure is only shown.
+    Shown,
 }
 
 impl fmt::Display for Target {
@@ -74,6 +76,7 @@ impl fmt::Display for Target {
             Target::AtMost(limit) => write!(f, "≤ {limit}"),
             Target::AtLeast(limit) => write!(f, "≥ {limit}"),
             Target::Within(share) => write!(f, "{} … {}", 1.0 - share, 1.0 + share),
+            Target::Shown => f.write_str("none"),
         }
     }
 }
@@ -149,6 +152,8 @@ pub enum Verdict {
     /// The median is on the wrong side, and the interval touches the target only because it is
     /// wide: nothing is shown.
     TooNoisy,
+    /// There is a figure, and no target.
+    Shown,
     /// There is no figure.
     Missing,
 }
@@ -159,6 +164,7 @@ impl fmt::Display for Verdict {
             Verdict::Met => "met",
             Verdict::Short => "SHORT",
             Verdict::TooNoisy => "NOISY",
+            Verdict::Shown => "shown",
             Verdict::Missing => "MISSING",
         })
     }
@@ -171,15 +177,17 @@ impl Target {
     /// Judges by the median, and by the interval where that is narrow.
     pub fn judge(self, outcome: &Outcome) -> Verdict {
         let estimate = match outcome {
+            Outcome::Missing { .. } => return Verdict::Missing,
+            _ if self == Target::Shown => return Verdict::Shown,
             Outcome::Ratio { ratio: estimate, .. } | Outcome::Figure { figure: estimate, .. } => estimate,
             Outcome::Count { per_operation, .. } if self.is_met_by(*per_operation) => return Verdict::Met,
             Outcome::Count { .. } => return Verdict::Short,
-            Outcome::Missing { .. } => return Verdict::Missing,
         };
         let touches = match self {
             Target::AtMost(limit) => estimate.low <= limit,
             Target::AtLeast(limit) => estimate.high >= limit,
             Target::Within(share) => estimate.low <= 1.0 + share && estimate.high >= 1.0 - share,
+            Target::Shown => true,
         };
         let is_narrow = estimate.high - estimate.low <= INTERVAL_SHARE_MAX * self.scale();
         match touches {
@@ -195,6 +203,7 @@ impl Target {
             Target::AtMost(limit) => value <= limit,
             Target::AtLeast(limit) => value >= limit,
             Target::Within(share) => (1.0 - share..=1.0 + share).contains(&value),
+            Target::Shown => true,
         }
     }
 
@@ -202,7 +211,7 @@ impl Target {
     fn scale(self) -> f64 {
         match self {
             Target::AtMost(limit) | Target::AtLeast(limit) => limit,
-            Target::Within(_) => 1.0,
+            Target::Within(_) | Target::Shown => 1.0,
         }
     }
 }
@@ -251,6 +260,12 @@ mod tests {
     fn a_count_has_no_interval_to_hide_behind() {
         assert_eq!(Target::AtMost(2.0).judge(&Outcome::count(2000, 1000)), Verdict::Met);
         assert_eq!(Target::AtMost(2.0).judge(&Outcome::count(2001, 1000)), Verdict::Short);
+    }
+
+    #[test]
+    fn a_figure_without_a_target_is_shown() {
+        assert_eq!(Target::Shown.judge(&measured(7.0, 1.0, 9.0)), Verdict::Shown);
+        assert_eq!(Target::Shown.judge(&Outcome::missing("a rival", "a package")), Verdict::Missing);
     }
 
     #[test]

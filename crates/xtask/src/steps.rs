@@ -171,8 +171,8 @@ fn schedules(extent: Extent) -> Result<()> {
     run(command)
 }
 
-/// Every experiment in its smallest form, and the page of their figures: that they run, not what
-/// they measure.
+/// Every experiment in its smallest form, the page of their figures, and the rows about mounts:
+/// that they run, not what they measure.
 fn experiments() -> Result<()> {
     let folder = target().join("experiments-of-tests");
     if folder.exists() {
@@ -185,7 +185,8 @@ fn experiments() -> Result<()> {
         run(command)
     };
     bench(&["experiments".as_ref(), "--smoke".as_ref(), "--out".as_ref(), &folder])?;
-    bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
+    bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])?;
+    bench(&["targets".as_ref(), "mount".as_ref(), "--smoke".as_ref()])
 }
 
 /// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make

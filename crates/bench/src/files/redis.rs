@@ -14,8 +14,8 @@ use tidegate_measure::workload::Effort;
 /// What a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// MiB of the pool.
-const POOL_MIB: u32 = 256;
+/// The files of a server under `run`.
+pub(crate) const RUN: Storage = Storage::UnderRun(256);
 
 /// Commands in a sample of many clients, and of one.
 const COMMANDS: u32 = 40_000;
@@ -23,7 +23,7 @@ const COMMANDS_OF_ONE: u32 = 4_000;
 
 /// When the log is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub(crate) enum Policy {
     /// Before a command is answered.
     Always,
     /// Never.
@@ -49,6 +49,7 @@ struct Load {
 /// A line of the benchmark's report.
 struct Report {
     per_second: f64,
+    p50_ms: f64,
     p99_ms: f64,
 }
 
@@ -89,8 +90,8 @@ fn report(said: &str) -> anyhow::Result<Report> {
     let line =
         said.lines().find_map(|line| line.strip_prefix("\"SET\",")).context("redis-benchmark said nothing of SET")?;
     let numbers: Vec<f64> = line.split(',').map(|cell| cell.trim_matches('"').parse()).collect::<Result<_, _>>()?;
-    let [per_second, _, _, _, _, p99_ms, ..] = numbers[..] else { anyhow::bail!("too few numbers: {line}") };
-    Ok(Report { per_second, p99_ms })
+    let [per_second, _, _, p50_ms, _, p99_ms, ..] = numbers[..] else { anyhow::bail!("too few numbers: {line}") };
+    Ok(Report { per_second, p50_ms, p99_ms })
 }
 
 fn many(pipeline: u32) -> Load {
@@ -109,18 +110,13 @@ fn no_redis() -> Option<Outcome> {
 }
 
 /// 50 clients, with a sync for each batch of commands, over the same without any on the disk.
-pub(super) fn always_over_no(effort: Effort, pipeline: u32) -> anyhow::Result<Outcome> {
+pub(crate) fn always_over_no(effort: Effort, storage: Storage, pipeline: u32) -> anyhow::Result<Outcome> {
     if let Some(missing) = no_redis() {
         return Ok(missing);
     }
-    let kept = Server::start(Storage::UnderRun(POOL_MIB), Policy::Always)?;
+    let kept = Server::start(storage, Policy::Always)?;
     let plain = Server::start(Storage::Disk, Policy::No)?;
     rates(effort, &kept, &plain, many(pipeline))
-}
-
-/// One client, with a sync for each command, over the same on the disk.
-pub(super) fn always_over_disk(effort: Effort) -> anyhow::Result<Outcome> {
-    same_over_disk(effort, Policy::Always, 1)
 }
 
 /// So many clients under one sync policy: requests under run over those on the disk.
@@ -129,8 +125,20 @@ pub(super) fn same_over_disk(effort: Effort, policy: Policy, clients: u32) -> an
         return Ok(missing);
     }
     let load = if clients == 1 { ONE } else { many(1) };
-    let (kept, plain) = (Server::start(Storage::UnderRun(POOL_MIB), policy)?, Server::start(Storage::Disk, policy)?);
+    let (kept, plain) = (Server::start(RUN, policy)?, Server::start(Storage::Disk, policy)?);
     rates(effort, &kept, &plain, load)
+}
+
+/// The median time of a command of one client, with a sync for each, in the first storage over that
+/// in the second. The rate would say how long other processes had the cores.
+pub(crate) fn always_median(effort: Effort, at: [Storage; 2]) -> anyhow::Result<Outcome> {
+    if let Some(missing) = no_redis() {
+        return Ok(missing);
+    }
+    let (over, under) = (Server::start(at[0], Policy::Always)?, Server::start(at[1], Policy::Always)?);
+    let median = |server: &Server| Ok(server.load(ONE)?.p50_ms * 1000.0);
+    let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || median(&over), || median(&under))?;
+    Ok(Outcome::ratio(&pairs, "µs"))
 }
 
 /// The 99th percentile of one client, over the same with the files in memory.
@@ -138,7 +146,7 @@ pub(super) fn p99_over_memory(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = no_redis() {
         return Ok(missing);
     }
-    let kept = Server::start(Storage::UnderRun(POOL_MIB), Policy::Always)?;
+    let kept = Server::start(RUN, Policy::Always)?;
     let memory = Server::start(Storage::Memory, Policy::Always)?;
     let p99 = |server: &Server| Ok(server.load(ONE)?.p99_ms * 1000.0);
     let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || p99(&kept), || p99(&memory))?;
@@ -154,8 +162,8 @@ mod tests {
     fn the_line_about_set_is_read() {
         let said = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET\",\"23809.52\",\"0.038\",\"0.016\",\"0.039\",\"0.047\",\"0.071\",\"0.727\"";
-        let Report { per_second, p99_ms } = report(said).unwrap();
-        assert_eq!((per_second, p99_ms), (23809.52, 0.071));
+        let Report { per_second, p50_ms, p99_ms } = report(said).unwrap();
+        assert_eq!((per_second, p50_ms, p99_ms), (23809.52, 0.039, 0.071));
         assert!(report("\"GET\",\"1\"").is_err() && report("\"SET\",\"1\"").is_err());
     }
 }

@@ -7,15 +7,15 @@ use std::time::Instant;
 use tidegate_measure::Pairs;
 use tidegate_measure::workload::Effort;
 
-/// MiB of the pool.
-const POOL_MIB: u32 = 256;
+/// The files of a shell under `run`.
+pub(crate) const RUN: Storage = Storage::UnderRun(256);
 
 /// Transactions in a sample.
 const TRANSACTIONS: u32 = 400;
 
 /// How a transaction is made safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Journal {
+pub(crate) enum Journal {
     /// New pages go to a log.
     Wal,
     /// Old pages go to a file that is made and removed with each transaction.
@@ -57,14 +57,13 @@ impl Shell {
     }
 }
 
-/// The time of a transaction on the disk over that under run.
-pub(super) fn compare(effort: Effort, journal: Journal) -> anyhow::Result<Outcome> {
+/// The time of a transaction in the first storage over that in the second.
+pub(crate) fn compare(effort: Effort, journal: Journal, at: [Storage; 2]) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["sqlite3"]) {
         return Ok(missing);
     }
-    let mut plain = Shell::start(Storage::Disk, journal)?;
-    let mut kept = Shell::start(Storage::UnderRun(POOL_MIB), journal)?;
-    let pairs = Pairs::try_alternate(effort.pairs, || plain.microseconds(), || kept.microseconds())?;
+    let (mut over, mut under) = (Shell::start(at[0], journal)?, Shell::start(at[1], journal)?);
+    let pairs = Pairs::try_alternate(effort.pairs, || over.microseconds(), || under.microseconds())?;
     Ok(Outcome::ratio(&pairs, "µs"))
 }
 

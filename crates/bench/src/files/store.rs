@@ -8,8 +8,8 @@ use tidegate_measure::programs::said;
 use tidegate_measure::workload::Effort;
 use tidegate_reproduction::caiti::applications::microseconds;
 
-/// MiB of the pool.
-const POOL_MIB: u32 = 512;
+/// The files of a store under `run`.
+pub(crate) const RUN: Storage = Storage::UnderRun(512);
 
 /// Puts of a fill.
 const FILL: u32 = 50_000;
@@ -21,23 +21,23 @@ const KEYS: u32 = 1_000_000;
 /// How often a sample packs and unpacks.
 const TARS: u32 = 1;
 
-/// Puts per second with a sync behind each, over those on the disk.
-pub(super) fn fill_sync(effort: Effort) -> anyhow::Result<Outcome> {
-    fill(effort, "fillsync", SYNCED_FILL)
+/// Puts per second with a sync behind each, in the first storage over those in the second.
+pub(crate) fn fill_sync(effort: Effort, at: [Storage; 2]) -> anyhow::Result<Outcome> {
+    fill(effort, "fillsync", SYNCED_FILL, at)
 }
 
 /// Puts per second without any sync, over those on the disk.
 pub(super) fn fill_random(effort: Effort) -> anyhow::Result<Outcome> {
-    fill(effort, "fillrandom", FILL)
+    fill(effort, "fillrandom", FILL, [RUN, Storage::Disk])
 }
 
-fn fill(effort: Effort, benchmark: &str, puts: u32) -> anyhow::Result<Outcome> {
+fn fill(effort: Effort, benchmark: &str, puts: u32, at: [Storage; 2]) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["db_bench"]) {
         return Ok(missing);
     }
-    let (kept, plain) = (Testbed::new(Storage::UnderRun(POOL_MIB))?, Testbed::new(Storage::Disk)?);
+    let (over, under) = (Testbed::new(at[0])?, Testbed::new(at[1])?);
     let rate = |testbed: &Testbed| puts_per_second(testbed, benchmark, puts);
-    let pairs = Pairs::try_alternate(effort.pairs, || rate(&kept), || rate(&plain))?;
+    let pairs = Pairs::try_alternate(effort.pairs, || rate(&over), || rate(&under))?;
     Ok(Outcome::ratio(&pairs, "puts/s"))
 }
 
@@ -54,7 +54,7 @@ pub(super) fn tar(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["tar"]) {
         return Ok(missing);
     }
-    let (kept, plain) = (Testbed::new(Storage::UnderRun(POOL_MIB))?, Testbed::new(Storage::Disk)?);
+    let (kept, plain) = (Testbed::new(RUN)?, Testbed::new(Storage::Disk)?);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a crate lies among others");
     let pairs = Pairs::try_alternate(effort.pairs, || tarred(&kept, sources), || tarred(&plain, sources))?;
     Ok(Outcome::ratio(&pairs, "ms"))

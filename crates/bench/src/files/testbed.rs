@@ -1,5 +1,7 @@
 //! Where a program has its files, and how it is started there: under `tidegate run`, or as it is.
+//! Files that are mounted lie at a mountpoint, those of `tidegate mount` on the disk below.
 
+use crate::mount::Mounted;
 use crate::served::server::{self, end};
 use crate::target::Outcome;
 use anyhow::Context;
@@ -17,9 +19,13 @@ const REMEDY: &str = "apt-get install redis-server redis-tools sqlite3 rocksdb-t
 
 /// Where files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Storage {
+pub(crate) enum Storage {
     /// On the disk, below a root of a run whose pool has so many MiB.
     UnderRun(u32),
+    /// In a mount of a directory on the disk, whose pool in `/dev/shm` has so many MiB.
+    Mount(u32),
+    /// In a mount of the bare server, whose files are its memory.
+    BareMount,
     /// On the disk.
     Disk,
     /// In `/dev/shm`.
@@ -27,26 +33,37 @@ pub(super) enum Storage {
 }
 
 /// A folder of its own for one program; it goes when this is dropped.
-pub(super) struct Testbed {
+pub(crate) struct Testbed {
     pool: Option<(MemoryPath, u32)>,
+    mount: Option<Mounted>,
     folder: PathBuf,
 }
 
 impl Testbed {
     /// An empty one.
-    pub(super) fn new(storage: Storage) -> anyhow::Result<Testbed> {
+    pub(crate) fn new(storage: Storage) -> anyhow::Result<Testbed> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number only has to be another one each time.
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let above = if storage == Storage::Memory { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let pool = if let Storage::UnderRun(mib) = storage { Some((MemoryPath::new(), mib)) } else { None };
-        let testbed = Testbed { pool, folder: above.join(name) };
+        let mut testbed = Testbed { pool, mount: None, folder: above.join(name) };
         std::fs::create_dir_all(testbed.root())?;
+        testbed.mount = match storage {
+            Storage::Mount(mib) => Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib)?),
+            Storage::BareMount => Some(Mounted::bare(&testbed.root())?),
+            Storage::UnderRun(_) | Storage::Disk | Storage::Memory => None,
+        };
         Ok(testbed)
     }
 
+    /// The mount that the files are in.
+    pub(crate) fn mount(&self) -> Option<&Mounted> {
+        self.mount.as_ref()
+    }
+
     /// The folder of the program's files.
-    pub(super) fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
 
@@ -56,7 +73,7 @@ impl Testbed {
     }
 
     /// `program`, to be started with its files here.
-    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         let mut command = match &self.pool {
             None => Command::new(program),
             Some((pool, mib)) => {
@@ -76,6 +93,8 @@ impl Testbed {
 
 impl Drop for Testbed {
     fn drop(&mut self) {
+        // A mount ends before its folder goes.
+        drop(self.mount.take());
         // What cannot be removed is in folders for what is temporary.
         let _ = std::fs::remove_dir_all(&self.folder);
         if let Some(pool) = self.pool() {
@@ -97,7 +116,7 @@ fn library() -> anyhow::Result<()> {
 }
 
 /// An outcome that says what is missing: one of `programs`, or a disk.
-pub(super) fn missing(programs: &[&str]) -> Option<Outcome> {
+pub(crate) fn missing(programs: &[&str]) -> Option<Outcome> {
     let temporary = std::env::temp_dir();
     let in_memory = rustix::fs::statfs(&temporary).is_ok_and(|fs| fs.f_type == TMPFS);
     let no_disk =

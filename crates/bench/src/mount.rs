@@ -1,0 +1,160 @@
+//! The topic `mount`: unchanged programs with their files in `tidegate mount`, beside the bare
+//! server, the disk's own file system and memory.
+//!
+//! SOURCE is on the disk in the temporary folder, and the pool is in memory. The *bare server*
+//! answers every request at once from its memory, behind the same transport: it is the protocol's
+//! floor. Both of a row are mounted at the same time and measured in turn.
+
+mod cached;
+mod calls;
+mod mounted;
+mod programs;
+
+pub(crate) use mounted::Mounted;
+
+use crate::files::redis;
+use crate::files::sqlite::{self, Journal};
+use crate::files::store;
+use crate::files::testbed::Storage;
+use crate::target::{Outcome, Row, Target, Topic};
+use calls::{Act, Load, Place, count};
+use programs::{COPY, GIT_STATUS, MAKE, UNPACK, buffered};
+use tidegate_measure::workload::Effort;
+
+/// MiB of a pool with room for all that is written between two turns.
+const POOL_MIB: u32 = 512;
+
+/// The mount beside each of the others.
+const OVER_BARE: [Storage; 2] = [Storage::Mount(POOL_MIB), Storage::BareMount];
+const OVER_DISK: [Storage; 2] = [Storage::Mount(POOL_MIB), Storage::Disk];
+const OVER_MEMORY: [Storage; 2] = [Storage::Mount(POOL_MIB), Storage::Memory];
+const MEMORY_OVER: [Storage; 2] = [Storage::Memory, Storage::Mount(POOL_MIB)];
+const DISK_OVER: [Storage; 2] = [Storage::Disk, Storage::Mount(POOL_MIB)];
+
+/// The table.
+pub const TOPIC: Topic = Topic {
+    name: "mount",
+    about: "unchanged programs with their files in `tidegate mount`",
+    rows: &[
+        Row::here("sync-together", SYNC_TOGETHER, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::WriteAndSync, 1, Place::Together)
+        }),
+        Row::here("sync-apart", SYNC_APART, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::WriteAndSync, 1, Place::Apart)
+        }),
+        Row::here("sync", SYNC, BARE, NEAR_BARE, |effort| over_bare(effort, Act::WriteAndSync, 1, Place::Unpinned)),
+        Row::here("sync-2", SYNC_2, BARE, NEAR_BARE, |effort| over_bare(effort, Act::WriteAndSync, 2, Place::Unpinned)),
+        Row::here("o-sync-together", O_SYNC_TOGETHER, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::SynchronousWrite, 1, Place::Together)
+        }),
+        Row::here("o-sync-apart", O_SYNC_APART, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::SynchronousWrite, 1, Place::Apart)
+        }),
+        Row::here("o-sync", O_SYNC, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::SynchronousWrite, 1, Place::Unpinned)
+        }),
+        Row::here("o-sync-2", O_SYNC_2, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::SynchronousWrite, 2, Place::Unpinned)
+        }),
+        Row::here("sync-disk", SYNC_DISK, "in the mount", Target::AtLeast(5.0), |effort| {
+            let load = Load { act: Act::WriteAndSync, clients: 1, place: Place::Together };
+            calls::compare(effort, load, DISK_OVER)
+        }),
+        Row::here("sync-below", BELOW, "sync", Target::AtMost(0.0), |effort| {
+            count(effort, Act::WriteAndSync, "syncs_below")
+        }),
+        Row::here("append", APPEND, BARE, NEAR_BARE, |effort| {
+            over_bare(effort, Act::AppendAndSync, 1, Place::Together)
+        }),
+        Row::here("append-lines", "lines flushed", APPEND, Target::AtMost(12.0), |effort| {
+            count(effort, Act::AppendAndSync, "lines_flushed")
+        }),
+        Row::here("append-fences", "fences", APPEND, Target::AtMost(4.0), |effort| {
+            count(effort, Act::AppendAndSync, "fences")
+        }),
+        Row::here("cached-1", CACHED_1, SHORTEST, Target::AtMost(2.0), |effort| cached::compare(effort, 1)),
+        Row::here("cached-512", CACHED_512, SHORTEST, Target::AtMost(2.0), |effort| cached::compare(effort, 512)),
+        Row::here("read", READ, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::CachedRead)),
+        Row::here("stat", STAT, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::Stat)),
+        Row::here("untar", UNTAR, BARE, NEAR_BARE, |effort| programs::compare(effort, UNPACK, OVER_BARE)),
+        Row::here("untar-disk", UNTAR, DISK, Target::Shown, |effort| programs::compare(effort, UNPACK, OVER_DISK)),
+        Row::here("copy", CP, BARE, NEAR_BARE, |effort| programs::compare(effort, COPY, OVER_BARE)),
+        Row::here("copy-disk", CP, DISK, Target::Shown, |effort| programs::compare(effort, COPY, OVER_DISK)),
+        Row::here("git-status", "git status of a source tree", DISK, NEAR_DISK, |effort| {
+            programs::compare(effort, GIT_STATUS, OVER_DISK)
+        }),
+        Row::here("make", "make -j2 of 40 C files", DISK, NEAR_DISK, |effort| {
+            programs::compare(effort, MAKE, OVER_DISK)
+        }),
+        Row::here("fio-4k", FIO_4K, BARE, NEAR_BARE, |effort| buffered(effort, "4k", Storage::BareMount)),
+        Row::here("fio-4k-disk", FIO_4K, DISK, Target::Shown, |effort| buffered(effort, "4k", Storage::Disk)),
+        Row::here("fio-1m", FIO_1M, BARE, NEAR_BARE, |effort| buffered(effort, "1m", Storage::BareMount)),
+        Row::here("fio-1m-disk", FIO_1M, DISK, Target::Shown, |effort| buffered(effort, "1m", Storage::Disk)),
+        Row::here("redis-50", REDIS_50, "appendfsync no on the disk", Target::AtLeast(0.85), |effort| {
+            redis::always_over_no(effort, Storage::Mount(POOL_MIB), 1)
+        }),
+        Row::here("redis-50x10", REDIS_50X10, "appendfsync no on the disk", Target::AtLeast(0.85), |effort| {
+            redis::always_over_no(effort, Storage::Mount(POOL_MIB), 10)
+        }),
+        Row::here("redis-1", REDIS_1_MEMORY, "in the mount", Target::AtLeast(0.6), |effort| {
+            redis::always_median(effort, MEMORY_OVER)
+        }),
+        Row::here("redis-1-disk", REDIS_1_DISK, "in the mount", Target::Shown, |effort| {
+            redis::always_median(effort, DISK_OVER)
+        }),
+        Row::here("sqlite-wal", SQLITE_WAL, BARE, NEAR_BARE, |effort| sqlite::compare(effort, Journal::Wal, OVER_BARE)),
+        Row::here("sqlite-wal-disk", SQLITE_WAL, DISK, Target::Shown, |effort| {
+            sqlite::compare(effort, Journal::Wal, OVER_DISK)
+        }),
+        Row::here("sqlite-delete", SQLITE_DELETE, BARE, NEAR_BARE, |effort| {
+            sqlite::compare(effort, Journal::Delete, OVER_BARE)
+        }),
+        Row::here("sqlite-delete-disk", SQLITE_DELETE, DISK, Target::Shown, |effort| {
+            sqlite::compare(effort, Journal::Delete, OVER_DISK)
+        }),
+        Row::here("rocksdb", ROCKSDB, MEMORY, Target::AtLeast(0.2), |effort| store::fill_sync(effort, OVER_MEMORY)),
+        Row::here("rocksdb-disk", ROCKSDB, DISK, Target::Shown, |effort| store::fill_sync(effort, OVER_DISK)),
+    ],
+};
+
+const BARE: &str = "on the bare server";
+const DISK: &str = "on the disk's own file system";
+const MEMORY: &str = "in /dev/shm";
+const NEAR_BARE: Target = Target::AtMost(1.3);
+const NEAR_DISK: Target = Target::AtMost(1.5);
+
+const SYNC_TOGETHER: &str = "4 KiB pwrite + fdatasync, client and server on one core";
+const SYNC_APART: &str = "4 KiB pwrite + fdatasync, client and server on two cores";
+const SYNC: &str = "4 KiB pwrite + fdatasync, not pinned";
+const SYNC_2: &str = "4 KiB pwrite + fdatasync, 2 clients with a file each, not pinned";
+const O_SYNC_TOGETHER: &str = "4 KiB pwrite with O_SYNC, client and server on one core";
+const O_SYNC_APART: &str = "4 KiB pwrite with O_SYNC, client and server on two cores";
+const O_SYNC: &str = "4 KiB pwrite with O_SYNC, not pinned";
+const O_SYNC_2: &str = "4 KiB pwrite with O_SYNC, 2 clients with a file each, not pinned";
+const SYNC_DISK: &str = "4 KiB pwrite + fdatasync on the disk's own file system";
+const BELOW: &str = "syncs of a 4 KiB write that waited for the disk";
+const APPEND: &str = "100 bytes appended + fsync";
+const CACHED_1: &str = "the longest fdatasync of 1 dirty page beside 512, 16 Ki or 256 Ki cached ones";
+const CACHED_512: &str = "the longest fdatasync of 512 dirty pages beside 512, 16 Ki or 256 Ki cached ones";
+const SHORTEST: &str = "the shortest";
+const READ: &str = "4 KiB pread of cached pages";
+const STAT: &str = "stat of a known path";
+const UNTAR: &str = "tar xf of a source tree";
+const CP: &str = "cp -a of a source tree";
+const FIO_4K: &str = "fio, buffered 4 KiB writes in order";
+const FIO_1M: &str = "fio, buffered 1 MiB writes in order";
+const REDIS_50: &str = "redis SET, 50 clients, appendfsync always";
+const REDIS_50X10: &str = "redis SET, 50 clients, pipelines of 10, appendfsync always";
+const REDIS_1_MEMORY: &str = "median time of redis SET, 1 client, appendfsync always, in /dev/shm";
+const REDIS_1_DISK: &str = "median time of redis SET, 1 client, appendfsync always, on the disk's own file system";
+const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=FULL";
+const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL";
+const ROCKSDB: &str = "RocksDB, db_bench fillsync, values of 128 bytes";
+
+fn over_bare(effort: Effort, act: Act, clients: usize, place: Place) -> anyhow::Result<Outcome> {
+    calls::compare(effort, Load { act, clients, place }, OVER_BARE)
+}
+
+fn over_disk(effort: Effort, act: Act) -> anyhow::Result<Outcome> {
+    calls::compare(effort, Load { act, clients: 1, place: Place::Together }, OVER_DISK)
+}
