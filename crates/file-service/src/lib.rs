@@ -19,7 +19,6 @@ mod reply_cache;
 mod restarts;
 mod service;
 mod source;
-mod standby;
 mod workers;
 
 pub use device::{Device, DeviceError};

@@ -1,13 +1,15 @@
 //! The threads that answer requests, each of them one request at a time. How many of them wait for
-//! requests is decided in [`standby`](crate::standby).
+//! requests is decided in [`standby`].
 //!
 //! A server that takes the place of one that died first answers, on one thread, what that one left
 //! unanswered: the kernel sends those requests again, before all others. Meanwhile the records of
 //! the dead server stay as they are. Then all threads begin.
 
+mod standby;
+
 use crate::device::{Device, DeviceError, Received, ReplyBuffer, RequestBuffer};
 use crate::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
-use crate::standby::{Next, Seen, Standby};
+use crate::workers::standby::{Next, Seen, Standby};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::thread;
