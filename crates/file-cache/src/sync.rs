@@ -51,12 +51,13 @@ impl<R: Region> FileCache<R> {
             return Ok(Synced::Below);
         }
         self.ensure_record(file)?;
-        if self.lane().file(file)?.owes_sync_below {
+        let owes = self.lane().file(file)?.owes_sync_below;
+        if owes {
             backing.sync()?;
             self.lane().file_mut(file)?.owes_sync_below = false;
         }
         if self.lane().commit_all_unsynced(file)? {
-            return Ok(Synced::Atomically);
+            return Ok(if owes { Synced::Below } else { Synced::Atomically });
         }
         self.commit_below(file, None)
     }
