@@ -291,9 +291,10 @@ impl Machine {
 
     /// A cut of now.
     pub(crate) fn cut(&self) -> JointCut {
-        let files = self.files.lock().expect("no holder panics").clone();
+        // Held to the end: the memory may know of no change that the files do not have yet.
+        let files = self.files.lock().expect("no holder panics");
         let dram = self.dram.lock().expect("no holder panics").iter().map(|lane| lane.left()).collect();
-        JointCut { region: self.region.cut(), files, dram }
+        JointCut { region: self.region.cut(), files: files.clone(), dram }
     }
 
     fn instant(&self) {
