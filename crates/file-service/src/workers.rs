@@ -9,7 +9,7 @@ mod standby;
 
 use crate::device::{Device, DeviceError, Received, ReplyBuffer, RequestBuffer};
 use crate::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
-use crate::workers::standby::{Next, Seen, Standby};
+use crate::workers::standby::{LastLook, Standby, WorkerStep};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::thread;
@@ -89,14 +89,14 @@ impl<S: Answers> Worker<'_, S> {
         worked
     }
 
-    fn work_from(&self, first: Next, index: usize) -> Result<(), DeviceError> {
+    fn work_from(&self, first: WorkerStep, index: usize) -> Result<(), DeviceError> {
         let (mut request, mut data) = (RequestBuffer::new(), ReplyBuffer::new());
         let mut next = first;
         loop {
             next = match next {
-                Next::End => return Ok(()),
-                Next::StandBy => self.standby.stand_by(),
-                Next::Receive => {
+                WorkerStep::End => return Ok(()),
+                WorkerStep::StandBy => self.standby.stand_by(),
+                WorkerStep::Receive => {
                     let Received::Request(message) = self.device.receive(&mut request)? else { return Ok(()) };
                     self.standby.received();
                     self.answer(message, Slot::Worker(index), data.bytes())?;
@@ -108,7 +108,7 @@ impl<S: Answers> Worker<'_, S> {
 
     /// Calls workers that stand by, whenever one more should answer.
     fn call_others(&self) {
-        let mut seen = Seen::default();
+        let mut seen = LastLook::default();
         while self.standby.tick(&mut seen) {
             // A device that failed is found out by those who read it.
             if self.device.is_readable().unwrap_or(false) {

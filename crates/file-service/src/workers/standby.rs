@@ -49,7 +49,7 @@ struct Workers {
 
 /// What a worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum WorkerStep {
     /// It waits for a request.
     Receive,
     /// It leaves that to another one.
@@ -60,7 +60,7 @@ pub(crate) enum Next {
 
 /// What the clock saw, look after look.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LastLook {
     received: u64,
     idle_ticks: u32,
     busy_ticks: u32,
@@ -73,9 +73,9 @@ impl Standby {
     }
 
     /// Says that the first worker begins.
-    pub(crate) fn begin(&self) -> Next {
+    pub(crate) fn begin(&self) -> WorkerStep {
         self.workers().waiting += 1;
-        Next::Receive
+        WorkerStep::Receive
     }
 
     /// Says that a worker that waited received a request.
@@ -90,30 +90,30 @@ impl Standby {
     }
 
     /// Says that a worker answered its request.
-    pub(crate) fn answered(&self) -> Next {
+    pub(crate) fn answered(&self) -> WorkerStep {
         let mut workers = self.workers();
         workers.busy -= 1;
         if workers.has_ended {
-            return Next::End;
+            return WorkerStep::End;
         }
         if workers.waiting > 0 {
-            return Next::StandBy;
+            return WorkerStep::StandBy;
         }
         workers.waiting += 1;
-        Next::Receive
+        WorkerStep::Receive
     }
 
     /// Has a worker stand by until it is called, to wait for requests from then on, or to end.
-    pub(crate) fn stand_by(&self) -> Next {
+    pub(crate) fn stand_by(&self) -> WorkerStep {
         let is_idle = |workers: &mut Workers| workers.called == 0 && !workers.has_ended;
         let waited = self.joining.wait_while(self.workers(), is_idle);
         let mut workers = waited.unwrap_or_else(PoisonError::into_inner);
         if workers.has_ended {
-            return Next::End;
+            return WorkerStep::End;
         }
         workers.called -= 1;
         workers.waiting += 1;
-        Next::Receive
+        WorkerStep::Receive
     }
 
     /// Ends all workers: those that answer, when they have.
@@ -131,7 +131,7 @@ impl Standby {
 
     /// Has the clock wait until it is to look whether a request waits, as one more worker would
     /// join then. False: the workers end.
-    pub(crate) fn tick(&self, seen: &mut Seen) -> bool {
+    pub(crate) fn tick(&self, seen: &mut LastLook) -> bool {
         let mut workers = self.workers();
         while !workers.has_ended {
             workers = self.next_look(workers, seen.idle_ticks >= IDLE_TICKS);
@@ -158,7 +158,7 @@ impl Standby {
     }
 }
 
-impl Seen {
+impl LastLook {
     /// Looks at the workers: whether one more should join if a request waits.
     fn wants_worker(&mut self, workers: &Workers, busy_max: usize) -> bool {
         let is_same = self.received == workers.received;
@@ -181,13 +181,13 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn wants(seen: &mut Seen, [waiting, busy]: [usize; 2], received: u64) -> bool {
+    fn wants(seen: &mut LastLook, [waiting, busy]: [usize; 2], received: u64) -> bool {
         seen.wants_worker(&Workers { waiting, busy, received, ..Workers::default() }, 2)
     }
 
     #[test]
     fn a_worker_joins_if_the_others_are_busy_with_the_same_requests_since_the_last_look() {
-        let mut seen = Seen::default();
+        let mut seen = LastLook::default();
         assert!(!wants(&mut seen, [0, 1], 1), "a request began");
         assert!(wants(&mut seen, [0, 1], 1), "it goes on");
         assert!(!wants(&mut seen, [1, 1], 1), "another worker waits");
@@ -198,28 +198,28 @@ mod tests {
     #[test]
     fn a_worker_joins_if_half_of_the_cores_are_never_seen_waiting() {
         let busy = |workers: usize| {
-            let mut seen = Seen::default();
+            let mut seen = LastLook::default();
             (1..).take(BUSY_TICKS as usize).map(|received| wants(&mut seen, [0, workers], received)).last()
         };
         assert_eq!((busy(1), busy(2)), (Some(true), Some(false)));
-        let mut seen = Seen::default();
+        let mut seen = LastLook::default();
         assert!((1..u64::from(BUSY_TICKS) * 4).all(|at| !wants(&mut seen, [usize::from(at % 9 == 0), 1], at)));
     }
 
     #[test]
     fn one_worker_waits_and_the_next_one_stands_by_until_it_is_called() {
         let standby = Standby::new();
-        assert_eq!(standby.begin(), Next::Receive);
+        assert_eq!(standby.begin(), WorkerStep::Receive);
         standby.received();
         standby.call();
-        assert_eq!(standby.stand_by(), Next::Receive);
-        assert_eq!(standby.answered(), Next::StandBy);
+        assert_eq!(standby.stand_by(), WorkerStep::Receive);
+        assert_eq!(standby.answered(), WorkerStep::StandBy);
         standby.received();
-        assert_eq!(standby.answered(), Next::Receive);
+        assert_eq!(standby.answered(), WorkerStep::Receive);
         standby.end();
-        assert_eq!(standby.stand_by(), Next::End);
+        assert_eq!(standby.stand_by(), WorkerStep::End);
         standby.received();
-        assert_eq!(standby.answered(), Next::End);
-        assert!(!standby.tick(&mut Seen::default()));
+        assert_eq!(standby.answered(), WorkerStep::End);
+        assert!(!standby.tick(&mut LastLook::default()));
     }
 }
