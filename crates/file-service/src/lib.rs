@@ -40,5 +40,5 @@ pub use mount_error::{MountAt, MountError, Unmount};
 pub use pool::{default_pool, is_pool};
 pub use reply_cache::ReplyCache;
 pub use service::counts::{FileStates, MountCounts};
-pub use tidegate_file_cache::{OpenError, PoolReport};
+pub use tidegate_file_cache::{PoolOpenError, PoolReport};
 pub use workers::{Answers, Serving, serve};

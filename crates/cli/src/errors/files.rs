@@ -3,7 +3,7 @@
 use super::{Exit, Failure, Report};
 use std::error::Error;
 use std::path::Path;
-use tidegate_file_service::{NotTogether, OpenError, ServiceFailure};
+use tidegate_file_service::{NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::shell::word;
 use tidegate_media::MapError;
 
@@ -69,7 +69,7 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::NotFormatted { error, .. } => {
                 reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
             }
-            ServiceFailure::NotOpened { error: OpenError::ReadOnlyFeatures, .. } => {
+            ServiceFailure::NotOpened { error: PoolOpenError::ReadOnlyFeatures, .. } => {
                 reason("pool-newer", Exit::Refused, &cause_of(failure), "use the version that mounted it last")
             }
             ServiceFailure::NotOpened { .. } => reason("pool-damaged", Exit::Refused, &cause_of(failure), KEEP_COPY),

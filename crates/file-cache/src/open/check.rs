@@ -4,7 +4,7 @@
 //! the ring stands in may be torn. An entry that counts for nothing may hold anything.
 
 use crate::namespace::ring::NameRing;
-use crate::open::format::{OpenError, corrupt, identify, superblock_copies};
+use crate::open::format::{PoolOpenError, corrupt, identify, superblock_copies};
 use crate::open::load::{Counted, Raw};
 use crate::region_io::{LaneElement, Medium, ring_plan};
 use crate::tiers::nvm::Blocks;
@@ -36,7 +36,7 @@ pub struct PoolReport {
 ///
 /// # Errors
 /// There is no pool, or neither of its superblocks can be trusted.
-pub fn check<R: Region>(region: &Arc<R>) -> std::result::Result<PoolReport, OpenError> {
+pub fn check<R: Region>(region: &Arc<R>) -> std::result::Result<PoolReport, PoolOpenError> {
     let pool = identify(&**region)?;
     let mut report = PoolReport { lanes: pool.plan.lanes, ..PoolReport::default() };
     report.findings.extend(superblock_copies(&**region)?.into_iter().filter_map(std::result::Result::err));
@@ -113,13 +113,13 @@ fn look_at_names<R: Region>(region: &Arc<R>, plan: NamespacePlan, report: &mut P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::format::{FormatSpec, format};
+    use crate::open::format::{PoolSpec, format};
     use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
     use tidegate_sim::SharedMemory;
 
     fn pool() -> Arc<SharedMemory> {
         let region = SharedMemory::new(16 << 20);
-        format(&region, &FormatSpec { lanes: 2, ..FormatSpec::usual([7; 16]) }).expect("laid out");
+        format(&region, &PoolSpec { lanes: 2, ..PoolSpec::usual([7; 16]) }).expect("laid out");
         Arc::new(region)
     }
 
@@ -133,9 +133,11 @@ mod tests {
         let region = pool();
         let lanes = identify(&*region).expect("a pool").plan;
         let (first, second) = (lanes.lane(0), lanes.lane(1));
-        for at in [SUPERBLOCK_COPIES_AT[0], first.record_at(3), second.cursors_at] {
+        for at in [SUPERBLOCK_COPIES_AT[0], first.record_at(3)] {
             region.write(at, &[0xa5; 64]);
         }
+        // A head so far in front of the tail that the ring has no room for what lies between.
+        region.write(second.cursors_at, &[0xa5; 8]);
         let places: Vec<u64> = check(&region).expect("a pool").findings.iter().map(|broken| broken.at).collect();
         let near = |at: u64, place: u64| (at..at + 64).contains(&place);
         assert_eq!(places.len(), 3, "{places:?}");
@@ -147,6 +149,6 @@ mod tests {
     fn without_a_superblock_there_is_no_pool() {
         let region = pool();
         SUPERBLOCK_COPIES_AT.iter().for_each(|at| region.write(*at, &[0xa5; 64]));
-        assert!(matches!(check(&region), Err(OpenError::NoPool(_))));
+        assert!(matches!(check(&region), Err(PoolOpenError::NoPool(_))));
     }
 }

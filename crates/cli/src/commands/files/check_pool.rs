@@ -15,7 +15,7 @@ const FINDINGS_SHOWN_MAX: usize = 8;
 
 /// What `check` answers.
 #[derive(Serialize)]
-struct Answer {
+struct PoolFindings {
     #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
     /// SOURCE, if files there may lack what the pool has.
@@ -46,11 +46,11 @@ struct Violation {
     found: String,
 }
 
-impl Answer {
-    fn new(pool: &Path, checked: PoolChecked) -> Answer {
+impl PoolFindings {
+    fn new(pool: &Path, checked: PoolChecked) -> PoolFindings {
         let PoolChecked { source, report } = checked;
         let PoolReport { lanes, files, entries, bytes, elements, names, findings } = report;
-        Answer {
+        PoolFindings {
             pool: pool.to_owned(),
             source,
             sound: findings.is_empty(),
@@ -67,7 +67,7 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for PoolFindings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = self.pool.display();
         match &self.source {
@@ -97,6 +97,6 @@ impl fmt::Display for Answer {
 
 /// Checks the pool, and answers.
 pub(crate) fn run(pool: &Path, json: bool) -> Result<Exit, Failure> {
-    let answer = Answer::new(pool, file_service::check_pool(pool)?);
+    let answer = PoolFindings::new(pool, file_service::check_pool(pool)?);
     output::end_with(&answer, json, if answer.sound { Exit::Done } else { Exit::Refused })
 }
