@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
@@ -19,6 +18,9 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
 const ENVIRONMENT: i32 = 5;
+
+/// A user who owns no files.
+const NOBODY: u32 = 65534;
 
 /// `tidegate mount`, which is to refuse.
 fn mount(source: &Path, mountpoint: &Path, pool: &Path) -> Command {
@@ -166,21 +168,7 @@ fn damaged_pool_is_refused(bed: &MountFolders) {
 }
 
 #[test]
-fn without_fusermount3_only_root_mounts() {
-    const NOBODY: u32 = 65534;
-    let bed = MountFolders::new();
-    let (source, mnt) = (bed.at("source"), bed.at("mnt"));
-    for folder in [source.parent().unwrap(), &source, &mnt] {
-        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let mut mount = mount(&source, &mnt, &bed.at("pool"));
-    mount.env("PATH", "/nowhere").uid(NOBODY).gid(NOBODY).current_dir("/");
-    assert_mount_refused(&bed, mount, ENVIRONMENT, &["fusermount3 is not installed", "package fuse3"]);
-}
-
-#[test]
 fn a_pool_of_another_user_is_refused() {
-    const NOBODY: u32 = 65534;
     let bed = MountFolders::new();
     File::create(bed.pool()).unwrap().set_len(64 << 20).unwrap();
     chown(bed.pool(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -192,16 +180,34 @@ fn a_pool_of_another_user_is_refused() {
     );
 }
 
+/// `mount` in a mount namespace of its own, with an empty `/dev` that `line` fills first.
+fn with_own_devices(line: &str, mount: &Command) -> Command {
+    let mut own = Command::new("unshare");
+    own.args(["--mount", "sh", "-ec", &format!("mount -t tmpfs none /dev; {line} \"$@\""), "sh"]);
+    own.arg(mount.get_program()).args(mount.get_args());
+    own
+}
+
 #[test]
 fn without_the_device_the_reason_names_the_remedy() {
     let bed = MountFolders::new();
-    let mut hidden = Command::new("unshare");
-    // A fresh /dev in a mount namespace of its own.
-    hidden.args(["--mount", "sh", "-c", "mount -t tmpfs none /dev && exec \"$@\"", "sh"]);
-    let refused = mount(&bed.at("source"), &bed.at("mnt"), &bed.at("pool"));
-    let words = ["/dev/fuse cannot be opened", "modprobe fuse"];
-    hidden.arg(refused.get_program()).args(refused.get_args());
-    assert_mount_refused(&bed, hidden, ENVIRONMENT, &words);
+    let hidden = with_own_devices("exec", &mount(&bed.at("source"), &bed.at("mnt"), &bed.at("pool")));
+    assert_mount_refused(&bed, hidden, ENVIRONMENT, &["/dev/fuse cannot be opened", "modprobe fuse"]);
+}
+
+#[test]
+fn without_fusermount3_only_root_mounts() {
+    let bed = MountFolders::new();
+    let (source, mnt) = (bed.at("source"), bed.at("mnt"));
+    for folder in [source.parent().unwrap(), &source, &mnt] {
+        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let line = format!(
+        "mknod -m 666 /dev/fuse c 10 229; mkdir -m 1777 /dev/shm; \
+         exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env PATH=/nowhere"
+    );
+    let alone = with_own_devices(&line, &mount(&source, &mnt, &bed.at("pool")));
+    assert_mount_refused(&bed, alone, ENVIRONMENT, &["fusermount3 is not installed", "package fuse3"]);
 }
 
 /// A name of 255 bytes that has every value a name may have from `first` on.
