@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Show the size and format of a volume, its users, and which failures it survives
     Info(Info),
-    /// List servers, mounts and runs, and leftovers of killed ones: of this user, or as root of all
+    /// List servers, mounts, runs and leftovers, of this user, or as root of all
     List,
     /// Stop a server in an orderly way, wait until it has ended, and tell how
     Stop(Stop),
