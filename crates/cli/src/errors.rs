@@ -8,6 +8,7 @@ mod disk;
 mod files;
 mod journal;
 mod listening;
+mod mounting;
 mod own;
 mod run;
 mod server;

@@ -60,13 +60,16 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Show the size and format of a volume, its users, and which failures it survives
     Info(Info),
-    /// List servers and runs, and leftovers of killed ones: of this user, or as root of all
+    /// List servers, mounts, runs and leftovers, of this user, or as root of all
     List,
     /// Stop a server in an orderly way, wait until it has ended, and tell how
     Stop(Stop),
     /// Show the counters of a running server: requests, latencies, clients, memory
     Stat(Stat),
     /// Check every rule of the format, and repair damaged structures
+    ///
+    /// The command recognises a volume, a cache of a disk, and the pool of a mount, by its
+    /// superblock. It repairs volumes only. The pool of a mount may be named by SOURCE.
     Check(Check),
     /// Write all dirty blocks of a disk cache to its disk
     Flush(Flush),

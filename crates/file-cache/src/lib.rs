@@ -127,6 +127,7 @@ pub use namespace::{
     NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
 };
 pub use open::attach::Detached;
+pub use open::check::{PoolReport, check};
 pub use open::format::{PoolFormatError, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile};

@@ -84,7 +84,7 @@ mod error;
 mod log;
 mod name_map;
 mod replay;
-mod ring;
+pub(crate) mod ring;
 mod source;
 
 pub use contents::{MadeFile, ReplayedBelow};

@@ -5,6 +5,7 @@
 //! is found for it.
 
 pub(crate) mod attach;
+pub(crate) mod check;
 pub(crate) mod format;
 pub(crate) mod load;
 pub(crate) mod recover;

@@ -1,8 +1,10 @@
 //! Mounts from their beginning to their end, and the recovery of pools.
 
 pub(crate) mod belonging;
+pub(crate) mod checked;
 pub(crate) mod control;
 pub(crate) mod failure;
+pub(crate) mod left;
 pub(crate) mod mounted;
 pub(crate) mod opening;
 pub(crate) mod pool_of;

@@ -64,6 +64,12 @@ fn common_options() -> String {
     format!("default_permissions,max_read={DATA_BYTES_MAX}")
 }
 
+/// Whether it makes sense to go on: the mountpoint is one, and the device can be opened.
+pub(crate) fn check(at: &MountAt) -> Result<(), MountError> {
+    check_mountpoint(at)?;
+    Device::open().map(drop).map_err(MountError::NoDevice)
+}
+
 fn check_mountpoint(at: &MountAt) -> Result<(), MountError> {
     let mountpoint = || at.mountpoint.clone();
     match std::fs::metadata(&at.mountpoint) {

@@ -1,11 +1,13 @@
-//! What the commands beside a mount say of it: `status`, `umount`.
+//! What the commands beside a mount say of it: `status`, `umount`, `check`, `list`.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
 use tidegate_trials::served::program;
 
@@ -103,4 +105,70 @@ fn status_of_what_is_no_mount_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = tidegate("status", &folder.path().join("absent"), &[]);
     assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+}
+
+/// Overwrites bytes of a file, and returns those of before.
+fn damage(path: &Path, at: u64) -> [u8; 64] {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut before = [0; 64];
+    file.read_exact_at(&mut before, at).unwrap();
+    file.write_all_at(&[0xa5; 64], at).unwrap();
+    before
+}
+
+fn check(pool: &Path) -> (Option<i32>, Value) {
+    let checked = tidegate("check", pool, &["--json"]);
+    (checked.status.code(), serde_json::from_slice(&checked.stdout).unwrap_or(Value::Null))
+}
+
+#[test]
+fn check_counts_what_a_pool_has_and_names_each_broken_rule() {
+    let bed = MountFolders::new();
+    let service = bed.mount();
+    shell(&bed.at("mnt"), "echo one > file; sync file; echo two > other; sync other");
+    let busy = bed.tidegate("check", &bed.pool());
+    assert_eq!(busy.status.code(), Some(IN_USE), "{busy:?}");
+    bed.kill(service);
+    let (code, sound) = check(&bed.pool());
+    assert_eq!((code, &sound["sound"], &sound["source"]), (Some(0), &true.into(), &json(&bed.at("source"))), "{sound}");
+    assert!(sound["files"].as_u64() <= Some(2) && sound["entries"].as_u64() <= Some(2), "{sound}");
+    let former = damage(&bed.pool(), SUPERBLOCK_COPIES_AT[0]);
+    let (code, damaged) = check(&bed.pool());
+    assert_eq!((code, damaged["findings"].as_array().unwrap().len()), (Some(REFUSED), 1), "{damaged}");
+    assert_eq!(damaged["findings"][0]["offset"].as_u64().unwrap() / 4096, SUPERBLOCK_COPIES_AT[0] / 4096);
+    damage(&bed.pool(), SUPERBLOCK_COPIES_AT[1]);
+    let refused = bed.tidegate("check", &bed.pool());
+    assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+    assert!(said(&refused).contains("keep a copy of the pool"), "{refused:?}");
+    let pool = File::options().write(true).open(bed.pool()).unwrap();
+    pool.write_all_at(&former, SUPERBLOCK_COPIES_AT[0]).unwrap();
+    assert!(bed.tidegate("recover", &bed.pool()).status.success(), "one superblock is enough");
+}
+
+fn json(path: &Path) -> Value {
+    path.to_string_lossy().into()
+}
+
+#[test]
+fn list_shows_mounts_and_what_killed_ones_left() {
+    let bed = MountFolders::new();
+    let listed = || {
+        answer(&Command::new(program()).env("XDG_STATE_HOME", bed.memory()).args(["list", "--json"]).output().unwrap())
+    };
+    let has =
+        |list: &Value, key: &str, value: &Path| list.as_array().unwrap().iter().any(|item| item[key] == json(value));
+    fs::create_dir(bed.memory().join("tidegate")).unwrap();
+    let pool = bed.memory().join("tidegate/mount.pool");
+    let service = bed.mount_with(&pool, &[]);
+    shell(&bed.at("mnt"), "echo one > file; sync file");
+    let now = listed();
+    assert!(has(&now["mounts"], "pool", &pool) && has(&now["mounts"], "mountpoint", &bed.at("mnt")), "{now}");
+    assert!(!has(&now["leftovers"]["mount_pools"], "pool", &pool), "{now}");
+    bed.kill(service);
+    let later = listed();
+    assert!(!has(&later["mounts"], "pool", &pool), "{later}");
+    assert!(has(&later["leftovers"]["mount_pools"], "source", &bed.at("source")), "{later}");
+    assert!(!later["leftovers"]["memory"].as_array().unwrap().is_empty(), "{later}");
+    assert!(bed.tidegate("recover", &pool).status.success());
+    assert!(!has(&listed()["leftovers"]["mount_pools"], "pool", &pool));
 }

@@ -1,5 +1,6 @@
 //! Commands about files and the programs that use them.
 
+pub(crate) mod check_pool;
 pub(crate) mod mount;
 pub(crate) mod mount_pool;
 pub(crate) mod mount_status;

@@ -3,7 +3,7 @@
 use super::{Exit, Failure, Report};
 use std::error::Error;
 use std::path::Path;
-use tidegate_file_service::{NotTogether, ServiceFailure};
+use tidegate_file_service::{NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::shell::word;
 use tidegate_media::MapError;
 
@@ -13,6 +13,7 @@ const DISCARD: &str = "or give up what only that pool has: tidegate mount --disc
 const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
+const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<ServiceFailure> for Failure {
@@ -52,6 +53,7 @@ impl From<&ServiceFailure> for Report {
                 "end these programs, and do it again",
             ),
             ServiceFailure::Belonging(apart) => apart.into(),
+            ServiceFailure::Mount(error) => error.into(),
             ServiceFailure::NoPool { .. } => {
                 reason("no-pool", Exit::Refused, "no such file", "name the pool of a mount")
             }
@@ -67,6 +69,10 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::NotFormatted { error, .. } => {
                 reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
             }
+            ServiceFailure::NotOpened { error: PoolOpenError::ReadOnlyFeatures, .. } => {
+                reason("pool-newer", Exit::Refused, &cause_of(failure), "use the version that mounted it last")
+            }
+            ServiceFailure::NotOpened { .. } => reason("pool-damaged", Exit::Refused, &cause_of(failure), KEEP_COPY),
             ServiceFailure::NotWrittenBack { error, pool } => {
                 let next = format!("put the disk of these files right; then {}", recovery_of(pool));
                 reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)

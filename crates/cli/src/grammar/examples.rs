@@ -54,6 +54,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "check",
         &[
             ("Check a volume", "tidegate check /mnt/pmem/v.pmem"),
+            ("Check the pool of a mount that was killed", "tidegate check /mnt/pmem/app.pool"),
             ("See what a repair would do", "tidegate check /mnt/pmem/v.pmem --repair --dry-run"),
         ],
     ),

@@ -99,7 +99,8 @@ pub(crate) struct Status {
 
 #[derive(Args, Debug)]
 pub(crate) struct Recover {
-    /// The pool of a mount, or of a `tidegate run`, that was killed or met a power loss
+    /// The pool of a mount, its SOURCE, or the pool of a `tidegate run`, that was killed or met a
+    /// power loss
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 

@@ -7,13 +7,13 @@ use tidegate_media::{Region, Result, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The ring of one log.
-pub(super) struct NameRing<R> {
+pub(crate) struct NameRing<R> {
     region: R,
     plan: NamespacePlan,
 }
 
 impl<R: Region> NameRing<R> {
-    pub(super) fn new(region: R, plan: NamespacePlan) -> NameRing<R> {
+    pub(crate) fn new(region: R, plan: NamespacePlan) -> NameRing<R> {
         NameRing { region, plan }
     }
 
@@ -26,6 +26,11 @@ impl<R: Region> NameRing<R> {
     pub(super) fn settled_cursors(&self) -> Result<(u64, u64)> {
         self.flush_cursors();
         self.fence()?;
+        self.cursors()
+    }
+
+    /// Head and tail, as they are.
+    pub(crate) fn cursors(&self) -> Result<(u64, u64)> {
         let mut cursors = Cursors::new_zeroed();
         self.region.read(self.plan.cursors_at, cursors.as_mut_bytes())?;
         cursors.check(self.plan.lines).map_err(|broken| corrupt(self.plan.cursors_at, broken))?;
@@ -60,7 +65,7 @@ impl<R: Region> NameRing<R> {
     }
 
     /// The bytes of the record at `place`, which is whole.
-    pub(super) fn record(&self, place: u64) -> Result<Vec<u8>> {
+    pub(crate) fn record(&self, place: u64) -> Result<Vec<u8>> {
         let mut head = NameRecord::new_zeroed();
         self.read(place, head.as_mut_bytes())?;
         let mut bytes = vec![0; head.bytes(place).map_err(|broken| corrupt(self.at(place), broken))?];
@@ -70,7 +75,7 @@ impl<R: Region> NameRing<R> {
     }
 
     /// The record that `bytes`, those of the record at `place`, hold, and the lines it fills.
-    pub(super) fn parse<'a>(&self, place: u64, bytes: &'a [u8]) -> Result<(LogRecord<'a>, u64)> {
+    pub(crate) fn parse<'a>(&self, place: u64, bytes: &'a [u8]) -> Result<(LogRecord<'a>, u64)> {
         Ok(LogRecord::parse(bytes, place).map_err(|broken| corrupt(self.at(place), broken))?)
     }
 

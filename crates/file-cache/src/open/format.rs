@@ -138,18 +138,24 @@ fn zero<R: Region + ?Sized>(region: &R, at: u64, len: u64) {
 
 /// What the newest good superblock says.
 pub fn identify<R: Region + ?Sized>(region: &R) -> Result<TrustedPool, PoolOpenError> {
-    let copies = SUPERBLOCK_COPIES_AT.map(|at| {
+    match superblock_copies(region)? {
+        [Ok(first), Ok(second)] => Ok(if second.sequence > first.sequence { second } else { first }),
+        [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
+        [Err(first), Err(_)] => Err(PoolOpenError::NoPool(first)),
+    }
+}
+
+/// Both copies of the superblock, each as it is or with the rule that it breaks.
+pub(super) fn superblock_copies<R: Region + ?Sized>(region: &R) -> Result<[Result<TrustedPool, Corrupt>; 2], Poison> {
+    let copy = |at| {
         let mut raw = PoolSuperblock::new_zeroed();
         if region.len() >= at + size_of::<PoolSuperblock>() as u64 {
             region.read(at, raw.as_mut_bytes())?;
         }
-        raw.check(region.len()).map_err(|broken| PoolOpenError::NoPool(corrupt(at, broken)))
-    });
-    match copies {
-        [Ok(first), Ok(second)] => Ok(if second.sequence > first.sequence { second } else { first }),
-        [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
-        [Err(first), Err(_)] => Err(first),
-    }
+        Ok(raw.check(region.len()).map_err(|broken| corrupt(at, broken)))
+    };
+    let [first, second] = SUPERBLOCK_COPIES_AT;
+    Ok([copy(first)?, copy(second)?])
 }
 
 /// Where a lane's parts lie.

@@ -11,7 +11,7 @@ use crate::open::format::corrupt;
 use crate::region_io::{LaneElement, Medium, Target, ring_plan};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_layout::file_cache::{Change, Extent, FileEntry, FileRecord, LENGTH_BITS, TrustedRecord};
-use tidegate_media::{Region, Result};
+use tidegate_media::{Corrupt, Region, Result};
 use tidegate_wal::{Loaded, RedoRing};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -39,7 +39,7 @@ pub(crate) fn load<R: Region>(medium: &Medium<R>) -> Result<Contents> {
     region.flush(plan.record_at(0), plan.chunks_at() - plan.record_at(0));
     region.fence()?;
     let loaded: Loaded<LaneElement> = Loaded::begin(region, ring_plan(plan))?;
-    let mut raw = Raw::read(medium)?;
+    let mut raw = Raw::read(medium, &mut refuse)?;
     for (at, element) in &loaded.elements {
         raw.carry_out(&element.0.check(plan).map_err(|broken| corrupt(*at, broken))?);
     }
@@ -49,9 +49,17 @@ pub(crate) fn load<R: Region>(medium: &Medium<R>) -> Result<Contents> {
     Ok(Contents { version: raw.version(), records: raw.records, entries, ring })
 }
 
+/// Called with each broken rule; an error ends the look.
+pub(super) type OnBroken<'a> = &'a mut dyn FnMut(Corrupt) -> Result<()>;
+
+/// The first broken rule ends the look.
+fn refuse(broken: Corrupt) -> Result<()> {
+    Err(broken.into())
+}
+
 /// Records and entries, as they are or as the elements say.
-struct Raw {
-    records: BTreeMap<u32, TrustedRecord>,
+pub(super) struct Raw {
+    pub(super) records: BTreeMap<u32, TrustedRecord>,
     entries: Vec<FileEntry>,
     /// The greatest version of a record, in use or not.
     record_version: u64,
@@ -61,14 +69,16 @@ struct Raw {
 }
 
 impl Raw {
-    fn read<R: Region>(medium: &Medium<R>) -> Result<Raw> {
+    pub(super) fn read<R: Region>(medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Raw> {
         let plan = &medium.plan;
         let (mut records, mut record_version) = (BTreeMap::new(), 0);
         for file in 0..plan.files {
             let mut raw = FileRecord::new_zeroed();
             medium.region.read(plan.record_at(file), raw.as_mut_bytes())?;
-            let checked = raw.check().map_err(|broken| corrupt(plan.record_at(file), broken))?;
-            records.extend(checked.map(|record| (file, record)));
+            match raw.check() {
+                Ok(checked) => records.extend(checked.map(|record| (file, record))),
+                Err(broken) => on_broken(corrupt(plan.record_at(file), broken))?,
+            }
             record_version = record_version.max(raw.version.get());
         }
         let mut entries = vec![FileEntry::new_zeroed(); plan.entries as usize];
@@ -79,7 +89,7 @@ impl Raw {
     }
 
     /// An entry changes without an element too, so one as new as its element is newer.
-    fn carry_out(&mut self, change: &Change) {
+    pub(super) fn carry_out(&mut self, change: &Change) {
         match *change {
             Change::Entry { slot, extent, version } => {
                 let Some(entry) = self.entries.get_mut(slot as usize) else { return };
@@ -117,26 +127,37 @@ impl Raw {
         Ok(medium.fence()?)
     }
 
-    /// The entries that count, each as long as its record allows.
-    fn counted<R: Region>(&self, medium: &Medium<R>) -> Result<Vec<Counted>> {
-        let mut counted = Vec::new();
+    /// The entries that count, as they are.
+    pub(super) fn counting<R: Region>(&self, medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Vec<Counted>> {
+        let mut counting = Vec::new();
         for (slot, raw) in (0..).zip(&self.entries) {
             // An entry that does not count may be torn: it was about to be used again.
-            let Some(record) = self.records.get(&raw.file.get()).filter(|record| raw.version() > record.void) else {
+            if self.records.get(&raw.file.get()).is_none_or(|record| raw.version() <= record.void) {
                 continue;
-            };
-            let entry = raw.check(&medium.plan).map_err(|broken| corrupt(medium.plan.entry_at(slot), broken))?;
-            let Some(mut extent) = entry.extent else { continue };
-            if entry.version <= record.version && extent.end() > record.size {
-                let left = record.size.saturating_sub(extent.offset);
-                extent.length = extent.length.min(u32::try_from(left).unwrap_or(u32::MAX));
-                medium.store_state(slot, entry.version, extent.length);
-                medium.flush_entry(slot);
             }
-            if extent.length > 0 {
-                counted.push(Counted { slot, version: entry.version, extent });
+            match raw.check(&medium.plan) {
+                Ok(entry) => {
+                    counting.extend(entry.extent.map(|extent| Counted { slot, version: entry.version, extent }))
+                }
+                Err(broken) => on_broken(corrupt(medium.plan.entry_at(slot), broken))?,
             }
         }
+        Ok(counting)
+    }
+
+    /// The entries that count, each cut, durably, as its record says.
+    fn counted<R: Region>(&self, medium: &Medium<R>) -> Result<Vec<Counted>> {
+        let mut counted = self.counting(medium, &mut refuse)?;
+        for Counted { slot, version, extent } in &mut counted {
+            let Some(record) = self.records.get(&extent.file) else { continue };
+            if *version <= record.version && extent.end() > record.size {
+                let left = record.size.saturating_sub(extent.offset);
+                extent.length = extent.length.min(u32::try_from(left).unwrap_or(u32::MAX));
+                medium.store_state(*slot, *version, extent.length);
+                medium.flush_entry(*slot);
+            }
+        }
+        counted.retain(|entry| entry.extent.length > 0);
         medium.fence()?;
         Ok(counted)
     }

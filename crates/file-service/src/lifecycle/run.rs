@@ -5,7 +5,7 @@ use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::mounted::{MountRequest, Mounted, begin};
 use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::status::MountStatus;
-use crate::mount::{mount, unmount};
+use crate::mount::{check, mount, unmount};
 use crate::mount_error::{MountAt, MountError, Unmount};
 use crate::pool::write_back::write_back_all;
 use crate::source::users::{Use, users_of};
@@ -38,16 +38,17 @@ pub trait Listener: Sync {
 /// SIGINT. Then everything is written back.
 pub fn run(request: MountRequest, listener: &impl Listener) -> Result<(), ServiceFailure> {
     let request = request.resolved()?;
-    tidegate_host::rlimits::raise_descriptors();
-    let (mounted, recovered) = begin(&request)?;
-    listener.recovered(&recovered);
-    let socket = ControlSocket::open(mounted.pool())?;
-    serve_control(&socket, &mounted, &request)?;
     let at = MountAt {
         mountpoint: request.mountpoint.clone(),
         source: request.source.clone().into(),
         covers_files: request.source == request.mountpoint,
     };
+    check(&at)?;
+    tidegate_host::rlimits::raise_descriptors();
+    let (mounted, recovered) = begin(&request)?;
+    listener.recovered(&recovered);
+    let socket = ControlSocket::open(mounted.pool())?;
+    serve_control(&socket, &mounted, &request)?;
     let device = match mount(&at, Features::FILE_SERVER) {
         Ok(device) => device,
         Err(error) => {

@@ -5,6 +5,7 @@
 //! with what it was needed for.
 
 use crate::lifecycle::failure::ServiceFailure;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use tidegate_host::owned::{What, accept};
 use tidegate_media::{Access, Allocation, MappedRegion};
 
 /// Where memory that outlives a process is.
-const FOLDER: &str = "/dev/shm";
+pub(crate) const FOLDER: &str = "/dev/shm";
 
 /// The memory of a pool's lanes.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,12 @@ impl Volatile {
     /// That of the pool that [`Volatile::id`] names; None: no pool has such a name.
     pub(crate) fn of_id(id: &str) -> Option<Volatile> {
         Some(Volatile { pool: uuid::Uuid::try_parse(id).ok()?.into_bytes() })
+    }
+
+    /// Whether a file of this name is the memory of a lane.
+    pub(crate) fn is_name(name: &OsStr) -> bool {
+        let id_and_lane = name.to_str().and_then(|name| name.strip_prefix("tidegate-")?.split_once('-'));
+        id_and_lane.is_some_and(|(id, lane)| Volatile::of_id(id).is_some() && lane.parse::<u32>().is_ok())
     }
 
     /// The pool's identity as text.

@@ -55,7 +55,7 @@ impl fmt::Display for FlushReport {
 
 /// Runs `tidegate flush`.
 pub(crate) fn run(args: &Flush, json: bool) -> Result<Exit, Failure> {
-    let file = args.region();
+    let file = tidegate_file_service::pool_of(&args.region());
     if tidegate_file_service::is_pool(&file) {
         return mount_pool::flush(&file, json);
     }

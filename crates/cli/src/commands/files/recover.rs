@@ -104,9 +104,10 @@ impl fmt::Display for RecoveryReport {
 
 /// Runs `tidegate recover`.
 pub(crate) fn run(args: &Recover, json: bool) -> Result<Exit, Failure> {
-    if file_service::is_pool(&args.pool) {
+    let pool = file_service::pool_of(&args.pool);
+    if file_service::is_pool(&pool) {
         let unplaced = if args.force { Unplaced::Salvage } else { Unplaced::Retain };
-        let (answer, exit) = mount_pool::recover(&args.pool, unplaced, output::teller(json))?;
+        let (answer, exit) = mount_pool::recover(&pool, unplaced, output::teller(json))?;
         return output::end_with(&answer, json, exit);
     }
     let if_unmounted = if args.force { IfUnmounted::PutAside } else { IfUnmounted::Keep };

@@ -1,6 +1,7 @@
 //! `tidegate check`: every rule of the format, each finding with its rule and offset; with
 //! `--repair`, put right.
 
+use crate::commands::files::check_pool;
 use crate::commands::volume::check_cache;
 use crate::commands::volume::consent;
 use crate::errors::{Exit, Failure};
@@ -217,7 +218,10 @@ fn question(path: &Path, loss: &Loss) -> String {
 
 /// Runs `tidegate check`.
 pub(crate) fn run(args: &Check, json: bool) -> Result<Exit, Failure> {
-    let path = args.region.path();
+    let path = tidegate_file_service::pool_of(&args.region.path());
+    if tidegate_file_service::is_pool(&path) {
+        return check_pool::run(&path, json);
+    }
     let repairs = args.repair && !args.dry_run;
     let mapped = region::map(&path, if repairs { Access::ReadWrite } else { Access::Private })?;
     if region::cache_in(&path, &mapped)?.is_some() {

@@ -1,9 +1,10 @@
-//! `tidegate list`: the servers and runs of this user (for root, of every user), and what killed
-//! ones left, with the command that removes or completes it.
+//! `tidegate list`: the servers, mounts and runs of this user (for root, of every user), and what
+//! killed ones left, with the command that removes or completes it.
 //!
 //! Nothing keeps a register. Servers and runs are found by what the kernel tells of processes
 //! (`host`'s `processes`), and are asked; what was left is looked for where it lies by default:
-//! caches in shared memory, pools in the state folder, folders of runs in the runtime folder.
+//! caches and unsynced writes in shared memory, pools in the state folder, folders of runs in the
+//! runtime folder.
 
 use crate::errors::{Exit, Failure};
 use crate::output;
@@ -11,9 +12,11 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_disk_cache::identify;
+use tidegate_file_service::{self as file_service, LeftMemory, LeftMountPool, MountStatus};
 use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::Access;
 use tidegate_run_log::{self as run, LeftFolder, LeftPool};
@@ -26,6 +29,7 @@ use tidegate_server::volume::region::map_at_once;
 #[derive(Serialize)]
 struct Listing {
     servers: Vec<Server>,
+    mounts: Vec<Mounted>,
     runs: Vec<UsedPool>,
     leftovers: Leftovers,
 }
@@ -56,6 +60,21 @@ struct ListedVolume {
     uris: Vec<String>,
 }
 
+/// A mount.
+#[derive(Debug, Serialize)]
+struct Mounted {
+    pid: u32,
+    user: String,
+    #[serde(with = "tidegate_host::json_path")]
+    pool: PathBuf,
+    #[serde(with = "tidegate_host::json_path")]
+    source: PathBuf,
+    #[serde(with = "tidegate_host::json_path")]
+    mountpoint: PathBuf,
+    /// Bytes that SOURCE lacks.
+    waiting_bytes: u64,
+}
+
 /// A pool that a run uses.
 #[derive(Debug, Serialize)]
 struct UsedPool {
@@ -71,11 +90,28 @@ struct Leftovers {
     caches: Vec<Leftover>,
     pools: Vec<LeftPool>,
     folders: Vec<LeftFolder>,
+    mount_pools: Vec<LeftMountPool>,
+    memory: Vec<LeftMemory>,
 }
 
 impl Leftovers {
     fn is_empty(&self) -> bool {
-        self.caches.is_empty() && self.pools.is_empty() && self.folders.is_empty()
+        self.lines().is_empty()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.caches.iter().map(ToString::to_string).collect();
+        lines.extend(self.pools.iter().map(ToString::to_string));
+        lines.extend(self.folders.iter().map(ToString::to_string));
+        lines.extend(self.mount_pools.iter().map(|LeftMountPool { pool, source }| {
+            let recover = format!("tidegate recover {}", word(pool));
+            format!("the pool {} has data of {}; recover it: {recover}", pool.display(), source.display())
+        }));
+        lines.extend(self.memory.iter().map(|LeftMemory { file, bytes }| {
+            let (size, remove) = (Human(*bytes), format!("rm {}", word(file)));
+            format!("{size} of unsynced writes of a mount; mount again, or if its pool is gone: {remove}")
+        }));
+        lines
     }
 }
 
@@ -83,21 +119,56 @@ impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
         let named = |name: &str, value: String| format!("{name:<10} {value}");
+        lines.extend(self.mounts.iter().map(Mounted::line));
         lines.extend(self.runs.iter().map(|UsedPool { pid, user, pool }| {
             let ask = format!("tidegate status {}", word(pool));
             named("run", format!("process {pid} of {user} uses the pool {}; see {ask}", pool.display()))
         }));
-        lines.extend(self.leftovers.caches.iter().map(|left| named("left", left.to_string())));
-        lines.extend(self.leftovers.pools.iter().map(|left| named("left", left.to_string())));
-        lines.extend(self.leftovers.folders.iter().map(|left| named("left", left.to_string())));
+        lines.extend(self.leftovers.lines().into_iter().map(|left| named("left", left)));
         if lines.is_empty() {
             let of = if owned::own() == 0 { "any user" } else { "this user" };
-            lines.push(format!("no server or run of {of}, and nothing is left of one"));
+            lines.push(format!("no server, mount or run of {of}, and nothing is left of one"));
         } else if self.leftovers.is_empty() {
             lines.push(named("left", "nothing".to_owned()));
         }
         f.write_str(&lines.join("\n"))
     }
+}
+
+impl Mounted {
+    fn line(&self) -> String {
+        let Mounted { pid, user, pool, source, mountpoint, waiting_bytes } = self;
+        let shown = format!("{} at {}", source.display(), mountpoint.display());
+        let ask = format!("tidegate status {}", word(pool));
+        format!(
+            "{:<10} process {pid} of {user} shows {shown}, {} to write back; see {ask}",
+            "mount",
+            Human(*waiting_bytes)
+        )
+    }
+
+    /// The mounts of `process`, if it has any.
+    fn of(process: &Process) -> Vec<Mounted> {
+        let pools = process.sockets.iter().filter(|socket| is_control(socket)).map(|socket| socket.with_extension(""));
+        let status = |pool: PathBuf| {
+            let status = file_service::is_pool(&pool).then(|| file_service::status_of(&pool).ok()?)??;
+            let waiting_bytes = status.dirty_bytes + status.out_of_sync_bytes;
+            let MountStatus { source, mountpoint, .. } = status;
+            Some(Mounted {
+                pid: process.pid,
+                user: owned::named(process.user),
+                pool,
+                source,
+                mountpoint,
+                waiting_bytes,
+            })
+        };
+        pools.filter_map(status).collect()
+    }
+}
+
+fn is_control(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "control")
 }
 
 impl Server {
@@ -155,8 +226,7 @@ impl ListedVolume {
 
 /// What the server `process` answers, and on which of its sockets.
 fn asked(process: &Process) -> Option<(PathBuf, Snapshot)> {
-    let is_control = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "control");
-    let mut sockets: Vec<_> = process.sockets.iter().filter(is_control).collect();
+    let mut sockets: Vec<_> = process.sockets.iter().filter(|path| is_control(path)).collect();
     if sockets.is_empty() {
         sockets = process.sockets.iter().collect();
     }
@@ -180,10 +250,17 @@ fn used_pools(process: &Process) -> Vec<UsedPool> {
 
 /// Runs `tidegate list`.
 pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
-    let processes = processes::of_this_user();
+    let mut processes = processes::of_this_user();
+    let mounts: Vec<_> = processes.iter().flat_map(Mounted::of).collect();
+    processes.retain(|process| mounts.iter().all(|mount| mount.pid != process.pid));
     let runs = processes.iter().filter(|process| run::is_supervisor(process)).flat_map(used_pools).collect();
-    let leftovers =
-        Leftovers { caches: orphans::of_this_user(), pools: run::left_pools(), folders: run::left_folders() };
-    output::give(&Listing { servers: servers(&processes), runs, leftovers }, json)?;
+    let leftovers = Leftovers {
+        caches: orphans::of_this_user(),
+        pools: run::left_pools(),
+        folders: run::left_folders(),
+        mount_pools: file_service::left_mount_pools(),
+        memory: file_service::left_memory(),
+    };
+    output::give(&Listing { servers: servers(&processes), mounts, runs, leftovers }, json)?;
     Ok(Exit::Done)
 }
