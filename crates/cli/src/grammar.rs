@@ -111,18 +111,28 @@ pub(crate) enum Command {
     Help(Help),
 }
 
+/// What `tidegate mount` starts: no command of users, so not in the help.
+pub(crate) const MOUNT_SERVER: &str = "mount-server";
+
 /// What the command line leads to.
 pub(crate) enum Parsed {
     /// A command to run.
     Run(Program),
     /// A text to print: the help or the version.
     Print(String),
+    /// Serve a mount that `tidegate mount` keeps alive, with so many -v.
+    ServeMount(u8),
     /// A mistake, and whether the line asked for JSON.
     Refuse(Failure, bool),
 }
 
 /// Reads a whole command line, program name first.
 pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
+    if let [_, word, verbose @ ..] = &*line
+        && word == MOUNT_SERVER
+    {
+        return Parsed::ServeMount(u8::try_from(verbose.len()).unwrap_or(u8::MAX));
+    }
     let json = line.iter().any(|word| word == "--json");
     let grammar = command();
     let named = named_command(&grammar, &line);

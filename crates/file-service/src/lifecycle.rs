@@ -7,5 +7,6 @@ pub(crate) mod mounted;
 pub(crate) mod opening;
 pub(crate) mod recovered;
 pub(crate) mod run;
+pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod unmounted;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use tidegate_trials::mounted::remove_left_memory;
+use tidegate_trials::mounted::{kill_all, remove_left_memory, send_kill};
 use tidegate_trials::served::{program, until};
 
 /// A SOURCE, a MOUNTPOINT, and a pool in memory that outlives processes.
@@ -56,8 +56,7 @@ impl Testbed {
 
     /// Ends the service without a last word, and takes the dead mount away.
     fn kill(&self, mut service: Child) {
-        service.kill().expect("it runs");
-        service.wait().expect("it was started here");
+        kill_all(&mut service);
         rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
     }
 }
@@ -205,7 +204,7 @@ fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
     for _ in 0..4 {
         // Memory in use takes the kernel a while to take back.
         shell(&bed.at("mnt"), "dd if=/dev/zero of=file bs=1M count=12 status=none");
-        service.kill().expect("it runs");
+        send_kill(&mut service);
         rustix::mount::unmount(bed.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
         let next = bed.mount();
         service.wait().expect("it was started here");

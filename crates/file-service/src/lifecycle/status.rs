@@ -17,6 +17,8 @@ pub struct MountStatus {
     pub pool_bytes: u64,
     /// Bytes of DRAM for unsynced writes.
     pub dram_bytes: u64,
+    /// Servers of the mount that died and were replaced.
+    pub restarts: u64,
     /// Files that are open, or not all written back.
     pub files: u64,
     /// Files whose data the pool retains, as they are missing or were changed by others.
@@ -36,7 +38,7 @@ pub struct MountStatus {
 }
 
 impl MountStatus {
-    pub(crate) fn of(files: &OpenFiles, source: &Path, mountpoint: &Path) -> MountStatus {
+    pub(crate) fn of(files: &OpenFiles, (source, mountpoint): (&Path, &Path), restarts: u64) -> MountStatus {
         let (fill, counters) = (files.pool.fill(), files.pool.counters());
         let count = |items: usize| u64::try_from(items).unwrap_or(u64::MAX);
         MountStatus {
@@ -44,6 +46,7 @@ impl MountStatus {
             mountpoint: mountpoint.to_owned(),
             pool_bytes: fill.pool,
             dram_bytes: fill.dram,
+            restarts,
             files: count(files.len()),
             retained: count(files.pool.detached().len()),
             dirty_bytes: fill.dirty,

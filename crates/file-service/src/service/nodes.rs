@@ -2,4 +2,6 @@
 
 pub(crate) mod handles;
 pub(crate) mod inodes;
+pub(crate) mod kept;
 pub(crate) mod open_files;
+pub(crate) mod records;

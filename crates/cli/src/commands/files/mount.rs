@@ -1,11 +1,13 @@
 //! `tidegate mount` and `tidegate umount`: files whose syncs complete in persistent memory.
 
 use crate::errors::{Exit, Failure};
-use crate::grammar::{Mount, Umount};
+use crate::grammar::{MOUNT_SERVER, Mount, Umount};
 use crate::output;
 use serde::Serialize;
 use std::fmt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
 
 /// What `mount` and `umount` answer.
@@ -54,7 +56,7 @@ impl Listener for Teller {
 }
 
 /// Runs `tidegate mount`, until the mount ends.
-pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn mount(args: &Mount, json: bool, verbose: u8) -> Result<Exit, Failure> {
     let request = MountRequest {
         source: args.source.clone(),
         mountpoint: args.mountpoint.clone(),
@@ -64,8 +66,27 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
         is_trial: args.is_trial,
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
-    file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() })?;
+    let server = || {
+        // The program itself, whatever is at its path by now.
+        let mut server = Command::new("/proc/self/exe");
+        server.arg(MOUNT_SERVER).args(std::iter::repeat_n("-v", verbose.into()));
+        // A signal of the terminal comes to this process alone, which hands it on.
+        server.process_group(0);
+        server
+    };
+    let ended = file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() }, server)?;
+    if !ended.success() {
+        // The server has told why, or a signal ended it.
+        let known = |code| Exit::of_code(u8::try_from(code).ok()?).map(|(exit, _)| exit);
+        return Ok(ended.code().map_or(Exit::Interrupted, |code| known(code).unwrap_or(Exit::Unexpected)));
+    }
     output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, json)?;
+    Ok(Exit::Done)
+}
+
+/// Runs `tidegate mount-server`, which `tidegate mount` starts.
+pub(crate) fn serve() -> Result<Exit, Failure> {
+    file_service::serve_mount(&Teller { json: false, mountpoint: PathBuf::new() })?;
     Ok(Exit::Done)
 }
 

@@ -27,6 +27,9 @@ impl fmt::Display for StatusAnswer {
         line(f, "waiting", format_args!("{} bytes to write back", status.out_of_sync_bytes))?;
         let (pool, below) = (status.syncs, status.syncs_below);
         line(f, "syncs", format_args!("{pool} in persistent memory, {below} waited for the files below"))?;
+        if status.restarts > 0 {
+            line(f, "restarts", format_args!("{} servers of the mount died and were replaced", status.restarts))?;
+        }
         if status.retained > 0 {
             line(f, "retained", format_args!("{} files: recover the pool", status.retained))?;
         }

@@ -1,18 +1,25 @@
 //! Listing directories.
 
 use crate::service::FileService;
+use crate::service::nodes::handles::{OpenedAs, Opening};
 use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
 use crate::source::reopen;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::{Errno, Result};
 use std::sync::PoisonError;
-use tidegate_fuse::{Directory, DirectoryEntry, Handle, NodeId, OpenFlags, Reply};
+use tidegate_fuse::{Directory, DirectoryEntry, Handle, Header, NodeId, OpenFlags, Reply};
 
 impl FileService {
-    pub(crate) fn open_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
-        let directory: OwnedFd = reopen(self.locate(node)?.0, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(Reply::opened(self.handles.add_directory(directory), OpenFlags::NONE))
+    pub(crate) fn open_directory<'b>(&self, header: &Header) -> Result<Reply<'b>> {
+        let directory = self.open_directory_node(header.node)?;
+        let opening = Opening { node: header.node, kind: OpenedAs::Directory, request: header.unique };
+        Ok(Reply::opened(self.handles.add_directory(directory, opening), OpenFlags::NONE))
+    }
+
+    /// Opens the directory of a node below.
+    pub(crate) fn open_directory_node(&self, node: NodeId) -> Result<OwnedFd> {
+        reopen(self.locate(node)?.0, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     pub(crate) fn release_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
