@@ -15,8 +15,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use tidegate_bare_mount::Files;
 use tidegate_file_service::{
-    Handover, MountAt, MountEnd, MountedDevice, Serving, Task as ServersTask, Unmount, keep_alive, mount, serve,
-    unmount,
+    Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve, unmount,
 };
 use tidegate_fuse::Features;
 

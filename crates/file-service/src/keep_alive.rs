@@ -20,9 +20,9 @@ mod restarts;
 
 use crate::device::Device;
 use crate::keep_alive::descriptors::HeldDescriptors;
-use crate::keep_alive::handover::{Sending, Task, sockets};
+use crate::keep_alive::handover::{Sending, ServersTask, sockets};
 use crate::keep_alive::reply_cache::ReplyCache;
-use crate::keep_alive::restarts::{Restarts, Wait};
+use crate::keep_alive::restarts::{NextStart, Restarts};
 use crate::mount::MountedDevice;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -61,15 +61,15 @@ pub struct KeepAliveError {
 /// | a server ends | then |
 /// | --- | --- |
 /// | with success, or after a signal to this process | no further one is started |
-/// | with an exit code, as the first one or after the mount was unmounted | no further one is started |
-/// | in another way | the next one is started, after a wait if it lived for a moment only |
+/// | with an exit code, as the first one or once unmounted | no further one is started |
+/// | in another way | the next one is started, after a wait if it lived for a moment |
 /// | so, ten times in a row at its start | this gives up: programs get `ENOTCONN` |
 ///
 /// A server that dies after the unmounting has a next one too, which writes back what is left.
 /// SIGTERM, SIGINT and SIGHUP are handed on to the server as SIGTERM.
 pub fn keep_alive(
     mounted: &MountedDevice,
-    task: &Task,
+    task: &ServersTask,
     server: impl Fn() -> Command,
 ) -> Result<MountEnd, KeepAliveError> {
     let mut keeping = KeepAlive {
@@ -90,8 +90,8 @@ pub fn keep_alive(
             return Ok(MountEnd::Server(status));
         }
         let wait = match restarts.wait_after(started.elapsed()) {
-            Wait::For(wait) => wait,
-            Wait::GiveUp { deaths } => {
+            NextStart::For(wait) => wait,
+            NextStart::GiveUp { deaths } => {
                 tracing::error!(
                     "{deaths} servers of the mount died at their start, the last one: {status}; no further one is started"
                 );
@@ -107,7 +107,7 @@ pub fn keep_alive(
 
 struct KeepAlive<'a> {
     mounted: &'a MountedDevice,
-    task: &'a Task,
+    task: &'a ServersTask,
     replies: OwnedFd,
     signals: Signals,
     /// What servers had survive.
@@ -165,11 +165,11 @@ impl KeepAlive<'_> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed("watching the server")(errno)),
             }
-            let [has_ended, has_signal, has_wish] = polled.map(|polled| !polled.revents().is_empty());
+            let [has_ended, has_signal, has_demand] = polled.map(|polled| !polled.revents().is_empty());
             if has_ended {
                 return child.wait().map_err(|error| failed("watching the server")(errno(&error)));
             }
-            if has_wish {
+            if has_demand {
                 self.held.receive_all(socket);
             }
             if has_signal && self.signals.take() {

@@ -4,14 +4,16 @@
 //! Any number of threads answer requests at a time. The order of locks is: open files, one open
 //! file, inodes; none is taken while a later one is held.
 
+pub(crate) mod counts;
 pub(crate) mod nodes;
 mod operations;
+pub(crate) mod sync_times;
 
 use crate::keep_alive::descriptors::DescriptorStore;
 use crate::pool::hidden::Hidden;
 use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
-use crate::service::nodes::kept::KeptFile;
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::{SourceDirectory, about, about_at};
 use crate::workers::Answers;

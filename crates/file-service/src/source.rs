@@ -11,10 +11,12 @@ pub(crate) mod recovery;
 pub(crate) mod users;
 
 use crate::service::nodes::inodes::Route;
+use crate::service::sync_times::SyncTimes;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
 use std::path::Path;
+use std::sync::Arc;
 use tidegate_file_cache::FileIdentity;
 
 /// Most bytes of one step of a walk; the kernel takes 4095.
@@ -30,6 +32,8 @@ const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 pub(crate) struct SourceDirectory {
     root: OwnedFd,
     device: u64,
+    /// The syncs of its files.
+    pub(crate) syncs: Arc<SyncTimes>,
 }
 
 impl SourceDirectory {
@@ -42,7 +46,7 @@ impl SourceDirectory {
     /// The directory that `root` is open for.
     pub(crate) fn of(root: OwnedFd) -> Result<SourceDirectory> {
         let device = device_of(&about(&root)?);
-        Ok(SourceDirectory { root, device })
+        Ok(SourceDirectory { root, device, syncs: Arc::default() })
     }
 
     /// The directory's own descriptor.

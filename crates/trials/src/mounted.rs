@@ -65,6 +65,7 @@ impl MountTestbed {
 
     /// Kills the server, and waits until the supervisor has started the next one.
     pub fn kill_server(&mut self) {
+        until("a server", || self.server().is_some());
         let former = servers_of(self.service.id());
         former.iter().for_each(|server| _ = kill_process(*server, Signal::KILL));
         until("the next server", || servers_of(self.service.id()).iter().any(|server| !former.contains(server)));
@@ -163,12 +164,18 @@ pub fn kill_all(supervisor: &mut Child) {
 /// Has the processes of a mount killed: first the supervisor, which would start the next server.
 /// Returns descriptors that say when its servers are gone.
 pub fn send_kill(supervisor: &mut Child) -> Vec<OwnedFd> {
+    // Right after the mount there is none yet.
+    until("a server", || !servers_of(supervisor.id()).is_empty() || has_ended(supervisor));
     let servers = servers_of(supervisor.id());
     let gone: Vec<_> = servers.iter().filter_map(|server| pidfd_open(*server, PidfdFlags::empty()).ok()).collect();
-    supervisor.kill().expect("the supervisor is this process' child");
-    // One that ended by itself needs no signal.
+    // What ended by itself needs no signal.
+    let _ = supervisor.kill();
     servers.into_iter().for_each(|server| _ = kill_process(server, Signal::KILL));
     gone
+}
+
+fn has_ended(supervisor: &mut Child) -> bool {
+    supervisor.try_wait().is_ok_and(|ended| ended.is_some())
 }
 
 /// The servers that a supervisor has now: one, or none for a moment.

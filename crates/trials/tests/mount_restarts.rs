@@ -101,7 +101,6 @@ fn what_was_open_or_not_synced_is_as_before() {
     assert!(String::from_utf8_lossy(&status.stdout).contains("\"restarts\":3"), "{status:?}");
     let (source, root) = (testbed.source(), root.clone());
     assert!(!root.join("d/unlinked").exists());
-    // Held so that the folder outlives the mount.
     let left = testbed.end();
     assert_eq!(left.read("d/named"), b"not synced");
     assert_eq!(left.read("elsewhere/moved"), b"moved moved moved ");
@@ -274,6 +273,7 @@ fn redis_keeps_its_log() {
 #[test]
 fn a_server_that_is_stopped_keeps_programs_waiting_and_no_longer() {
     let testbed = MountTestbed::new();
+    until("the server", || testbed.server().is_some());
     let server = testbed.server().unwrap();
     let path = testbed.mountpoint().join("file");
     kill_process(server, Signal::STOP).unwrap();

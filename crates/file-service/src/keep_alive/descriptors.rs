@@ -22,7 +22,7 @@ const KEY_BYTES: usize = 8;
 
 /// What the server asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum Demand {
     /// That this descriptor survives.
     Retain = 1,
     /// That it is closed.
@@ -46,7 +46,7 @@ impl DescriptorStore {
     /// Has a descriptor survive this process. Returns its number; None: it does not survive.
     pub(crate) fn retain(&self, descriptor: BorrowedFd<'_>) -> Option<u64> {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        let (bytes, descriptors) = (message(Wish::Retain, key), [descriptor]);
+        let (bytes, descriptors) = (message(Demand::Retain, key), [descriptor]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
@@ -57,12 +57,12 @@ impl DescriptorStore {
     /// Has a descriptor closed.
     pub(crate) fn close(&self, key: u64) {
         // If the other process is gone, so is the descriptor.
-        let _ = rustix::net::send(&self.socket, &message(Wish::Close, key), SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&self.socket, &message(Demand::Close, key), SendFlags::NOSIGNAL);
     }
 }
 
-fn message(wish: Wish, key: u64) -> [u8; 1 + KEY_BYTES] {
-    let mut bytes = [wish as u8; 1 + KEY_BYTES];
+fn message(demand: Demand, key: u64) -> [u8; 1 + KEY_BYTES] {
+    let mut bytes = [demand as u8; 1 + KEY_BYTES];
     bytes[1..].copy_from_slice(&key.to_le_bytes());
     bytes
 }
@@ -81,11 +81,11 @@ impl HeldDescriptors {
     fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
         let mut bytes = [0; 1 + KEY_BYTES];
         let (len, mut descriptors) = receive(socket, &mut bytes, RecvFlags::DONTWAIT)?;
-        let Some((&wish, key)) = bytes.split_first().filter(|_| len == bytes.len()) else { return Ok(false) };
+        let Some((&demand, key)) = bytes.split_first().filter(|_| len == bytes.len()) else { return Ok(false) };
         let key = u64::from_le_bytes(key.try_into().unwrap_or_default());
         match descriptors.pop() {
-            Some(descriptor) if wish == Wish::Retain as u8 => drop(self.0.insert(key, descriptor)),
-            None if wish == Wish::Close as u8 => drop(self.0.remove(&key)),
+            Some(descriptor) if demand == Demand::Retain as u8 => drop(self.0.insert(key, descriptor)),
+            None if demand == Demand::Close as u8 => drop(self.0.remove(&key)),
             // The limit on descriptors is reached: the file ends with its server.
             _ => tracing::warn!("a file without a name will not survive the server: too many are open"),
         }

@@ -35,7 +35,7 @@ pub struct Handover {
     /// How many servers of this mount died.
     pub restarts: u64,
     /// What every server of the mount gets.
-    pub task: Task,
+    pub task: ServersTask,
     /// Where descriptors survive the server.
     pub store: DescriptorStore,
     /// Those that survived, by their numbers.
@@ -44,7 +44,7 @@ pub struct Handover {
 
 /// What every server of a mount gets alike.
 #[derive(Debug, Default)]
-pub struct Task {
+pub struct ServersTask {
     /// A text of the servers' own, at most 32 KiB.
     pub text: Vec<u8>,
     /// Descriptors of the servers' own, at most 30.
@@ -68,7 +68,7 @@ pub(crate) struct Sending<'a> {
     pub(crate) session: &'a Session,
     pub(crate) replies: BorrowedFd<'a>,
     pub(crate) restarts: u64,
-    pub(crate) task: &'a Task,
+    pub(crate) task: &'a ServersTask,
     pub(crate) held: &'a HeldDescriptors,
 }
 
@@ -123,7 +123,7 @@ impl Handover {
             session,
             replies: ReplyCache::open(replies).map_err(|_| HandoverError::Strange)?,
             restarts,
-            task: Task { text: text.to_vec(), descriptors: descriptors.collect() },
+            task: ServersTask { text: text.to_vec(), descriptors: descriptors.collect() },
             store: DescriptorStore::new(own_end, next_key),
             survived,
         })
@@ -144,7 +144,7 @@ mod tests {
         let memory = ReplyCache::memory().expect("memory");
         let (ours, theirs) = sockets().expect("sockets");
         let own = File::open("/dev/zero").expect("a device").into();
-        let task = Task { text: b"the task".to_vec(), descriptors: vec![own] };
+        let task = ServersTask { text: b"the task".to_vec(), descriptors: vec![own] };
         let held = HeldDescriptors::default();
         let sending = Sending {
             device: &device,

@@ -27,7 +27,7 @@ const AREA_BYTES: u64 = 1 << 40;
 /// A record's length and checksum, before it.
 const HEAD_BYTES: usize = 8;
 /// Longest record.
-const RECORD_BYTES_MAX: usize = 4096;
+const LOGGED_BYTES_MAX: usize = 4096;
 /// Shortest log for which a snapshot is worth its time.
 const SNAPSHOT_AT_BYTES: u64 = 1 << 20;
 
@@ -64,7 +64,7 @@ impl MemoryLog {
         let mut reader = BufReader::with_capacity(1 << 20, &memory);
         reader.seek(SeekFrom::Start(AREAS[area]))?;
         let mut end = AREAS[area];
-        let mut record = [0; RECORD_BYTES_MAX];
+        let mut record = [0; LOGGED_BYTES_MAX];
         while let Some(record) = read_record(&mut reader, &mut record)? {
             each(record)?;
             end += (HEAD_BYTES + record.len()) as u64;
@@ -141,7 +141,7 @@ const BROKEN: u8 = 0xff;
 
 /// A record behind its length and checksum.
 fn framed(record: &[u8]) -> io::Result<Vec<u8>> {
-    let len = u32::try_from(record.len()).ok().filter(|_| (1..=RECORD_BYTES_MAX).contains(&record.len()));
+    let len = u32::try_from(record.len()).ok().filter(|_| (1..=LOGGED_BYTES_MAX).contains(&record.len()));
     let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut framed = Vec::with_capacity(HEAD_BYTES + record.len());
     framed.extend(len.to_le_bytes());
@@ -255,7 +255,7 @@ mod tests {
     fn a_log_that_could_not_be_written_is_refused_by_the_next_server() {
         let memory = fresh();
         let (mut log, _) = opened(&memory);
-        log.append(&[0; RECORD_BYTES_MAX + 1]);
+        log.append(&[0; LOGGED_BYTES_MAX + 1]);
         log.append(b"later");
         let reopened = MemoryLog::open(memory.try_clone().expect("a second descriptor"), |_| Ok(()));
         assert!(reopened.is_err());

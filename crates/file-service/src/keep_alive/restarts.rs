@@ -18,7 +18,7 @@ pub(crate) struct Restarts {
 
 /// What follows a death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum NextStart {
     /// The next server is started after this time.
     For(Duration),
     /// None is: so many died at their start.
@@ -31,15 +31,15 @@ pub(crate) enum Wait {
 impl Restarts {
     /// Counts a death. Returns how long to wait before the next start: not at all after a first
     /// one, so that programs see a short pause.
-    pub(crate) fn wait_after(&mut self, lived: Duration) -> Wait {
+    pub(crate) fn wait_after(&mut self, lived: Duration) -> NextStart {
         if lived >= LIFE_MIN {
             self.early_deaths = 0;
         }
         self.early_deaths += 1;
         match self.early_deaths {
-            1 => Wait::For(Duration::ZERO),
-            DEATHS_MAX.. => Wait::GiveUp { deaths: self.early_deaths },
-            deaths => Wait::For(WAIT_MIN.saturating_mul(1 << (deaths - 2))),
+            1 => NextStart::For(Duration::ZERO),
+            DEATHS_MAX.. => NextStart::GiveUp { deaths: self.early_deaths },
+            deaths => NextStart::For(WAIT_MIN.saturating_mul(1 << (deaths - 2))),
         }
     }
 }
@@ -53,11 +53,12 @@ mod tests {
         let mut restarts = Restarts::default();
         let short = Duration::from_millis(5);
         let waits: Vec<_> = (0..9).map(|_| restarts.wait_after(short)).collect();
-        let expected = [0, 10, 20, 40, 80, 160, 320, 640, 1280].map(|millis| Wait::For(Duration::from_millis(millis)));
+        let expected =
+            [0, 10, 20, 40, 80, 160, 320, 640, 1280].map(|millis| NextStart::For(Duration::from_millis(millis)));
         assert_eq!(waits, expected);
-        assert_eq!(restarts.wait_after(LIFE_MIN), Wait::For(Duration::ZERO));
+        assert_eq!(restarts.wait_after(LIFE_MIN), NextStart::For(Duration::ZERO));
         let waits: Vec<_> = (0..9).map(|_| restarts.wait_after(short)).collect();
-        assert_eq!(waits[0], Wait::For(WAIT_MIN));
-        assert_eq!(waits[8], Wait::GiveUp { deaths: 10 });
+        assert_eq!(waits[0], NextStart::For(WAIT_MIN));
+        assert_eq!(waits[8], NextStart::GiveUp { deaths: 10 });
     }
 }

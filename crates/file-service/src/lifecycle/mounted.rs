@@ -2,11 +2,11 @@
 //!
 //! | step | process | after a crash here |
 //! | --- | --- | --- |
-//! | SOURCE is locked, its users are looked for, the pool is mapped | supervisor | the system is as before |
-//! | the record is written, SOURCE is marked and hidden | supervisor | the next mount or recovery shows SOURCE |
-//! | what an earlier mount left in the pool finds its files | supervisor | is done again |
-//! | the pool's lanes are opened, requests are answered | server | the supervisor starts the next server |
-//! | at the end all is written back, SOURCE is shown, mark and record are removed | server | is done again |
+//! | SOURCE is locked, its users are sought, the pool is mapped | supervisor | all is as before |
+//! | record and mark are written, SOURCE is hidden | supervisor | the next mount shows SOURCE |
+//! | what an earlier mount left finds its files | supervisor | is done again |
+//! | the pool's lanes are opened, requests are answered | server | the next server does |
+//! | all is written back, SOURCE is shown, the record is removed | server | is done again |
 
 use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
@@ -56,7 +56,7 @@ pub enum FormerPool {
 }
 
 /// A mount that may begin: SOURCE and the pool belong to this process, and to each other.
-pub(crate) struct Begun {
+pub(crate) struct BegunMount {
     pub(crate) source: SourceDirectory,
     pub(crate) lock: LockedFile,
     pub(crate) pool: Pool,
@@ -91,7 +91,7 @@ fn resolve_source(source: &Path) -> Result<PathBuf, ServiceFailure> {
 }
 
 /// Begins a mount that was [resolved](MountRequest::resolved): everything up to the first server.
-pub(crate) fn begin(request: &MountRequest) -> Result<(Begun, Vec<RecoveredFile>), ServiceFailure> {
+pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<RecoveredFile>), ServiceFailure> {
     let (source, lock) = open_source(&request.source)?;
     let users = users_of(&request.source, Use::Changing);
     if !users.is_empty() {
@@ -106,7 +106,7 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(Begun, Vec<RecoveredFile>
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
     let (files, recovered) = recover(&pool, request.dram_bytes, SourceFiles::new(&source, None))?;
-    Ok((Begun { source, lock, pool, hidden, files }, recovered))
+    Ok((BegunMount { source, lock, pool, hidden, files }, recovered))
 }
 
 /// Opens the pool that is meant, unless SOURCE is marked with another one.
@@ -158,10 +158,10 @@ fn discard_former(mark: &PoolMark, source: &SourceDirectory) -> Result<(), Servi
     }
 }
 
-impl Begun {
+impl BegunMount {
     /// Ends the mount before it had a server.
     pub(crate) fn end(self) -> Result<(), ServiceFailure> {
-        let Begun { source, lock: _lock, pool, hidden, files } = self;
+        let BegunMount { source, lock: _lock, pool, hidden, files } = self;
         end(&files, &source, &hidden, &pool, &mut |_| {})
     }
 }

@@ -4,14 +4,14 @@
 //! their locks, the control socket, and the memory with nodes and handles. So neither another mount
 //! nor a recovery comes between two servers.
 
-use crate::keep_alive::handover::Task;
+use crate::keep_alive::handover::ServersTask;
 use crate::keep_alive::memory_log::MemoryLog;
 use crate::keep_alive::{KeepAliveError, MountEnd, keep_alive};
 use crate::lifecycle::control::ControlSocket;
 use crate::lifecycle::failure::{ServiceFailure, system};
-use crate::lifecycle::mounted::{Begun, MountRequest, begin};
+use crate::lifecycle::mounted::{BegunMount, MountRequest, begin};
 use crate::lifecycle::recovered::RecoveredFile;
-use crate::lifecycle::server::ServedMount;
+use crate::lifecycle::served_mount::ServedMount;
 use crate::mount::mount;
 use crate::mount_error::MountAt;
 use rustix::fd::OwnedFd;
@@ -72,11 +72,11 @@ pub fn run(
 
 /// What every server gets, and the locks that outlive the servers.
 fn task_of(
-    begun: Begun,
+    begun: BegunMount,
     request: &MountRequest,
     socket: &ControlSocket,
-) -> Result<(Task, [LockedFile; 2]), ServiceFailure> {
-    let Begun { source, lock, pool, hidden: _, files } = begun;
+) -> Result<(ServersTask, [LockedFile; 2]), ServiceFailure> {
+    let BegunMount { source, lock, pool, hidden: _, files } = begun;
     drop(files);
     let served = ServedMount {
         source: request.source.clone(),
@@ -98,5 +98,5 @@ fn task_of(
         memory("tidegate-nodes")?,
         memory("tidegate-handles")?,
     ];
-    Ok((Task { text: served.to_text(), descriptors }, [lock, pool]))
+    Ok((ServersTask { text: served.to_text(), descriptors }, [lock, pool]))
 }

@@ -16,6 +16,7 @@ use crate::lifecycle::mounted::end;
 use crate::lifecycle::opening::{lock_source, record_of};
 use crate::lifecycle::recovered::recover;
 use crate::lifecycle::run::Listener;
+use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
 use crate::mount::unmount;
 use crate::mount_error::{MountError, Unmount};
@@ -25,7 +26,7 @@ use crate::pool::record;
 use crate::pool::write_back::{Limits, WriteBack, write_back_all};
 use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
-use crate::service::nodes::kept::KeptFile;
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
 use crate::source::recovery::{KnownFiles, SourceFiles};
 use crate::source::users::{Use, users_of};
@@ -33,7 +34,6 @@ use crate::source::{SourceDirectory, about};
 use crate::workers::{Serving, serve};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
-use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::HashMap;
@@ -49,31 +49,8 @@ use tidegate_media::{LockedFile, Region};
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
 
-/// The mount that a server serves.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ServedMount {
-    /// The directory whose files are shown.
-    #[serde(with = "tidegate_host::json_path")]
-    pub(crate) source: PathBuf,
-    /// Where they are shown.
-    #[serde(with = "tidegate_host::json_path")]
-    pub(crate) mountpoint: PathBuf,
-    /// The pool.
-    #[serde(with = "tidegate_host::json_path")]
-    pub(crate) pool: PathBuf,
-    /// Bytes of DRAM for unsynced writes, if that was said.
-    pub(crate) dram_bytes: Option<u64>,
-}
-
-impl ServedMount {
-    /// As a [task's](crate::Task) text.
-    pub(crate) fn to_text(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
-
 /// A service that answers requests, and what it has for itself.
-struct Server {
+struct MountServer {
     mount: ServedMount,
     service: Arc<FileService>,
     pool: Pool,
@@ -93,7 +70,7 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     // Permissions are those that programs ask for: the kernel applied their umask.
     rustix::process::umask(Mode::empty());
     let survived = Survived::of((nodes, handles), (store, survived));
-    let server = Server::begin(mount, source, pool, survived)?;
+    let server = MountServer::begin(mount, source, pool, survived)?;
     serve_control(ControlSocket::of(socket), &server, restarts)?;
     thread::scope(|scope| {
         let handle = signals.handle();
@@ -127,8 +104,13 @@ impl Survived {
     }
 }
 
-impl Server {
-    fn begin(mount: ServedMount, source: OwnedFd, pool: OwnedFd, survived: Survived) -> Result<Server, ServiceFailure> {
+impl MountServer {
+    fn begin(
+        mount: ServedMount,
+        source: OwnedFd,
+        pool: OwnedFd,
+        survived: Survived,
+    ) -> Result<MountServer, ServiceFailure> {
         let source = SourceDirectory::of(source).map_err(system("looking at SOURCE"))?;
         let lock = lock_source(&source, &mount.source)?;
         let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
@@ -143,6 +125,8 @@ impl Server {
             Handles::replay(handles).map_err(of_system("reading the last server's open files"))?;
         let known = KnownFiles { nodes: &inodes, kept: by_identity(&source, kept.values()) };
         let (files, _) = recover(&pool, mount.dram_bytes, SourceFiles::known(&source, &known))?;
+        // The times at which programs changed these files went with the last server.
+        files.all().iter().for_each(|file| files.touch(file));
         for (identity, kept) in known.kept {
             files.get(identity).inspect(|file| file.keep(kept));
         }
@@ -155,12 +139,12 @@ impl Server {
         openings.into_iter().for_each(|opening| reopen(&service, opening));
         let write_back =
             WriteBack::start(files, Limits::of(pool.region.len())).map_err(of_system("starting a thread"))?;
-        Ok(Server { mount, service: Arc::new(service), pool, write_back, _lock: lock })
+        Ok(MountServer { mount, service: Arc::new(service), pool, write_back, _lock: lock })
     }
 
     /// Ends the mount: no request comes any more.
     fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
-        let Server { service, pool, write_back, _lock, .. } = self;
+        let MountServer { service, pool, write_back, _lock, .. } = self;
         drop(write_back);
         end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
     }
@@ -216,14 +200,14 @@ fn end_by_signals(signals: &mut Signals, mountpoint: &Path, listener: &impl List
 }
 
 /// Answers the control socket on a thread of its own.
-fn serve_control(socket: ControlSocket, server: &Server, restarts: u64) -> Result<(), ServiceFailure> {
+fn serve_control(socket: ControlSocket, server: &MountServer, restarts: u64) -> Result<(), ServiceFailure> {
     let service = Arc::clone(&server.service);
     let pool: PathBuf = server.pool.path.clone();
     let (source, mountpoint) = (server.mount.source.clone(), server.mount.mountpoint.clone());
     let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
         Question::Status => {
-            let status = MountStatus::of(&service.open_files, (&source, &mountpoint), restarts);
-            say(&ControlReply::Status(status));
+            let status = MountStatus::of(&service.open_files, &service.source, (&source, &mountpoint), restarts);
+            say(&ControlReply::Status(Box::new(status)));
         }
         Question::Flush => {
             let mut tell = |line: &str| say(&ControlReply::Progress(line.to_owned()));

@@ -53,9 +53,8 @@ impl WriteBack {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = Arc::clone(&stop);
         let run = move || {
-            let mut refused = None;
             while !stops(&of_thread) {
-                refused = told(look(&files, limits), refused);
+                note(look(&files, limits).err(), &files.obstacle);
             }
         };
         let thread = std::thread::Builder::new().name("write-back".to_owned()).spawn(run)?;
@@ -82,15 +81,15 @@ fn stops(stop: &(Mutex<bool>, Condvar)) -> bool {
     *waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Tells of a failure that is not the last one's again.
-fn told(looked: Result<(), FileError>, before: Option<FileError>) -> Option<FileError> {
-    let failed = looked.err();
-    if let Some(error) = &failed
-        && before.as_ref() != failed.as_ref()
+/// Notes what keeps files from being written back, and tells of it once.
+fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = &obstacle
+        && *known != obstacle
     {
         tracing::warn!("files are not written back: {error}; the pool keeps their data, and they are tried again");
     }
-    failed
+    *known = obstacle;
 }
 
 fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {

@@ -8,7 +8,7 @@
 //! saved to files beside the pool.
 
 use crate::service::nodes::inodes::{Inodes, Route};
-use crate::service::nodes::kept::KeptFile;
+use crate::service::nodes::nameless::KeptFile;
 use crate::source::backing::{OpenedFile, refused};
 use crate::source::directory::for_each_name;
 use crate::source::{SourceDirectory, about};

@@ -11,13 +11,11 @@ use std::sync::Arc;
 use tidegate_disk_cache::{Guard, Identity, Journaling, Mode, Reads};
 use tidegate_host::owned;
 use tidegate_host::unlocked::unlocked;
+use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
-
-/// In the place of a disk's identity: the cache has none.
-pub const DETACHED: [u8; 32] = [0xff; 32];
 
 /// What somebody wants of the disk of a volume, and of the cache in front of it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Work on a cache that no server uses: its region is opened for this process alone.
 
 use crate::cached_disk::cache::{Cached, STEP_ENTRIES};
-use crate::cached_disk::disk::{self, DETACHED, DiskPlan, Named, refuse_detached};
+use crate::cached_disk::disk::{self, DiskPlan, Named, refuse_detached};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner;
 use crate::cached_disk::resize::{Resizing, lay_out, lengthened, resized, resized_file, resizing};
@@ -15,6 +15,7 @@ use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{Checksums, DiskCache, Guard, Identity, Journaling, NewLayout, NoDisk, Options};
+use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{Access, BlockDevice, DiskAccess, MappedRegion, Region};
 
 /// The region at `pmem`, which has to hold a cache of a disk.

@@ -10,7 +10,7 @@
 //! longer than the cache needs, which its format allows.
 
 use crate::cached_disk::cache::CachedDisk;
-use crate::cached_disk::disk::{DETACHED, Disk, is_same_place};
+use crate::cached_disk::disk::{Disk, is_same_place};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner;
 use crate::cached_disk::resize::{
@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_background::{Left, Ticket};
 use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
+use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
     Result as Answer, Sealed,

@@ -1,12 +1,13 @@
 //! The contents of a region or a disk, told before they are overwritten.
 
-use crate::cached_disk::disk::{DETACHED, Disk};
+use crate::cached_disk::disk::Disk;
 use crate::failure::{DiskFailure, VolumeFailure};
 use crate::volume::region::{self, Holds};
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use tidegate_btt::{Identity, identify};
 use tidegate_host::units::Human;
+use tidegate_layout::disk_cache::DETACHED;
 use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
 use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};

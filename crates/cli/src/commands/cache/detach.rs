@@ -5,10 +5,10 @@
 //! both again. A detached cache is empty. Until then the region may have blocks that the disk
 //! lacks, or that somebody else changes on the disk meanwhile.
 
-use crate::commands::cache::flush::{self, Teller};
+use crate::commands::cache::flush;
 use crate::errors::{Exit, Failure};
 use crate::grammar::{Attach, Detach};
-use crate::output;
+use crate::output::{self, Teller};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -84,10 +84,10 @@ pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller
 /// Runs `tidegate detach`.
 pub(crate) fn detach(args: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&args.pmem));
-    let served = match by_server(&socket, &args.pmem, Change::Detach, flush::teller(json)) {
+    let served = match by_server(&socket, &args.pmem, Change::Detach, output::teller(json)) {
         Ok(_) => true,
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
-            offline::detach(&args.pmem, args.place.named(), flush::teller(json))?;
+            offline::detach(&args.pmem, args.place.named(), output::teller(json))?;
             false
         }
         Err(failure) => return Err(failure),

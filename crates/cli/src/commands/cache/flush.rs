@@ -4,7 +4,7 @@
 use crate::commands::files::mount_pool;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Flush;
-use crate::output;
+use crate::output::{self, Teller, teller};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -96,42 +96,5 @@ pub(crate) fn ended(pmem: &Path, answer: &DiskAnswer, state: &DiskState) -> Resu
             Err(DiskFailure::Undestaged { pmem, dirty_bytes, obstacle }.into())
         }
         _ => Ok(()),
-    }
-}
-
-/// Tells a line about progress.
-pub(crate) type Teller = fn(&str);
-
-/// Who tells of progress on stderr: for people, or by objects of JSON.
-pub(crate) fn teller(json: bool) -> Teller {
-    match json {
-        true => |progress| on_stderr(&in_json(progress)),
-        false => |progress| on_stderr(&format!("tidegate: {progress}")),
-    }
-}
-
-fn in_json(progress: &str) -> String {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        progress: &'a str,
-    }
-    serde_json::to_string(&Line { progress }).expect("a string has a JSON form")
-}
-
-/// Writes a line to stderr.
-pub(crate) fn on_stderr(line: &str) {
-    use std::io::Write;
-    // A closed stderr has no reader.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_is_json_where_answers_are() {
-        let line: serde_json::Value = serde_json::from_str(&in_json("draining: 1 \"MiB\" left")).expect("JSON");
-        assert_eq!(line["progress"], "draining: 1 \"MiB\" left");
     }
 }

@@ -12,14 +12,12 @@ use std::path::PathBuf;
 use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
+use tidegate_layout::disk_cache::CACHE_BLOCK_BYTES_MIN;
 use tidegate_media::DiskAccess;
 use tidegate_server::cached_disk::disk;
 use tidegate_server::failure::JournalFailure;
 use tidegate_server::volume::contents;
 use uuid::Uuid;
-
-/// Bytes in a block of the disk as it is read here: any block of a cache has as many or more.
-const BLOCK_BYTES: u32 = 512;
 
 /// What `replay` answers.
 #[derive(Serialize)]
@@ -72,7 +70,7 @@ pub(crate) fn run(args: &Replay, json: bool) -> Result<Exit, Failure> {
         return Err(JournalFailure::RegionNotLost { disk: path.clone() }.into());
     }
     let last_written_s = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.mtime());
-    let disk = disk::open(path, DiskAccess::ReadWrite, BLOCK_BYTES)?;
+    let disk = disk::open(path, DiskAccess::ReadWrite, CACHE_BLOCK_BYTES_MIN)?;
     let found = find_journal(&*disk.device).map_err(JournalFailure::of_error(path))?;
     if let Some(FoundJournal { blocks: blocks @ 1.., .. }) = found {
         contents::tell_of_disk(&disk, &format!("{blocks} blocks of the journal are put in place"));

@@ -5,7 +5,6 @@
 //! connect.
 
 use crate::commands::cache::detach::by_server;
-use crate::commands::cache::flush::{self};
 use crate::errors::{Exit, Failure};
 use crate::grammar::Resize;
 use crate::output;
@@ -58,11 +57,11 @@ pub(crate) fn run(args: &Resize, json: bool) -> Result<Exit, Failure> {
     let Some(bytes) = args.size else { return grow(args, json) };
     let pmem = args.pmem.clone();
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&pmem));
-    let (served, changed) = match by_server(&socket, &pmem, Change::Resize { bytes }, flush::teller(json)) {
+    let (served, changed) = match by_server(&socket, &pmem, Change::Resize { bytes }, output::teller(json)) {
         Ok(DiskAnswer::Resized { changed }) => (true, changed),
         Ok(_) => (true, Resizing::Cache),
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
-            (false, offline::resize(&pmem, args.place.named(), bytes, flush::teller(json))?)
+            (false, offline::resize(&pmem, args.place.named(), bytes, output::teller(json))?)
         }
         Err(failure) => return Err(failure),
     };
@@ -108,7 +107,7 @@ impl fmt::Display for Grown {
 /// Makes the volume as large as its disk, without a server: what is cached goes to the disk first.
 fn grow(args: &Resize, json: bool) -> Result<Exit, Failure> {
     let offline::Grown { was_bytes, volume_bytes } =
-        offline::grow(&args.pmem, args.place.named(), flush::teller(json))?;
+        offline::grow(&args.pmem, args.place.named(), output::teller(json))?;
     output::give(&Grown { file: args.pmem.clone(), was_bytes, volume_bytes }, json)?;
     Ok(Exit::Done)
 }

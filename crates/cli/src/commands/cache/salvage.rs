@@ -1,7 +1,6 @@
 //! `tidegate salvage`: the blocks that only a cache has, written to a file or to another disk,
 //! without the disk they belong to. The region is not changed, so it can be done again.
 
-use crate::commands::cache::flush;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Salvage;
 use crate::output;
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &Salvage, json: bool) -> Result<Exit, Failure> {
     // While they are clean: what is drained turns clean as well.
     let clean_left_out =
         if args.clean_too { cached.write_out(&args.pmem, &clean)? } else { UnreadableBlocks::default() };
-    let drained = cached.drain(&args.pmem, flush::teller(json));
+    let drained = cached.drain(&args.pmem, output::teller(json));
     // The region is at fault then, not what it is salvaged to: all other blocks are there.
     let damaged = if let Err(DiskFailure::Undestaged { obstacle: Obstacle { by: AtFault::Damage, why }, .. }) = drained
     {

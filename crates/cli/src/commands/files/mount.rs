@@ -1,7 +1,7 @@
 //! `tidegate mount` and `tidegate umount`: files whose syncs complete in persistent memory.
 
 use crate::errors::{Exit, Failure};
-use crate::grammar::{MOUNT_SERVER, Mount, Umount};
+use crate::grammar::{Mount, ServeMount, Umount};
 use crate::output;
 use serde::Serialize;
 use std::fmt;
@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
+use tidegate_host::columns::line;
 
-/// What `mount` and `umount` answer.
+/// What `mount` and `umount` answer in the end.
 #[derive(Serialize)]
 struct Answer {
     did: &'static str,
@@ -21,6 +22,23 @@ struct Answer {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}", self.did, self.path.display())
+    }
+}
+
+/// What `mount` answers when programs can use the mount.
+#[derive(Serialize)]
+struct Begun<'a> {
+    did: &'static str,
+    #[serde(with = "tidegate_host::json_path")]
+    path: &'a Path,
+    #[serde(with = "tidegate_host::json_path")]
+    pool: &'a Path,
+}
+
+impl fmt::Display for Begun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, self.did, self.path.display())?;
+        write!(f, "{:<10} {}", "pool", self.pool.display())
     }
 }
 
@@ -41,13 +59,12 @@ impl Listener for Teller {
     }
 
     fn mounted(&self, pool: &Path) {
-        tracing::info!("the pool is {}", pool.display());
         // A closed stdout is no reason to end a mount.
-        let _ = output::give(&Answer { did: "mounted", path: self.mountpoint.clone() }, self.json);
+        let _ = output::give(&Begun { did: "mounted", path: &self.mountpoint, pool }, self.json);
     }
 
     fn progress(&self, line: &str) {
-        eprintln!("tidegate: {line}");
+        output::teller(self.json)(line);
     }
 
     fn interrupted(&self) -> ! {
@@ -56,7 +73,7 @@ impl Listener for Teller {
 }
 
 /// Runs `tidegate mount`, until the mount ends.
-pub(crate) fn mount(args: &Mount, json: bool, verbose: u8) -> Result<Exit, Failure> {
+pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
     let request = MountRequest {
         source: args.source.clone(),
         mountpoint: args.mountpoint.clone(),
@@ -69,31 +86,31 @@ pub(crate) fn mount(args: &Mount, json: bool, verbose: u8) -> Result<Exit, Failu
     let server = || {
         // The program itself, whatever is at its path by now.
         let mut server = Command::new("/proc/self/exe");
-        server.arg(MOUNT_SERVER).args(std::iter::repeat_n("-v", verbose.into()));
+        server.args(said.words());
         // A signal of the terminal comes to this process alone, which hands it on.
         server.process_group(0);
         server
     };
-    let ended = file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() }, server)?;
+    let ended = file_service::run(request, &Teller { json: said.json, mountpoint: args.mountpoint.clone() }, server)?;
     if !ended.success() {
         // The server has told why, or a signal ended it.
         let known = |code| Exit::of_code(u8::try_from(code).ok()?).map(|(exit, _)| exit);
         return Ok(ended.code().map_or(Exit::Interrupted, |code| known(code).unwrap_or(Exit::Unexpected)));
     }
-    output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, json)?;
+    output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, said.json)?;
     Ok(Exit::Done)
 }
 
 /// Runs `tidegate mount-server`, which `tidegate mount` starts.
-pub(crate) fn serve() -> Result<Exit, Failure> {
-    file_service::serve_mount(&Teller { json: false, mountpoint: PathBuf::new() })?;
+pub(crate) fn serve(json: bool) -> Result<Exit, Failure> {
+    file_service::serve_mount(&Teller { json, mountpoint: PathBuf::new() })?;
     Ok(Exit::Done)
 }
 
 /// Runs `tidegate umount`.
 pub(crate) fn unmount(args: &Umount, json: bool) -> Result<Exit, Failure> {
     let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
-    let source = file_service::end_mount(&args.mountpoint, when)?;
+    let source = file_service::end_mount(&args.mountpoint, when, output::teller(json))?;
     output::give(&Answer { did: "written", path: source }, json)?;
     Ok(Exit::Done)
 }

@@ -106,7 +106,7 @@ impl fmt::Display for Answer {
 pub(crate) fn run(args: &Recover, json: bool) -> Result<Exit, Failure> {
     if file_service::is_pool(&args.pool) {
         let unplaced = if args.force { Unplaced::Salvage } else { Unplaced::Retain };
-        let (answer, exit) = mount_pool::recover(&args.pool, unplaced)?;
+        let (answer, exit) = mount_pool::recover(&args.pool, unplaced, output::teller(json))?;
         return output::end_with(&answer, json, exit);
     }
     let if_unmounted = if args.force { IfUnmounted::PutAside } else { IfUnmounted::Keep };

@@ -1,10 +1,10 @@
 //! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which
 //! has the same words. Flags win over the file.
 
-use crate::commands::cache::flush;
 use crate::config;
 use crate::errors::{ConfigFailure, Exit, Failure};
 use crate::grammar::Run;
+use crate::output;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, Failure> {
         "`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong"
     );
     let library = tidegate_run_log::library()?;
-    let around = Around { tell: flush::teller(false), interrupted: Exit::Interrupted as i32 };
+    let around = Around { tell: output::teller(false), interrupted: Exit::Interrupted as i32 };
     Ok(tidegate_run_log::run(&library, &asked_by(args)?, &args.command, around)?)
 }
 

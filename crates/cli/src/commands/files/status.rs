@@ -1,13 +1,13 @@
 //! `tidegate status`: what a run is doing, asked of its supervisor.
 
-use crate::commands::files::mount_pool;
+use crate::commands::files::mount_status;
 use crate::errors::{Exit, Failure};
 use crate::grammar;
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-use tidegate_file_service as file_service;
+use tidegate_file_service::{self as file_service, ServiceFailure};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_run_log::RunFailure;
@@ -58,11 +58,13 @@ impl fmt::Display for Answer {
 
 /// Runs `tidegate status`.
 pub(crate) fn run(args: &grammar::Status, json: bool) -> Result<Exit, Failure> {
-    let file = run::pool_or_default(args.pool.as_deref());
-    if file_service::is_pool(&file)
-        && let Some(exit) = mount_pool::status(&file, json)?
-    {
-        return Ok(exit);
+    let named = args.pool.as_deref().map(file_service::pool_of);
+    let file = run::pool_or_default(named.as_deref());
+    if file_service::is_pool(&file) {
+        return if args.watch { mount_status::watch(&file, json) } else { mount_status::show(&file, json) };
+    }
+    if args.watch {
+        return Err(ServiceFailure::NotInUse { pool: file }.into());
     }
     let Some(status) = run::status_of(&file)? else { return Err(RunFailure::NoRun { pool: file }.into()) };
     output::give(&Answer { file, status }, json)?;

@@ -11,9 +11,9 @@ mod look;
 mod plan;
 pub(crate) mod uris;
 
-use crate::commands::cache::flush;
 use crate::errors::{Exit, Failure, UsageFailure, refusal};
 use crate::grammar::Serve;
+use crate::output;
 use announce::{Served, Serving};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
         connections,
         volumes: served.collect(),
         systemd,
-        show_progress: if json { flush::teller(true) } else { show_progress },
-        tell: flush::teller(json),
+        show_progress: if json { output::teller(true) } else { show_progress },
+        tell: output::teller(json),
         interrupted: Exit::Interrupted as i32,
     };
     let (control, metrics) = (watching.control.clone(), watching.metrics.clone());

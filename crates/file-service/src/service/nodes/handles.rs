@@ -6,7 +6,7 @@
 
 use crate::keep_alive::memory_log::MemoryLog;
 use crate::service::nodes::open_files::{Access, OpenFile};
-use crate::service::nodes::records::{Reader, Writer};
+use crate::service::nodes::records::{RecordReader, RecordWriter};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, Result};
 use std::borrow::Cow;
@@ -45,10 +45,10 @@ pub(crate) enum OpenedAs {
 
 /// The numbers in use.
 #[derive(Default)]
-pub(crate) struct Handles(RwLock<Table>);
+pub(crate) struct Handles(RwLock<HandleTable>);
 
 #[derive(Default)]
-struct Table {
+struct HandleTable {
     opened: HashMap<Handle, Opened>,
     openings: BTreeMap<u64, Opening>,
     last: u64,
@@ -60,7 +60,7 @@ impl Handles {
     /// The numbers that an earlier server left in the memory of a log, and what they stand for.
     /// Nothing is open yet: see [`Handles::reopened_file`].
     pub(crate) fn replay(memory: OwnedFd) -> io::Result<(Handles, Vec<(Handle, Opening)>)> {
-        let mut table = Table::default();
+        let mut table = HandleTable::default();
         let log = MemoryLog::open(memory, |record| {
             table.replay(record).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
         })?;
@@ -121,7 +121,7 @@ impl Handles {
         }
     }
 
-    fn table(&self) -> RwLockWriteGuard<'_, Table> {
+    fn table(&self) -> RwLockWriteGuard<'_, HandleTable> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,7 +130,7 @@ impl Handles {
     }
 }
 
-impl Table {
+impl HandleTable {
     fn add(&mut self, opened: Opened, opening: Opening) -> Handle {
         self.last += 1;
         self.record(&opened_record(self.last, &opening));
@@ -166,7 +166,7 @@ impl Table {
 
     /// None: this is no record.
     fn replay(&mut self, record: &[u8]) -> Option<()> {
-        let mut record = Reader(record);
+        let mut record = RecordReader(record);
         let (tag, handle) = (record.tag()?, record.word()?);
         self.last = self.last.max(handle);
         let kind = match tag {
@@ -196,13 +196,13 @@ fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
         OpenedAs::File(Access::Write) => OPENED_TO_WRITE,
         OpenedAs::Directory => OPENED_DIRECTORY,
     };
-    let mut record = Writer::default();
+    let mut record = RecordWriter::default();
     record.tag(tag).word(handle).word(opening.node.0).word(opening.request.first_sent().0);
     record.0
 }
 
 fn closed_record(handle: Handle) -> Vec<u8> {
-    let mut record = Writer::default();
+    let mut record = RecordWriter::default();
     record.tag(CLOSED).word(handle.0);
     record.0
 }

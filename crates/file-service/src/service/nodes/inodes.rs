@@ -18,7 +18,8 @@
 //!    that replays the log has the same nodes under the same numbers.
 
 use crate::keep_alive::memory_log::MemoryLog;
-use crate::service::nodes::kept::KeptFile;
+use crate::service::nodes::dentry::Dentry;
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::records::NodeRecord;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -30,19 +31,6 @@ use tidegate_fuse::NodeId;
 
 /// The root of the mount.
 const ROOT: NodeId = NodeId::ROOT;
-
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Dentry {
-    pub(crate) parent: NodeId,
-    pub(crate) name: Box<[u8]>,
-}
-
-impl Dentry {
-    pub(crate) fn new(parent: NodeId, name: &[u8]) -> Dentry {
-        Dentry { parent, name: name.into() }
-    }
-}
 
 /// How a node is reached below.
 #[derive(Clone, Debug)]

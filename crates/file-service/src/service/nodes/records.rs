@@ -1,6 +1,6 @@
 //! Records of what happens to nodes: a server that replays them has the nodes of the one before.
 
-use crate::service::nodes::inodes::Dentry;
+use crate::service::nodes::dentry::Dentry;
 use std::io;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::NodeId;
@@ -32,7 +32,7 @@ pub(crate) enum NodeRecord {
 
 impl NodeRecord {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Writer::default();
+        let mut bytes = RecordWriter::default();
         match self {
             NodeRecord::Entered { dentry, identity } => bytes.tag(1).identity(*identity).dentry(dentry),
             NodeRecord::EnteredUnnamed { identity, key } => bytes.tag(2).identity(*identity).word(*key),
@@ -51,11 +51,11 @@ impl NodeRecord {
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<NodeRecord> {
-        read(&mut Reader(bytes)).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+        read(&mut RecordReader(bytes)).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 }
 
-fn read(bytes: &mut Reader<'_>) -> Option<NodeRecord> {
+fn read(bytes: &mut RecordReader<'_>) -> Option<NodeRecord> {
     let record = match bytes.tag()? {
         1 => {
             let identity = bytes.identity()?;
@@ -82,24 +82,24 @@ fn read(bytes: &mut Reader<'_>) -> Option<NodeRecord> {
 
 /// Writes the parts of a record.
 #[derive(Default)]
-pub(crate) struct Writer(pub(crate) Vec<u8>);
+pub(crate) struct RecordWriter(pub(crate) Vec<u8>);
 
-impl Writer {
-    pub(crate) fn tag(&mut self, tag: u8) -> &mut Writer {
+impl RecordWriter {
+    pub(crate) fn tag(&mut self, tag: u8) -> &mut RecordWriter {
         self.0.push(tag);
         self
     }
 
-    pub(crate) fn word(&mut self, word: u64) -> &mut Writer {
+    pub(crate) fn word(&mut self, word: u64) -> &mut RecordWriter {
         self.0.extend(word.to_le_bytes());
         self
     }
 
-    fn identity(&mut self, identity: FileIdentity) -> &mut Writer {
+    fn identity(&mut self, identity: FileIdentity) -> &mut RecordWriter {
         self.word(identity.device).word(identity.inode).word(identity.generation)
     }
 
-    fn dentry(&mut self, dentry: &Dentry) -> &mut Writer {
+    fn dentry(&mut self, dentry: &Dentry) -> &mut RecordWriter {
         self.word(dentry.parent.0).word(dentry.name.len() as u64);
         self.0.extend(&*dentry.name);
         self
@@ -107,9 +107,9 @@ impl Writer {
 }
 
 /// Reads the parts of a record.
-pub(crate) struct Reader<'r>(pub(crate) &'r [u8]);
+pub(crate) struct RecordReader<'r>(pub(crate) &'r [u8]);
 
-impl Reader<'_> {
+impl RecordReader<'_> {
     pub(crate) fn tag(&mut self) -> Option<u8> {
         let (tag, rest) = self.0.split_first()?;
         self.0 = rest;

@@ -14,7 +14,7 @@
 //! twice. Making a file without a name is carried out again.
 
 use crate::service::FileService;
-use crate::service::nodes::inodes::Dentry;
+use crate::service::nodes::dentry::Dentry;
 use crate::service::operations::names::keep_mode;
 use crate::source::{about, about_at};
 use rustix::fd::OwnedFd;
@@ -50,8 +50,7 @@ impl FileService {
                 Ok(Some(Reply::empty()))
             }
             Operation::Rename { name, new_parent, new_name, flags } if self.is_gone((parent, name), witness)? => {
-                let is_exchange = RenameFlags::from_bits_retain(flags).contains(RenameFlags::EXCHANGE);
-                self.finish_rename((parent, name), (new_parent, new_name), is_exchange)?;
+                self.finish_rename((parent, name), (new_parent, new_name), RenameFlags::from_bits_retain(flags))?;
                 Ok(Some(Reply::empty()))
             }
             Operation::Link { target, name } => self.finish_link(target, (parent, name)),
@@ -112,7 +111,7 @@ impl FileService {
     }
 
     /// Has the nodes follow a rename, unless they did.
-    fn finish_rename(&self, from: Name<'_>, to: Name<'_>, is_exchange: bool) -> Result<()> {
+    fn finish_rename(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<()> {
         let there = self.about_name(to)?.ok_or(Errno::NOENT)?;
         let moved = self.source.identity(&there);
         let dentry = |(parent, name): Name<'_>| Dentry::new(parent, name.to_bytes());
@@ -122,7 +121,7 @@ impl FileService {
         if replaced == Some(moved) {
             return Ok(());
         }
-        if is_exchange {
+        if flags.contains(RenameFlags::EXCHANGE) {
             inodes.exchange(&old, &new);
         } else {
             let kept = replaced.and_then(|replaced| self.survival.take_spare(replaced));
@@ -145,7 +144,7 @@ impl FileService {
     }
 }
 
-/// The answer to a request that was carried out twice: the second time, it may find that it is done.
+/// The answer to a request that is carried out again, and may find that it is done.
 fn repeated(answer: Result<Reply<'_>>, is_done: Errno) -> Result<Option<Reply<'_>>> {
     match answer {
         Err(errno) if errno == is_done => Ok(Some(Reply::empty())),

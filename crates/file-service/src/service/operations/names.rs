@@ -4,8 +4,9 @@
 //! change below and the one here. A lookup takes the lock at its end only, and is made again if a
 //! name went meanwhile.
 
-use crate::service::nodes::inodes::{Dentry, Route};
-use crate::service::nodes::kept::KeptFile;
+use crate::service::nodes::dentry::Dentry;
+use crate::service::nodes::inodes::Route;
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFile;
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
 use crate::source::{about, about_at, by_descriptor, reopen};
