@@ -26,13 +26,14 @@ pub enum Persistence {
 pub enum Synced {
     /// In persistent memory: a cut in the middle leaves all of it or nothing of it.
     Atomically,
-    /// In the file below, for want of room in the pool: a cut in the middle may leave some of it.
+    /// In the file below, for want of room in the pool or because of a hole: a cut in the middle
+    /// may leave some of it.
     Below,
 }
 
 /// How full a lane is, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fill {
+pub struct Occupancy {
     /// In DRAM and nowhere else.
     pub dirty: u64,
     /// In entries that are newer than the file below.
@@ -43,9 +44,9 @@ pub struct Fill {
     pub dram: u64,
 }
 
-impl Fill {
-    pub(crate) fn plus(self, other: Fill) -> Fill {
-        Fill {
+impl Occupancy {
+    pub(crate) fn plus(self, other: Occupancy) -> Occupancy {
+        Occupancy {
             dirty: self.dirty + other.dirty,
             out_of_sync: self.out_of_sync + other.out_of_sync,
             pool: self.pool + other.pool,
@@ -93,6 +94,19 @@ impl<R: Region> FileCache<R> {
         lane.forget_if_done(file)
     }
 
+    /// Closes a file that is open once, if everything of it is below and the lane can forget it.
+    /// Says whether it did; otherwise nothing has changed.
+    pub fn close_if_done(&self, file: FileId) -> Result<bool, FileError> {
+        let mut lane = self.lane();
+        let closed = lane.file_mut(file)?;
+        if closed.opens > 1 || closed.pins > 0 || !closed.is_done() {
+            return Ok(false);
+        }
+        closed.opens = 0;
+        lane.forget_if_done(file)?;
+        Ok(true)
+    }
+
     /// The file's length in bytes, as the program sees it.
     pub fn size(&self, file: FileId) -> Result<u64, FileError> {
         self.refresh(file)?;
@@ -107,9 +121,9 @@ impl<R: Region> FileCache<R> {
     }
 
     /// How full the lane is.
-    pub fn fill(&self) -> Fill {
+    pub fn fill(&self) -> Occupancy {
         let lane = self.lane();
-        Fill {
+        Occupancy {
             dirty: lane.dirty_bytes(),
             out_of_sync: lane.out_of_sync_bytes(),
             pool: lane.medium.plan.data_bytes(),

@@ -7,7 +7,7 @@ use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use tidegate_file_cache::{FileError, FormatError, OpenError};
+use tidegate_file_cache::{FileError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 
@@ -79,7 +79,7 @@ pub enum ServiceFailure {
         /// The pool.
         pool: PathBuf,
         /// Why.
-        error: FormatError,
+        error: PoolFormatError,
     },
     /// The pool cannot be opened.
     #[error("the pool {} cannot be used", pool.display())]
@@ -87,7 +87,7 @@ pub enum ServiceFailure {
         /// The pool.
         pool: PathBuf,
         /// Why.
-        error: OpenError,
+        error: PoolOpenError,
     },
     /// What the pool has was not written back; the pool retains it.
     #[error("the files of the pool {} are not all written back", pool.display())]

@@ -13,13 +13,13 @@ use tidegate_host::columns::line;
 
 /// What `mount` and `umount` answer in the end.
 #[derive(Serialize)]
-struct Answer {
+struct MountReport {
     did: &'static str,
     #[serde(with = "tidegate_host::json_path")]
     path: PathBuf,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for MountReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}", self.did, self.path.display())
     }
@@ -97,7 +97,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         let known = |code| Exit::of_code(u8::try_from(code).ok()?).map(|(exit, _)| exit);
         return Ok(ended.code().map_or(Exit::Interrupted, |code| known(code).unwrap_or(Exit::Unexpected)));
     }
-    output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, said.json)?;
+    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, said.json)?;
     Ok(Exit::Done)
 }
 
@@ -111,6 +111,6 @@ pub(crate) fn serve(json: bool) -> Result<Exit, Failure> {
 pub(crate) fn unmount(args: &Umount, json: bool) -> Result<Exit, Failure> {
     let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
     let source = file_service::end_mount(&args.mountpoint, when, output::teller(json))?;
-    output::give(&Answer { did: "written", path: source }, json)?;
+    output::give(&MountReport { did: "written", path: source }, json)?;
     Ok(Exit::Done)
 }
