@@ -73,6 +73,8 @@ impl Answers for Files {
     fn witness(&self, request: &Request<'_>) -> u64 {
         name_of(&request.operation).map_or(0, |name| number(&self.tree(), request.header.node, name))
     }
+
+    fn begin_fresh(&self) {}
 }
 
 /// The name that an operation is about.

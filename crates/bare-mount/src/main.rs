@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use tidegate_bare_mount::Files;
 use tidegate_file_service::{
-    Handover, MountAt, MountEnd, MountedDevice, Serving, Unmount, keep_alive, mount, serve, unmount,
+    Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve, unmount,
 };
 use tidegate_fuse::Features;
 
@@ -89,9 +89,9 @@ fn keep(mounted: &MountedDevice) -> Result<()> {
         command.args(&words).arg("--server");
         command
     };
-    match keep_alive(mounted, server)? {
-        MountEnd::Server(status) if !status.success() => bail!("the server ended: {status}"),
-        MountEnd::Server(_) | MountEnd::Unmounted => Ok(()),
+    match keep_alive(mounted, &ServersTask::default(), server)? {
+        MountEnd::Server(status) if status.success() => Ok(()),
+        MountEnd::Server(status) | MountEnd::GaveUp(status) => bail!("the server ended: {status}"),
     }
 }
 
@@ -102,7 +102,7 @@ fn serve_here(arguments: &Arguments, mounted: &MountedDevice) -> Result<()> {
 }
 
 fn serve_handover(arguments: &Arguments) -> Result<()> {
-    let Handover { device, session, replies } = Handover::receive()?;
+    let Handover { device, session, replies, .. } = Handover::receive()?;
     let files = files(arguments)?;
     if let Some(folder) = &arguments.kept {
         fs::write(folder.join("server.pid"), std::process::id().to_string())?;

@@ -114,18 +114,51 @@ pub(crate) enum Command {
     Help(Help),
 }
 
+/// What `tidegate mount` starts: no command of users, so not in the help.
+const MOUNT_SERVER: &str = "mount-server";
+
+/// How `tidegate mount` has its server speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServeMount {
+    pub(crate) verbose: u8,
+    pub(crate) json: bool,
+}
+
+impl ServeMount {
+    /// The words of a command line.
+    pub(crate) fn words(self) -> impl Iterator<Item = &'static str> {
+        let json = if self.json { Some("--json") } else { None };
+        std::iter::once(MOUNT_SERVER).chain(json).chain(std::iter::repeat_n("-v", self.verbose.into()))
+    }
+
+    fn of(options: &[OsString]) -> ServeMount {
+        let verbose = options.iter().filter(|word| *word == "-v").count();
+        ServeMount {
+            verbose: u8::try_from(verbose).unwrap_or(u8::MAX),
+            json: options.iter().any(|word| word == "--json"),
+        }
+    }
+}
+
 /// What the command line leads to.
 pub(crate) enum Parsed {
     /// A command to run.
     Run(Program),
     /// A text to print: the help or the version.
     Print(String),
+    /// Serve a mount that `tidegate mount` keeps alive.
+    ServeMount(ServeMount),
     /// A mistake, and whether the line asked for JSON.
     Refuse(Failure, bool),
 }
 
 /// Reads a whole command line, program name first.
 pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
+    if let [_, word, options @ ..] = &*line
+        && word == MOUNT_SERVER
+    {
+        return Parsed::ServeMount(ServeMount::of(options));
+    }
     let json = line.iter().any(|word| word == "--json");
     let grammar = command();
     let named = named_command(&grammar, &line);
@@ -145,6 +178,14 @@ mod tests {
     use std::path::PathBuf;
     use tidegate_layout::btt::SECTOR_SIZES;
     use tidegate_media::emulate::Profile;
+
+    #[test]
+    fn a_server_of_a_mount_speaks_as_its_supervisor_says() {
+        for said in [ServeMount { verbose: 0, json: false }, ServeMount { verbose: 2, json: true }] {
+            let line = std::iter::once("tidegate").chain(said.words()).map(OsString::from).collect();
+            assert!(matches!(parse(line), Parsed::ServeMount(read) if read == said));
+        }
+    }
 
     #[test]
     fn the_grammar_has_no_contradictions() {

@@ -18,13 +18,17 @@ use commands::files::{mount, recover, run, status};
 use commands::tools;
 use commands::volume::{check, create, info, list, serve, stat, stop};
 use errors::{Exit, Failure};
-use grammar::{Command, Parsed, Program};
+use grammar::{Command, Parsed, Program, ServeMount};
 use std::process::ExitCode;
 use tracing::Level;
 
 fn main() -> ExitCode {
     match grammar::parse(std::env::args_os().collect()) {
         Parsed::Run(program) => run(&program),
+        Parsed::ServeMount(said) => {
+            log_to_stderr(said.verbose);
+            ended(mount::serve(said.json), said.json).into()
+        }
         Parsed::Print(text) => ended(output::print(text.trim_end()).map(|()| Exit::Done), false).into(),
         Parsed::Refuse(failure, json) => errors::report(&failure, json).into(),
     }
@@ -46,7 +50,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Replay(args) => replay::run(args, json),
         Command::Resize(args) => resize::run(args, json),
         Command::Scrub(args) => scrub::run(args, json),
-        Command::Mount(args) => mount::mount(args, json),
+        Command::Mount(args) => mount::mount(args, ServeMount { verbose: program.verbose, json }),
         Command::Umount(args) => mount::unmount(args, json),
         Command::Run(args) => {
             return run::run(args).unwrap_or_else(|failure| errors::report(&failure, json).into());

@@ -12,13 +12,20 @@
 //! An older kernel keeps such requests for as long as the device's open file exists. So the server
 //! gets an open file of its own there, which goes with it.
 
+pub(crate) mod descriptors;
+pub(crate) mod handover;
+pub(crate) mod memory_log;
+pub(crate) mod reply_cache;
+mod restarts;
+
 use crate::device::Device;
-use crate::handover;
+use crate::keep_alive::descriptors::HeldDescriptors;
+use crate::keep_alive::handover::{Sending, ServersTask, sockets};
+use crate::keep_alive::reply_cache::ReplyCache;
+use crate::keep_alive::restarts::{NextStart, Restarts};
 use crate::mount::MountedDevice;
-use crate::reply_cache::ReplyCache;
-use crate::restarts::Restarts;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -31,10 +38,11 @@ use tidegate_fuse::{Features, Notification};
 /// Why no server runs any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountEnd {
-    /// The file system is unmounted.
-    Unmounted,
-    /// A server ended because it was told to, or the first one could not begin.
+    /// A server ended by itself: the mount is over, or the first one could not begin.
     Server(ExitStatus),
+    /// The servers died at their start, one after the other, and no further one is started. This is
+    /// how the last one ended.
+    GaveUp(ExitStatus),
 }
 
 /// A server could not be started, or not be watched.
@@ -48,51 +56,92 @@ pub struct KeepAliveError {
 }
 
 /// Keeps a mount alive until it is unmounted. `server` gives the command of a server, whose
-/// standard input is the [handover](crate::Handover).
+/// standard input is the [handover](crate::Handover) with `task`.
 ///
-/// SIGTERM, SIGINT and SIGHUP are handed on to the server as SIGTERM, and it is not started again.
-pub fn keep_alive(mounted: &MountedDevice, server: impl Fn() -> Command) -> Result<MountEnd, KeepAliveError> {
-    let keeping = KeepAlive {
+/// | a server ends | then |
+/// | --- | --- |
+/// | with success, or after a signal to this process | no further one is started |
+/// | with an exit code, as the first one or once unmounted | no further one is started |
+/// | in another way | the next one is started, after a wait if it lived for a moment |
+/// | so, ten times in a row at its start | this gives up: programs get `ENOTCONN` |
+///
+/// A server that dies after the unmounting has a next one too, which writes back what is left.
+/// SIGTERM, SIGINT and SIGHUP are handed on to the server as SIGTERM.
+pub fn keep_alive(
+    mounted: &MountedDevice,
+    task: &ServersTask,
+    server: impl Fn() -> Command,
+) -> Result<MountEnd, KeepAliveError> {
+    let mut keeping = KeepAlive {
         mounted,
+        task,
         replies: ReplyCache::memory().map_err(failed("making memory for replies"))?,
         signals: Signals::caught().map_err(failed("catching signals"))?,
+        held: HeldDescriptors::default(),
+        restarts: 0,
     };
-    let (mut restarts, mut is_first) = (Restarts::default(), true);
+    let mut restarts = Restarts::default();
     loop {
         let started = Instant::now();
         let status = keeping.run(server())?;
-        if keeping.signals.came() || status.success() || (is_first && status.code().is_some()) {
+        let ends_by_itself =
+            status.code().is_some() && (keeping.restarts == 0 || keeping.is_over_within(Duration::ZERO)?);
+        if keeping.signals.came() || status.success() || ends_by_itself {
             return Ok(MountEnd::Server(status));
         }
-        let wait = restarts.wait_after(started.elapsed());
+        let wait = match restarts.wait_after(started.elapsed()) {
+            NextStart::For(wait) => wait,
+            NextStart::GiveUp { deaths } => {
+                tracing::error!(
+                    "{deaths} servers of the mount died at their start, the last one: {status}; no further one is started"
+                );
+                return Ok(MountEnd::GaveUp(status));
+            }
+        };
         tracing::warn!("the server of the mount ended ({status}); it is started again in {wait:?}");
-        if keeping.is_over_within(wait)? {
-            return Ok(MountEnd::Unmounted);
-        }
+        keeping.is_over_within(wait)?;
         keeping.resend();
-        is_first = false;
+        keeping.restarts += 1;
     }
 }
 
 struct KeepAlive<'a> {
     mounted: &'a MountedDevice,
+    task: &'a ServersTask,
     replies: OwnedFd,
     signals: Signals,
+    /// What servers had survive.
+    held: HeldDescriptors,
+    /// Servers that died.
+    restarts: u64,
 }
 
 impl KeepAlive<'_> {
     /// Runs one server to its end.
-    fn run(&self, mut command: Command) -> Result<ExitStatus, KeepAliveError> {
+    fn run(&mut self, mut command: Command) -> Result<ExitStatus, KeepAliveError> {
         let own_device = self.device_of_server()?;
-        let device = own_device.as_ref().unwrap_or(&self.mounted.device);
-        let input = handover::send(device, &self.mounted.session, self.replies.as_fd());
-        drop(own_device);
-        let input = input.map_err(failed("handing the mount over"))?;
-        let child = command.stdin(input).spawn();
-        // Its end of the socket, with the descriptors in it, goes with the server.
+        let (ours, theirs) = sockets().map_err(failed("handing the mount over"))?;
+        let child = command.stdin(theirs).spawn();
+        // Its end of the socket goes with the server.
         drop(command);
         let child = child.map_err(|error| failed("starting the server")(errno(&error)))?;
-        self.wait_for(child)
+        let sending = Sending {
+            device: own_device.as_ref().unwrap_or(&self.mounted.device),
+            session: &self.mounted.session,
+            replies: self.replies.as_fd(),
+            restarts: self.restarts,
+            task: self.task,
+            held: &self.held,
+        };
+        match sending.send(ours.as_fd()) {
+            // It ended already, and says how by its exit.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(errno) => return Err(failed("handing the mount over")(errno)),
+        }
+        drop(own_device);
+        let status = self.wait_for(child, ours.as_fd())?;
+        self.held.receive_all(ours.as_fd());
+        Ok(status)
     }
 
     /// The open file that only the server has, on kernels that cannot send requests again.
@@ -103,18 +152,25 @@ impl KeepAlive<'_> {
         self.mounted.device.cloned().map(Some).map_err(failed("opening /dev/fuse for the server"))
     }
 
-    fn wait_for(&self, mut child: Child) -> Result<ExitStatus, KeepAliveError> {
+    fn wait_for(&mut self, mut child: Child, socket: BorrowedFd<'_>) -> Result<ExitStatus, KeepAliveError> {
         let pid = Pid::from_child(&child);
         let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("watching the server"))?;
         loop {
-            let mut polled = [PollFd::new(&ended, PollFlags::IN), PollFd::new(&self.signals.came, PollFlags::IN)];
+            let mut polled = [
+                PollFd::new(&ended, PollFlags::IN),
+                PollFd::new(&self.signals.came, PollFlags::IN),
+                PollFd::new(&socket, PollFlags::IN),
+            ];
             match rustix::event::poll(&mut polled, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed("watching the server")(errno)),
             }
-            let (has_ended, has_signal) = (!polled[0].revents().is_empty(), !polled[1].revents().is_empty());
+            let [has_ended, has_signal, has_demand] = polled.map(|polled| !polled.revents().is_empty());
             if has_ended {
                 return child.wait().map_err(|error| failed("watching the server")(errno(&error)));
+            }
+            if has_demand {
+                self.held.receive_all(socket);
             }
             if has_signal && self.signals.take() {
                 // It may have ended by itself meanwhile.

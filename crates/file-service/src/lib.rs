@@ -8,21 +8,20 @@
 
 mod device;
 mod fusermount;
-mod handover;
 mod keep_alive;
 mod lifecycle;
 mod mount;
 mod mount_error;
 mod mount_table;
 mod pool;
-mod reply_cache;
-mod restarts;
 mod service;
 mod source;
 mod workers;
 
 pub use device::{Device, DeviceError};
-pub use handover::{Handover, HandoverError};
+pub use keep_alive::descriptors::DescriptorStore;
+pub use keep_alive::handover::{Handover, HandoverError, ServersTask};
+pub use keep_alive::reply_cache::ReplyCache;
 pub use keep_alive::{KeepAliveError, MountEnd, keep_alive};
 pub use lifecycle::belonging::NotTogether;
 pub use lifecycle::checked::{PoolChecked, check_pool};
@@ -33,12 +32,12 @@ pub use lifecycle::mounted::{FormerPool, MountRequest};
 pub use lifecycle::pool_of::pool_of;
 pub use lifecycle::recovered::{PoolRecovered, RecoveredFile, Unplaced, recover_pool};
 pub use lifecycle::run::{Listener, run};
+pub use lifecycle::server::serve_mount;
 pub use lifecycle::status::MountStatus;
 pub use lifecycle::unmounted::end_mount;
 pub use mount::{MountedDevice, mount, unmount};
 pub use mount_error::{MountAt, MountError, Unmount};
 pub use pool::{default_pool, is_pool};
-pub use reply_cache::ReplyCache;
 pub use service::counts::{FileStates, MountCounts};
 pub use tidegate_file_cache::{PoolOpenError, PoolReport};
 pub use workers::{Answers, Serving, serve};

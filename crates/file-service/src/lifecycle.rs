@@ -10,5 +10,7 @@ pub(crate) mod opening;
 pub(crate) mod pool_of;
 pub(crate) mod recovered;
 pub(crate) mod run;
+pub(crate) mod served_mount;
+pub(crate) mod server;
 pub(crate) mod status;
 pub(crate) mod unmounted;

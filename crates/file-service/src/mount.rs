@@ -38,6 +38,22 @@ pub fn mount(at: &MountAt, wanted: Features) -> Result<MountedDevice, MountError
     Ok(MountedDevice { device, session })
 }
 
+/// Takes away a mount of ours at a directory whose service died, and which only answers errors.
+pub(crate) fn remove_dead(mountpoint: &Path) -> Result<(), MountError> {
+    let is_dead = |error: std::io::Error| Errno::from_io_error(&error) == Some(Errno::NOTCONN);
+    // A dead mount has no path of its own any more, but its folder has.
+    let (Some(folder), Some(name)) = (mountpoint.parent(), mountpoint.file_name()) else { return Ok(()) };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    let mountpoint = folder.join(name);
+    while std::fs::metadata(&mountpoint).is_err_and(is_dead)
+        && mount_table::at(&mountpoint).is_some_and(|mounted| mounted.kind == KIND)
+    {
+        unmount(&mountpoint, Unmount::Lazily)?;
+    }
+    Ok(())
+}
+
 /// Unmounts what is mounted at a directory.
 pub fn unmount(mountpoint: &Path, when: Unmount) -> Result<(), MountError> {
     if !is_root() {

@@ -7,13 +7,14 @@ pub(crate) mod write_back;
 
 use crate::lifecycle::failure::ServiceFailure;
 use crate::pool::volatile::Volatile;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use tidegate_file_cache::{FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::unlocked::unlocked;
-use tidegate_media::{Access, Allocation, Domain, MappedRegion, Region};
+use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
 
 /// Bytes of a pool that is made, unless asked otherwise.
 pub(crate) const POOL_BYTES: u64 = 1 << 30;
@@ -80,9 +81,20 @@ impl Pool {
     /// The pool at `path`, which is there and this user's.
     pub(crate) fn open(path: &Path) -> Result<Pool, ServiceFailure> {
         let resolved = owned::resolved(path).map_err(ServiceFailure::of_file("open", path))?;
-        let own = |file: &std::fs::File| accept(file, What::Memory);
+        let own = |file: &File| accept(file, What::Memory);
         let region = unlocked(|| MappedRegion::open_if(&resolved, Access::ReadWrite, own))?;
         Ok(Pool { path: resolved, region: Arc::new(region), layout: OnceLock::new() })
+    }
+
+    /// The pool at `path` that another process opened and has locked.
+    pub(crate) fn of_file(path: PathBuf, file: File) -> Result<Pool, ServiceFailure> {
+        let region = MappedRegion::of_file(&path, file)?;
+        Ok(Pool { path, region: Arc::new(region), layout: Layout::Pool.into() })
+    }
+
+    /// Ends the use of the pool's memory and retains the pool for this process.
+    pub(crate) fn into_locked_file(self) -> Option<LockedFile> {
+        Arc::into_inner(self.region)?.into_locked_file()
     }
 
     /// What is laid out on the region. Anything but a pool of a mount is refused.

@@ -10,18 +10,22 @@ pub(crate) mod nodes;
 mod operations;
 pub(crate) mod sync_times;
 
+use crate::keep_alive::descriptors::DescriptorStore;
 use crate::pool::hidden::Hidden;
 use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::{SourceDirectory, about, about_at};
 use crate::workers::Answers;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
-use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request};
+use tidegate_file_cache::FileIdentity;
+use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request, Unique};
 
 /// How long the kernel may rely on names and attributes. Every change comes through the mount, so
 /// nothing but a change of the kernel's own makes them out of date.
@@ -35,23 +39,23 @@ pub(crate) struct FileService {
     /// SOURCE's permissions, which it does not have while it is mounted.
     pub(crate) hidden: Hidden,
     pub(crate) handles: Handles,
+    pub(crate) survival: Survival,
     /// Whether files can be given to other users.
     pub(crate) is_root: bool,
 }
 
 impl Answers for FileService {
-    fn answer<'b>(&self, request: &Request<'_>, _attempt: Attempt, buffer: &'b mut [u8]) -> Reply<'b> {
+    fn answer<'b>(&self, request: &Request<'_>, attempt: Attempt, buffer: &'b mut [u8]) -> Reply<'b> {
         let answered = match request.operation {
             Operation::Forget { lookups } => return self.forget([(request.header.node, lookups)]),
             Operation::BatchForget(forgets) => return self.forget(forgets),
             Operation::Interrupt { .. } => return Reply::none(),
-            ref operation => self.carry_out(&request.header, operation, buffer),
+            ref operation => self.answer_once(&request.header, operation, attempt, buffer),
         };
         answered.unwrap_or_else(|errno| Reply::error(errno.raw_os_error()))
     }
 
-    /// The inode that has the request's name. The service keeps no records yet: it ends with its
-    /// server, so no request is ever in doubt.
+    /// The inode that has the request's name, if the request takes the name away.
     fn witness(&self, request: &Request<'_>) -> u64 {
         let (Operation::Unlink { name } | Operation::RmDir { name } | Operation::Rename { name, .. }) =
             request.operation
@@ -61,20 +65,75 @@ impl Answers for FileService {
         let found = self.locate(request.header.node).and_then(|(folder, _)| about_at(&folder, name.to_bytes()));
         found.map_or(0, |about| about.stx_ino)
     }
+
+    fn begin_fresh(&self) {
+        self.survival.let_go();
+    }
+}
+
+/// What survives the server, and what survived the last one.
+pub(crate) struct Survival {
+    /// Where descriptors survive.
+    pub(crate) store: DescriptorStore,
+    /// Descriptors of which no node knows: the last server was killed between a change of a name
+    /// and its record.
+    pub(crate) spare: Mutex<HashMap<FileIdentity, Arc<KeptFile>>>,
+}
+
+impl Survival {
+    /// Takes the descriptor of a file of which no node knew.
+    pub(crate) fn take_spare(&self, identity: FileIdentity) -> Option<Arc<KeptFile>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).remove(&identity)
+    }
+
+    /// Lets go of the descriptors that no request asked for: all that were under way are answered.
+    fn let_go(&self) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 impl FileService {
-    /// A service for the files of `source`, which is `hidden`.
-    pub(crate) fn new(source: SourceDirectory, hidden: Hidden, open_files: Arc<OpenFiles>) -> Result<FileService> {
-        let root = source.identity(&about(source.root())?);
-        Ok(FileService {
+    /// A service for the files of `source`, which is `hidden`, with what earlier servers left.
+    pub(crate) fn new(
+        (source, hidden): (SourceDirectory, Hidden),
+        (inodes, open_files): (Inodes, Arc<OpenFiles>),
+        (handles, survival): (Handles, Survival),
+    ) -> FileService {
+        FileService {
             source,
-            inodes: RwLock::new(Inodes::new(root)),
+            inodes: RwLock::new(inodes),
             open_files,
             hidden,
-            handles: Handles::default(),
+            handles,
+            survival,
             is_root: rustix::process::geteuid().is_root(),
-        })
+        }
+    }
+
+    /// Carries a request out, unless an earlier server did.
+    fn answer_once<'b>(
+        &self,
+        header: &Header,
+        operation: &Operation<'_>,
+        attempt: Attempt,
+        buffer: &'b mut [u8],
+    ) -> Result<Reply<'b>> {
+        if header.unique.is_resent() {
+            self.close_unheard(header.unique);
+        }
+        if let Attempt::InDoubt { witness } = attempt
+            && let Some(reply) = self.answer_of_done(header, operation, witness)?
+        {
+            return Ok(reply);
+        }
+        self.carry_out(header, operation, buffer)
+    }
+
+    /// Closes what a request opened whose answer the kernel never got.
+    fn close_unheard(&self, request: Unique) {
+        if let Some(handle) = self.handles.of_request(request) {
+            self.close_handle(handle);
+        }
     }
 
     fn carry_out<'b>(&self, header: &Header, operation: &Operation<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
@@ -94,7 +153,7 @@ impl FileService {
                 self.rename((node, name), (new_parent, new_name), flags)
             }
             Operation::Link { target, name } => self.link(target, node, name),
-            Operation::Open { flags, kill_privileges } => self.open(node, flags, Privileges::asked(kill_privileges)),
+            Operation::Open { flags, kill_privileges } => self.open(header, flags, Privileges::asked(kill_privileges)),
             Operation::Create { name, flags, mode, .. } => self.create(header, name, flags, mode),
             Operation::TmpFile { flags, mode, .. } => self.make_unnamed(header, flags, mode),
             Operation::Read { handle, offset, len, .. } => self.read(handle, offset, len, buffer),
@@ -110,7 +169,7 @@ impl FileService {
             Operation::GetXattr { name, len } => self.get_xattr(node, name, len, buffer),
             Operation::ListXattr { len } => self.list_xattrs(node, len, buffer),
             Operation::RemoveXattr { name } => self.remove_xattr(node, name),
-            Operation::OpenDir { .. } => self.open_directory(node),
+            Operation::OpenDir { .. } => self.open_directory(header),
             Operation::ReadDir { handle, offset, len, lookup } => {
                 self.read_directory((node, handle), offset, (len, lookup), buffer)
             }
@@ -206,6 +265,3 @@ impl Privileges {
 pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 /// `S_ISUID`.
 pub(crate) const SET_USER_ID: u32 = 0o4000;
-
-/// A descriptor that nodes share.
-pub(crate) type Shared = Arc<OwnedFd>;

@@ -40,7 +40,11 @@ impl SourceDirectory {
     /// The directory at `path`.
     pub(crate) fn open(path: &Path) -> Result<SourceDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        SourceDirectory::of(rustix::fs::open(path, flags, Mode::empty())?)
+    }
+
+    /// The directory that `root` is open for.
+    pub(crate) fn of(root: OwnedFd) -> Result<SourceDirectory> {
         let device = device_of(&about(&root)?);
         Ok(SourceDirectory { root, device, syncs: Arc::default() })
     }

@@ -8,7 +8,7 @@
 mod standby;
 
 use crate::device::{Device, DeviceError, Received, ReplyBuffer, RequestBuffer};
-use crate::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
+use crate::keep_alive::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
 use crate::workers::standby::{LastLook, Standby, WorkerStep};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
@@ -24,6 +24,9 @@ pub trait Answers: Sync {
     /// Returns a number from which the next server can see whether a request was done, such as the
     /// inode that the request's name has before. Asked for requests that are recorded.
     fn witness(&self, request: &Request<'_>) -> u64;
+
+    /// Notes that all requests which an earlier server left are answered.
+    fn begin_fresh(&self);
 }
 
 /// A mount, and how its requests are answered.
@@ -128,7 +131,9 @@ impl<S: Answers> Worker<'_, S> {
                 break;
             }
         }
-        replies.all_answered().map_err(DeviceError::of_records)
+        replies.all_answered().map_err(DeviceError::of_records)?;
+        self.service.begin_fresh();
+        Ok(())
     }
 
     fn answer(&self, message: &[u8], slot: Slot, buffer: &mut [u8]) -> Result<Order, DeviceError> {
@@ -239,6 +244,8 @@ mod tests {
         fn witness(&self, _: &Request<'_>) -> u64 {
             5
         }
+
+        fn begin_fresh(&self) {}
     }
 
     /// What a server was asked that had the requests of `send` and the records of `left`.
@@ -341,6 +348,8 @@ mod tests {
         fn witness(&self, _: &Request<'_>) -> u64 {
             0
         }
+
+        fn begin_fresh(&self) {}
     }
 
     #[test]

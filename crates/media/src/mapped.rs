@@ -104,6 +104,17 @@ impl MappedRegion {
         MappedRegion::lock_and_map(path, file, access)
     }
 
+    /// Like [`MappedRegion::open`] for reading and writing, of a file that is open and was found at
+    /// `path`. Takes over the lock of an earlier process with the same open file.
+    pub fn of_file(path: &Path, file: File) -> Result<MappedRegion, MapError> {
+        MappedRegion::lock_and_map(path, file, Access::ReadWrite)
+    }
+
+    /// Ends the mapping and retains the lock. None: this is anonymous memory.
+    pub fn into_locked_file(self) -> Option<LockedFile> {
+        self.file
+    }
+
     fn lock_and_map(path: &Path, file: File, access: Access) -> Result<MappedRegion, MapError> {
         let file = match access {
             Access::ReadWrite => LockedFile::exclusive(path, file)?,

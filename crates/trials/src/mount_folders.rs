@@ -1,6 +1,6 @@
 //! A mount whose service tests start, kill and end by themselves.
 
-use crate::mounted::remove_left_memory;
+use crate::mounted::{kill_all, remove_left_memory};
 use crate::served::{program, until};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,7 @@ impl MountFolders {
 
     /// Ends the service without a last word, and takes the dead mount away.
     pub fn kill(&self, mut service: Child) {
-        service.kill().expect("it runs");
-        service.wait().expect("it was started here");
+        kill_all(&mut service);
         rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
     }
 }

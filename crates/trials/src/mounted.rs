@@ -2,13 +2,16 @@
 //! that are run on it.
 
 use crate::artefacts::{MissingError, cache, run};
-use crate::served::program;
+use crate::served::{program, until};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
@@ -53,17 +56,82 @@ impl MountTestbed {
         self.disk.path().join("beside")
     }
 
-    /// Kills the service, as `kill -9` does.
+    /// Kills the service with its supervisor, as `kill -9` does.
     pub fn kill(&mut self) {
-        self.service.kill().expect("the service is this process' child");
-        self.service.wait().expect("the service is this process' child");
+        kill_all(&mut self.service);
         // Programs of the trial may still have files of the dead mount open.
         unmount(self.mountpoint(), UnmountFlags::DETACH).expect("the dead mount can be removed");
+    }
+
+    /// Kills the server, and waits until the supervisor has started the next one.
+    pub fn kill_server(&mut self) {
+        until("a server", || self.server().is_some());
+        let former = servers_of(self.service.id());
+        former.iter().for_each(|server| _ = kill_process(*server, Signal::KILL));
+        until("the next server", || servers_of(self.service.id()).iter().any(|server| !former.contains(server)));
+    }
+
+    /// The process of the server.
+    pub fn server(&self) -> Option<Pid> {
+        servers_of(self.service.id()).pop()
+    }
+
+    /// Kills every server as soon as it is there. Returns the exit code of the supervisor, which
+    /// gives up.
+    pub fn kill_every_server(&mut self) -> Option<i32> {
+        let mut ended = None;
+        until("the supervisor to give up", || {
+            servers_of(self.service.id()).iter().for_each(|server| _ = kill_process(*server, Signal::KILL));
+            ended = self.service.try_wait().expect("the supervisor is this process' child");
+            ended.is_some()
+        });
+        ended?.code()
+    }
+
+    /// Kills the service with its supervisor, and leaves the dead mount where it is.
+    pub fn kill_and_leave(&mut self) {
+        kill_all(&mut self.service);
+    }
+
+    /// Unmounts, and waits until everything is written back.
+    pub fn end(mut self) -> EndedMount {
+        unmount(self.mountpoint(), UnmountFlags::empty()).expect("no program uses the mount");
+        let ended = self.service.wait().expect("the supervisor is this process' child");
+        EndedMount { ended, testbed: self }
+    }
+
+    /// The folder whose files are shown.
+    pub fn source(&self) -> PathBuf {
+        self.disk.path().join("source")
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> PathBuf {
+        self.memory.path().join("pool")
     }
 
     /// Mounts again what was killed.
     pub fn mount_again(&mut self) {
         self.service = start(self.disk.path(), self.memory.path());
+    }
+}
+
+/// The files of a mount that ended.
+pub struct EndedMount {
+    ended: ExitStatus,
+    testbed: MountTestbed,
+}
+
+impl EndedMount {
+    /// Whether the files have everything.
+    pub fn is_written_back(&self) -> bool {
+        let mode = fs::metadata(self.testbed.source()).expect("SOURCE is there").permissions().mode();
+        self.ended.success() && mode & 0o777 != 0o700 && !self.testbed.memory.path().join("pool.mount").exists()
+    }
+
+    /// The contents of a file of SOURCE.
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.testbed.source().join(name)).expect("the file is there")
     }
 }
 
@@ -78,11 +146,42 @@ impl Drop for MountTestbed {
         // A test that failed leaves files open, and the service would wait for them.
         if unmount(self.mountpoint(), UnmountFlags::empty()).is_err() {
             let _ = unmount(self.mountpoint(), UnmountFlags::DETACH);
-            let _ = self.service.kill();
+            kill_all(&mut self.service);
         }
         let _ = self.service.wait();
         remove_left_memory(self.memory.path());
     }
+}
+
+/// Kills the processes of a mount, and waits until they are gone.
+pub fn kill_all(supervisor: &mut Child) {
+    for server in send_kill(supervisor) {
+        poll(&mut [PollFd::new(&server, PollFlags::IN)], None).expect("the kernel tells");
+    }
+    supervisor.wait().expect("the supervisor is this process' child");
+}
+
+/// Has the processes of a mount killed: first the supervisor, which would start the next server.
+/// Returns descriptors that say when its servers are gone.
+pub fn send_kill(supervisor: &mut Child) -> Vec<OwnedFd> {
+    // Right after the mount there is none yet.
+    until("a server", || !servers_of(supervisor.id()).is_empty() || has_ended(supervisor));
+    let servers = servers_of(supervisor.id());
+    let gone: Vec<_> = servers.iter().filter_map(|server| pidfd_open(*server, PidfdFlags::empty()).ok()).collect();
+    // What ended by itself needs no signal.
+    let _ = supervisor.kill();
+    servers.into_iter().for_each(|server| _ = kill_process(server, Signal::KILL));
+    gone
+}
+
+fn has_ended(supervisor: &mut Child) -> bool {
+    supervisor.try_wait().is_ok_and(|ended| ended.is_some())
+}
+
+/// The servers that a supervisor has now: one, or none for a moment.
+pub fn servers_of(supervisor: u32) -> Vec<Pid> {
+    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 /// Removes the memory of unsynced writes of every pool in `folder`: a service that was killed for

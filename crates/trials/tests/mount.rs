@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use tidegate_trials::mount_folders::{MountFolders, shell};
+use tidegate_trials::mounted::send_kill;
 use tidegate_trials::served::program;
 
 /// The names of a directory's extended attributes of users.
@@ -135,7 +136,7 @@ fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
     for _ in 0..4 {
         // Memory in use takes the kernel a while to take back.
         shell(&bed.at("mnt"), "dd if=/dev/zero of=file bs=1M count=12 status=none");
-        service.kill().expect("it runs");
+        send_kill(&mut service);
         rustix::mount::unmount(bed.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
         let next = bed.mount();
         service.wait().expect("it was started here");

@@ -77,6 +77,14 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("put the disk of these files right; then {}", recovery_of(pool));
                 reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
             }
+            ServiceFailure::ServersDied { source_directory, pool, status } => {
+                let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
+                let next = format!(
+                    "find the reason in the log, and then mount again: tidegate mount {} …",
+                    word(source_directory)
+                );
+                reason("servers-died", Exit::Unexpected, &why, &next)
+            }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }

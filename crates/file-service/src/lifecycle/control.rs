@@ -8,6 +8,7 @@ use crate::lifecycle::status::MountStatus;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,8 +71,14 @@ impl ControlSocket {
         }
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<ControlSocket> {
-        Ok(ControlSocket { listener: self.listener.try_clone()?, path: PathBuf::new() })
+    /// The socket of a process that keeps the mount alive.
+    pub(crate) fn of(socket: OwnedFd) -> ControlSocket {
+        ControlSocket { listener: socket.into(), path: PathBuf::new() }
+    }
+
+    /// Opens the socket once more, which leaves its file alone.
+    pub(crate) fn try_clone(&self) -> io::Result<OwnedFd> {
+        Ok(self.listener.try_clone()?.into())
     }
 }
 
@@ -156,7 +163,7 @@ mod tests {
         let pool = folder.path().join("pool");
         assert!(!flush(&pool, |_| {}).expect("nobody is there"));
         let socket = ControlSocket::open(&pool).expect("made");
-        let server = socket.try_clone().expect("cloned");
+        let server = ControlSocket::of(socket.try_clone().expect("cloned"));
         std::thread::spawn(move || {
             server.serve(|question, say| {
                 say(&ControlReply::Progress("half".to_owned()));

@@ -1,10 +1,12 @@
 //! Why a mount does not begin, or a pool is not recovered.
 
 use crate::device::DeviceError;
+use crate::keep_alive::handover::HandoverError;
 use crate::lifecycle::belonging::NotTogether;
 use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use tidegate_file_cache::{FileError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
@@ -141,6 +143,19 @@ pub enum ServiceFailure {
         /// Why.
         why: String,
     },
+    /// One server of a mount after the other died at its start.
+    #[error("the servers of the mount of {} died at their start, one after the other", source_directory.display())]
+    ServersDied {
+        /// SOURCE.
+        source_directory: PathBuf,
+        /// The pool.
+        pool: PathBuf,
+        /// How the last one ended.
+        status: ExitStatus,
+    },
+    /// A server did not get the mount that it was to serve.
+    #[error("there is no mount to serve")]
+    Handover(#[from] HandoverError),
     /// A service of the system's.
     #[error("{doing} failed")]
     System {

@@ -1,29 +1,30 @@
 //! A mount from its beginning to its end.
 //!
-//! | step | after a crash here |
-//! | --- | --- |
-//! | SOURCE is locked, its users are looked for, the pool is mapped | the system is as before |
-//! | what an earlier mount left in the pool is brought to its files | is done again |
-//! | the record is written, SOURCE is marked and hidden | the next mount or recovery shows SOURCE |
-//! | the pool's lanes are opened, requests are answered | recovery brings the pool to its files |
-//! | at the end all is written back, SOURCE is shown, mark and record are removed | is done again |
+//! | step | process | after a crash here |
+//! | --- | --- | --- |
+//! | SOURCE is locked, its users are sought, the pool is mapped | supervisor | all is as before |
+//! | record and mark are written, SOURCE is hidden | supervisor | the next mount shows SOURCE |
+//! | what an earlier mount left finds its files | supervisor | is done again |
+//! | the pool's lanes are opened, requests are answered | server | the next server does |
+//! | all is written back, SOURCE is shown, the record is removed | server | is done again |
 
 use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
 use crate::lifecycle::recovered::{RecoveredFile, recover};
+use crate::mount::remove_dead;
 use crate::pool::hidden::{Cover, Hidden};
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
-use crate::pool::write_back::{Limits, WriteBack, drain};
+use crate::pool::write_back::drain;
 use crate::pool::{DRAM_BYTES, LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
-use crate::service::FileService;
+use crate::service::nodes::open_files::OpenFiles;
 use crate::source::mark::PoolMark;
+use crate::source::recovery::SourceFiles;
 use crate::source::users::{Use, users_of};
 use crate::source::{SourceDirectory, about};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use tidegate_media::{LockedFile, Region};
+use tidegate_media::LockedFile;
 
 /// What is to be mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,13 +55,13 @@ pub enum FormerPool {
     Discard,
 }
 
-/// A service that may answer requests.
-pub(crate) struct Mounted {
-    /// Answers the requests.
-    pub(crate) service: Arc<FileService>,
-    pool: Pool,
-    write_back: WriteBack,
-    _lock: LockedFile,
+/// A mount that may begin: SOURCE and the pool belong to this process, and to each other.
+pub(crate) struct BegunMount {
+    pub(crate) source: SourceDirectory,
+    pub(crate) lock: LockedFile,
+    pub(crate) pool: Pool,
+    pub(crate) hidden: Hidden,
+    pub(crate) files: OpenFiles,
 }
 
 impl MountRequest {
@@ -70,7 +71,9 @@ impl MountRequest {
     }
 
     /// SOURCE and MOUNTPOINT as the kernel names them. Neither may lie in the other.
+    /// A dead mount of ours that is there is taken away.
     pub fn resolved(mut self) -> Result<MountRequest, ServiceFailure> {
+        remove_dead(&self.mountpoint)?;
         self.source = resolve_source(&self.source)?;
         let failed = ServiceFailure::of_file("open", &self.mountpoint);
         self.mountpoint = self.mountpoint.canonicalize().map_err(failed)?;
@@ -87,8 +90,8 @@ fn resolve_source(source: &Path) -> Result<PathBuf, ServiceFailure> {
     source.canonicalize().map_err(|error| ServiceFailure::NoSource { source_directory: source.to_owned(), error })
 }
 
-/// Begins a mount that was [resolved](MountRequest::resolved): everything up to the first request.
-pub(crate) fn begin(request: &MountRequest) -> Result<(Mounted, Vec<RecoveredFile>), ServiceFailure> {
+/// Begins a mount that was [resolved](MountRequest::resolved): everything up to the first server.
+pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<RecoveredFile>), ServiceFailure> {
     let (source, lock) = open_source(&request.source)?;
     let users = users_of(&request.source, Use::Changing);
     if !users.is_empty() {
@@ -102,12 +105,8 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(Mounted, Vec<RecoveredFil
     }
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let (files, recovered) = recover(&pool, request.dram_bytes, &source, None)?;
-    let files = Arc::new(files);
-    let service = FileService::new(source, hidden, Arc::clone(&files)).map_err(system("looking at SOURCE"))?;
-    let write_back = WriteBack::start(files, Limits::of(pool.region.len()))
-        .map_err(|error| ServiceFailure::System { doing: "starting a thread", error })?;
-    Ok((Mounted { service: Arc::new(service), pool, write_back, _lock: lock }, recovered))
+    let (files, recovered) = recover(&pool, request.dram_bytes, SourceFiles::new(&source, None))?;
+    Ok((BegunMount { source, lock, pool, hidden, files }, recovered))
 }
 
 /// Opens the pool that is meant, unless SOURCE is marked with another one.
@@ -159,24 +158,29 @@ fn discard_former(mark: &PoolMark, source: &SourceDirectory) -> Result<(), Servi
     }
 }
 
-impl Mounted {
-    /// Ends the mount: no request comes any more. Writes everything back, and shows SOURCE. `tell`
-    /// hears how much is left and how fast it goes, once a second.
-    pub(crate) fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
-        let Mounted { service, pool, write_back: thread, _lock } = self;
-        drop(thread);
-        drain(&service.open_files, &service.source, &pool.path, &mut tell)?;
-        if !service.open_files.is_written_back() {
-            let pool = pool.path.display();
-            tell(&format!("the pool {pool} keeps what some files lack, and SOURCE stays hidden: recover it"));
-            return Ok(());
-        }
-        service.hidden.end(&service.source)?;
-        pool.remove_volatile()
+impl BegunMount {
+    /// Ends the mount before it had a server.
+    pub(crate) fn end(self) -> Result<(), ServiceFailure> {
+        let BegunMount { source, lock: _lock, pool, hidden, files } = self;
+        end(&files, &source, &hidden, &pool, &mut |_| {})
     }
+}
 
-    /// The pool.
-    pub(crate) fn pool(&self) -> &Path {
-        &self.pool.path
+/// Ends a mount: no request comes any more. Writes everything back, and shows SOURCE. `tell` hears
+/// how much is left and how fast it goes, once a second.
+pub(crate) fn end(
+    files: &OpenFiles,
+    source: &SourceDirectory,
+    hidden: &Hidden,
+    pool: &Pool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ServiceFailure> {
+    drain(files, source, &pool.path, tell)?;
+    if !files.is_written_back() {
+        let pool = pool.path.display();
+        tell(&format!("the pool {pool} keeps what some files lack, and SOURCE stays hidden: recover it"));
+        return Ok(());
     }
+    hidden.end(source)?;
+    pool.remove_volatile()
 }

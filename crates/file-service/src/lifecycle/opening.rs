@@ -15,6 +15,13 @@ use tidegate_media::{LockedFile, MapError};
 pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), ServiceFailure> {
     let failed = |error| ServiceFailure::NoSource { source_directory: path.to_owned(), error };
     let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
+    let lock = lock_source(&source, path)?;
+    Ok((source, lock))
+}
+
+/// Locks SOURCE for one service alone, or takes over the lock of an earlier process with the same
+/// open directory.
+pub(crate) fn lock_source(source: &SourceDirectory, path: &Path) -> Result<LockedFile, ServiceFailure> {
     let lock = unlocked(|| {
         let descriptor = source.root().try_clone_to_owned().map_err(|source| MapError::Io {
             path: path.to_owned(),
@@ -23,11 +30,10 @@ pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), 
         })?;
         LockedFile::exclusive(path, File::from(descriptor))
     });
-    let lock = lock.map_err(|error| match error {
+    lock.map_err(|error| match error {
         MapError::InUse { path, .. } => ServiceFailure::SourceInUse { source_directory: path },
         other => other.into(),
-    })?;
-    Ok((source, lock))
+    })
 }
 
 /// The record beside a pool, which has to be of this SOURCE.

@@ -8,7 +8,6 @@ use crate::pool::record::{self, MountRecord};
 use crate::pool::write_back::drain;
 use crate::pool::{self, DRAM_BYTES, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
-use crate::source::SourceDirectory;
 use crate::source::mark::PoolMark;
 use crate::source::recovery::SourceFiles;
 use std::collections::HashSet;
@@ -17,16 +16,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use tidegate_file_cache::{BackingFile, Outcome, Recovered};
 
-/// Opens the pool's lanes, and finds the files below of what they have.
+/// Opens the pool's lanes, and finds the files `below` of what they have.
 pub(crate) fn recover(
     pool: &Pool,
     dram_bytes: Option<u64>,
-    source: &SourceDirectory,
-    salvage: Option<PathBuf>,
+    below: SourceFiles<'_>,
 ) -> Result<(OpenFiles, Vec<RecoveredFile>), ServiceFailure> {
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
     let files = OpenFiles::new(pool.lanes_open(dram_bytes.unwrap_or(DRAM_BYTES))?);
-    let below = SourceFiles::new(source, salvage);
     let recovered = files.pool.recover(&below).map_err(failed)?;
     let attached: HashSet<_> = files.pool.files().into_iter().map(|(_, identity)| identity).collect();
     for (backing, hint) in below.into_found() {
@@ -108,7 +105,7 @@ pub fn recover_pool(
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
     if layout == Layout::Pool {
         let to = (unplaced == Unplaced::Salvage).then(|| salvage.clone());
-        let (files, found) = recover(&pool, None, &source, to)?;
+        let (files, found) = recover(&pool, None, SourceFiles::new(&source, to))?;
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }

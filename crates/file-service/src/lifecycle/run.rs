@@ -1,26 +1,24 @@
-//! A mount in the foreground: from the command to the end of the mount.
+//! A mount from the command to its end: the process that keeps it alive.
+//!
+//! This process begins the mount, and then holds what every server gets: SOURCE and the pool with
+//! their locks, the control socket, and the memory with nodes and handles. So neither another mount
+//! nor a recovery comes between two servers.
 
-use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
-use crate::lifecycle::failure::ServiceFailure;
-use crate::lifecycle::mounted::{MountRequest, Mounted, begin};
+use crate::keep_alive::handover::ServersTask;
+use crate::keep_alive::memory_log::MemoryLog;
+use crate::keep_alive::{KeepAliveError, MountEnd, keep_alive};
+use crate::lifecycle::control::ControlSocket;
+use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::lifecycle::mounted::{BegunMount, MountRequest, begin};
 use crate::lifecycle::recovered::RecoveredFile;
-use crate::lifecycle::status::MountStatus;
-use crate::mount::{check, mount, unmount};
-use crate::mount_error::{MountAt, MountError, Unmount};
-use crate::pool::write_back::write_back_all;
-use crate::source::users::{Use, users_of};
-use crate::workers::{Serving, serve};
-use rustix::fs::Mode;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
+use crate::lifecycle::served_mount::ServedMount;
+use crate::mount::{check, mount};
+use crate::mount_error::MountAt;
+use rustix::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
-
-/// Threads that answer requests: one that waits for a disk does not keep the others waiting.
-const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
+use tidegate_media::LockedFile;
 
 /// What a program hears of its mount.
 pub trait Listener: Sync {
@@ -34,9 +32,14 @@ pub trait Listener: Sync {
     fn interrupted(&self) -> !;
 }
 
-/// Mounts as `request` says, and answers requests until the mount ends: by `umount`, SIGTERM or
-/// SIGINT. Then everything is written back.
-pub fn run(request: MountRequest, listener: &impl Listener) -> Result<(), ServiceFailure> {
+/// Mounts as `request` says, and keeps the mount alive until it ends: by `umount`, SIGTERM or
+/// SIGINT. `server` gives the command that calls [`serve_mount`](crate::serve_mount). Returns how
+/// the last server ended, which has told of its failure itself.
+pub fn run(
+    request: MountRequest,
+    listener: &impl Listener,
+    server: impl Fn() -> Command,
+) -> Result<ExitStatus, ServiceFailure> {
     let request = request.resolved()?;
     let at = MountAt {
         mountpoint: request.mountpoint.clone(),
@@ -45,75 +48,56 @@ pub fn run(request: MountRequest, listener: &impl Listener) -> Result<(), Servic
     };
     check(&at)?;
     tidegate_host::rlimits::raise_descriptors();
-    let (mounted, recovered) = begin(&request)?;
+    let (begun, recovered) = begin(&request)?;
     listener.recovered(&recovered);
-    let socket = ControlSocket::open(mounted.pool())?;
-    serve_control(&socket, &mounted, &request)?;
-    let device = match mount(&at, Features::FILE_SERVER) {
+    let pool = begun.pool.path.clone();
+    let socket = ControlSocket::open(&pool)?;
+    let device = match mount(&at, Features::FILE_SERVER.with(Features::RESEND)) {
         Ok(device) => device,
         Err(error) => {
             // Nothing was written through the mount: SOURCE is as it was.
-            mounted.end(|_| {})?;
+            begun.end()?;
             return Err(error.into());
         }
     };
-    // Permissions are those that programs ask for: the kernel applied their umask.
-    rustix::process::umask(Mode::empty());
-    listener.mounted(mounted.pool());
-    thread::scope(|scope| {
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(of_system("waiting for signals"))?;
-        let handle = signals.handle();
-        scope.spawn(move || end_by_signals(&mut signals, &request.mountpoint, listener));
-        let serving = Serving { device: &device.device, session: device.session, replies: None, threads: THREADS };
-        let served = serve(&serving, &*mounted.service);
-        let ended = mounted.end(|line| listener.progress(line));
-        handle.close();
-        served?;
-        ended
-    })
-}
-
-fn of_system(doing: &'static str) -> impl FnOnce(std::io::Error) -> ServiceFailure {
-    move |error| ServiceFailure::System { doing, error }
-}
-
-/// Ends the mount at the first signal, and the process at the second one.
-fn end_by_signals(signals: &mut Signals, mountpoint: &Path, listener: &impl Listener) {
-    for (number, _) in signals.forever().enumerate() {
-        if number > 0 {
-            listener.interrupted();
+    let (task, _locks) = task_of(begun, &request, &socket)?;
+    listener.mounted(&pool);
+    match keep_alive(&device, &task, server) {
+        Ok(MountEnd::Server(status)) => Ok(status),
+        Ok(MountEnd::GaveUp(status)) => {
+            Err(ServiceFailure::ServersDied { source_directory: request.source, pool, status })
         }
-        let ended = match unmount(mountpoint, Unmount::Now) {
-            Err(MountError::Busy { .. }) => {
-                let users = users_of(mountpoint, Use::Any).join(", ");
-                listener.progress(&format!("programs use files of the mount, and are waited for: {users}"));
-                unmount(mountpoint, Unmount::Lazily)
-            }
-            ended => ended,
-        };
-        if let Err(error) = ended {
-            listener.progress(&error.to_string());
-        }
+        Err(KeepAliveError { doing, errno }) => Err(ServiceFailure::System { doing, error: errno.into() }),
     }
 }
 
-/// Answers the control socket on a thread of its own.
-fn serve_control(socket: &ControlSocket, mounted: &Mounted, request: &MountRequest) -> Result<(), ServiceFailure> {
-    let socket = socket.try_clone().map_err(of_system("cloning a socket"))?;
-    let service = Arc::clone(&mounted.service);
-    let pool: PathBuf = mounted.pool().to_owned();
-    let (source, mountpoint) = (request.source.clone(), request.mountpoint.clone());
-    let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
-        Question::Status => {
-            let shown = (&*source, &*mountpoint);
-            say(&ControlReply::Status(Box::new(MountStatus::of(&service.open_files, &service.source, shown))));
-        }
-        Question::Flush => {
-            let mut tell = |line: &str| say(&ControlReply::Progress(line.to_owned()));
-            let flushed = write_back_all(&service.open_files, &service.source, &pool, &mut tell);
-            say(&flushed.map_or_else(|error| ControlReply::Refused(error.to_string()), |()| ControlReply::Flushed));
-        }
+/// What every server gets, and the locks that outlive the servers.
+fn task_of(
+    begun: BegunMount,
+    request: &MountRequest,
+    socket: &ControlSocket,
+) -> Result<(ServersTask, [LockedFile; 2]), ServiceFailure> {
+    let BegunMount { source, lock, pool, hidden: _, files } = begun;
+    drop(files);
+    let served = ServedMount {
+        source: request.source.clone(),
+        mountpoint: request.mountpoint.clone(),
+        pool: pool.path.clone(),
+        dram_bytes: request.dram_bytes,
     };
-    let thread = thread::Builder::new().name("control".to_owned()).spawn(move || socket.serve(answer));
-    thread.map(drop).map_err(of_system("starting a thread"))
+    let in_use =
+        || ServiceFailure::System { doing: "unmapping the pool", error: std::io::ErrorKind::ResourceBusy.into() };
+    let pool = pool.into_locked_file().ok_or_else(in_use)?;
+    let copy = |copied: std::io::Result<OwnedFd>| {
+        copied.map_err(|error| ServiceFailure::System { doing: "copying a descriptor", error })
+    };
+    let memory = |name| MemoryLog::memory(name).map_err(system("making memory for nodes"));
+    let descriptors = vec![
+        copy(source.root().try_clone_to_owned())?,
+        copy(pool.try_clone().map(OwnedFd::from))?,
+        copy(socket.try_clone())?,
+        memory("tidegate-nodes")?,
+        memory("tidegate-handles")?,
+    ];
+    Ok((ServersTask { text: served.to_text(), descriptors }, [lock, pool]))
 }

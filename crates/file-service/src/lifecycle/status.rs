@@ -20,6 +20,8 @@ pub struct MountStatus {
     pub pool_bytes: u64,
     /// Bytes of DRAM for unsynced writes.
     pub dram_bytes: u64,
+    /// Servers of the mount that died and were replaced.
+    pub restarts: u64,
     /// The files, by state.
     pub files: FileStates,
     /// Bytes that are in DRAM alone.
@@ -34,7 +36,7 @@ pub struct MountStatus {
 }
 
 impl MountStatus {
-    pub(crate) fn of(files: &OpenFiles, source: &SourceDirectory, shown: (&Path, &Path)) -> MountStatus {
+    pub(crate) fn of(files: &OpenFiles, source: &SourceDirectory, shown: (&Path, &Path), restarts: u64) -> MountStatus {
         let fill = files.pool.fill();
         let obstacle = files.obstacle.lock().unwrap_or_else(PoisonError::into_inner);
         MountStatus {
@@ -42,6 +44,7 @@ impl MountStatus {
             mountpoint: shown.1.to_owned(),
             pool_bytes: fill.pool,
             dram_bytes: fill.dram,
+            restarts,
             files: files.states(),
             dirty_bytes: fill.dirty,
             out_of_sync_bytes: fill.out_of_sync,

@@ -47,6 +47,11 @@ impl Hidden {
         Ok(hidden)
     }
 
+    /// What an earlier server of the same mount hid.
+    pub(crate) fn resume(pool: (PathBuf, String), record: MountRecord) -> Hidden {
+        Hidden { pool: pool.0, pool_id: pool.1, record: Mutex::new(record) }
+    }
+
     /// The permissions that the mount's root shows.
     pub(crate) fn mode(&self) -> u32 {
         self.record().mode

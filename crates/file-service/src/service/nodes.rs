@@ -1,5 +1,8 @@
 //! What the kernel knows: nodes, open files and handles.
 
+pub(crate) mod dentry;
 pub(crate) mod handles;
 pub(crate) mod inodes;
+pub(crate) mod nameless;
 pub(crate) mod open_files;
+pub(crate) mod records;

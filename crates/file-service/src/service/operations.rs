@@ -3,5 +3,6 @@
 mod attributes;
 mod contents;
 mod directories;
+mod doubt;
 mod names;
 mod xattrs;

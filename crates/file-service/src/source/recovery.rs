@@ -7,7 +7,8 @@
 //! What has no file, or a file that others changed, stays in the pool; if the user says so, it is
 //! saved to files beside the pool.
 
-use crate::service::nodes::inodes::Route;
+use crate::service::nodes::inodes::{Inodes, Route};
+use crate::service::nodes::nameless::KeptFile;
 use crate::source::backing::{OpenedFile, refused};
 use crate::source::directory::for_each_name;
 use crate::source::{SourceDirectory, about};
@@ -31,13 +32,34 @@ pub(crate) struct SourceFiles<'a> {
     source: &'a SourceDirectory,
     /// Where what cannot go to its file is saved; None: it stays in the pool.
     salvage: Option<PathBuf>,
+    /// What an earlier server of the same mount knew.
+    known: Option<&'a KnownFiles<'a>>,
     by_inode: OnceLock<HashMap<u64, Vec<Names>>>,
     found: Mutex<Vec<FoundFile>>,
 }
 
+/// What an earlier server of the same mount knew of files.
+pub(crate) struct KnownFiles<'a> {
+    pub(crate) nodes: &'a Inodes,
+    /// Descriptors of files without a name.
+    pub(crate) kept: HashMap<FileIdentity, Arc<KeptFile>>,
+}
+
+impl KnownFiles<'_> {
+    fn route(&self, identity: FileIdentity) -> Option<Route> {
+        let kept = self.kept.get(&identity).map(|kept| Route::Kept(Arc::clone(kept)));
+        kept.or_else(|| self.nodes.route(self.nodes.of_identity(identity)?))
+    }
+}
+
 impl<'a> SourceFiles<'a> {
+    /// The files of SOURCE as the mount knew them before its server died.
+    pub(crate) fn known(source: &'a SourceDirectory, known: &'a KnownFiles<'a>) -> SourceFiles<'a> {
+        SourceFiles { known: Some(known), ..SourceFiles::new(source, None) }
+    }
+
     pub(crate) fn new(source: &'a SourceDirectory, salvage: Option<PathBuf>) -> SourceFiles<'a> {
-        SourceFiles { source, salvage, by_inode: OnceLock::new(), found: Mutex::default() }
+        SourceFiles { source, salvage, known: None, by_inode: OnceLock::new(), found: Mutex::default() }
     }
 
     /// The files that were found.
@@ -45,10 +67,9 @@ impl<'a> SourceFiles<'a> {
         self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file at `names`, if it is the one with `identity`.
-    fn at(&self, names: Names, identity: FileIdentity) -> Result<Option<Arc<OpenedFile>>, Refused> {
-        let route = Route::Names(names);
-        let located = match self.source.locate(&route) {
+    /// The file that `route` leads to, if it is the one with `identity`.
+    fn at(&self, route: &Route, identity: FileIdentity) -> Result<Option<Arc<OpenedFile>>, Refused> {
+        let located = match self.source.locate(route) {
             Ok(located) => located,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG | Errno::INVAL) => {
                 return Ok(None);
@@ -106,11 +127,16 @@ impl Below for SourceFiles<'_> {
 
 impl SourceFiles<'_> {
     fn search(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<OpenedFile>>, Refused> {
-        if let Some(found) = self.at(names_of(path_hint), identity)? {
+        if let Some(route) = self.known.and_then(|known| known.route(identity))
+            && let Some(found) = self.at(&route, identity)?
+        {
+            return Ok(Some(found));
+        }
+        if let Some(found) = self.at(&Route::Names(names_of(path_hint)), identity)? {
             return Ok(Some(found));
         }
         for names in self.by_inode().get(&identity.inode).into_iter().flatten() {
-            if let Some(found) = self.at(names.clone(), identity)? {
+            if let Some(found) = self.at(&Route::Names(names.clone()), identity)? {
                 return Ok(Some(found));
             }
         }

@@ -1,11 +1,13 @@
 //! `tidegate mount` and `tidegate umount`: files whose syncs complete in persistent memory.
 
 use crate::errors::{Exit, Failure};
-use crate::grammar::{Mount, Umount};
+use crate::grammar::{Mount, ServeMount, Umount};
 use crate::output;
 use serde::Serialize;
 use std::fmt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
 use tidegate_host::columns::line;
 
@@ -71,7 +73,7 @@ impl Listener for Teller {
 }
 
 /// Runs `tidegate mount`, until the mount ends.
-pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
     let request = MountRequest {
         source: args.source.clone(),
         mountpoint: args.mountpoint.clone(),
@@ -81,8 +83,27 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
         is_trial: args.is_trial,
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
-    file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() })?;
-    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, json)?;
+    let server = || {
+        // The program itself, whatever is at its path by now.
+        let mut server = Command::new("/proc/self/exe");
+        server.args(said.words());
+        // A signal of the terminal comes to this process alone, which hands it on.
+        server.process_group(0);
+        server
+    };
+    let ended = file_service::run(request, &Teller { json: said.json, mountpoint: args.mountpoint.clone() }, server)?;
+    if !ended.success() {
+        // The server has told why, or a signal ended it.
+        let known = |code| Exit::of_code(u8::try_from(code).ok()?).map(|(exit, _)| exit);
+        return Ok(ended.code().map_or(Exit::Interrupted, |code| known(code).unwrap_or(Exit::Unexpected)));
+    }
+    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, said.json)?;
+    Ok(Exit::Done)
+}
+
+/// Runs `tidegate mount-server`, which `tidegate mount` starts.
+pub(crate) fn serve(json: bool) -> Result<Exit, Failure> {
+    file_service::serve_mount(&Teller { json, mountpoint: PathBuf::new() })?;
     Ok(Exit::Done)
 }
 

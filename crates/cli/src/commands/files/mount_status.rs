@@ -99,6 +99,9 @@ impl fmt::Display for StatusReport {
         line(f, "pool", format_args!("{}, {pool}, with {dram} of DRAM for unsynced writes", self.pool.display()))?;
         let FileStates { open, in_pool, beside_pool, retained } = files;
         line(f, "files", format_args!("{open} open, {in_pool} in the pool, {beside_pool} for which it has no room"))?;
+        if self.status.restarts > 0 {
+            line(f, "restarts", format_args!("{} servers of the mount died and were replaced", self.status.restarts))?;
+        }
         if *retained > 0 {
             let next = "which are missing or were changed by others: recover the pool after the mount";
             line(f, "retained", format_args!("data of {retained} files, {next}"))?;

@@ -1,12 +1,19 @@
 //! Open files and directories by the numbers that the kernel gives back with each request.
+//!
+//! Each number is recorded in a log before the kernel hears of it, with the node it stands for and
+//! the request that opened it. The next server opens these nodes again. If it gets that request
+//! again, the kernel never heard of the number, which is closed then.
 
-use crate::service::nodes::open_files::OpenFile;
+use crate::keep_alive::memory_log::MemoryLog;
+use crate::service::nodes::open_files::{Access, OpenFile};
+use crate::service::nodes::records::{RecordReader, RecordWriter};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, Result};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tidegate_fuse::Handle;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use tidegate_fuse::{Handle, NodeId, Unique};
 
 /// An open directory. The lock is for its position.
 pub(crate) type OpenDirectory = Arc<Mutex<OwnedFd>>;
@@ -18,21 +25,76 @@ enum Opened {
     Directory(OpenDirectory),
 }
 
+/// What a number was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) node: NodeId,
+    pub(crate) kind: OpenedAs,
+    /// The request that opened it.
+    pub(crate) request: Unique,
+}
+
+/// What a node was opened as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenedAs {
+    /// A file.
+    File(Access),
+    /// A directory.
+    Directory,
+}
+
 /// The numbers in use.
 #[derive(Default)]
-pub(crate) struct Handles {
-    opened: RwLock<HashMap<Handle, Opened>>,
-    /// Relaxed: only that numbers differ matters.
-    last: AtomicU64,
+pub(crate) struct Handles(RwLock<HandleTable>);
+
+#[derive(Default)]
+struct HandleTable {
+    opened: HashMap<Handle, Opened>,
+    openings: BTreeMap<u64, Opening>,
+    last: u64,
+    /// Where the next server finds the openings.
+    log: Option<MemoryLog>,
 }
 
 impl Handles {
-    pub(crate) fn add_file(&self, file: Arc<OpenFile>) -> Handle {
-        self.add(Opened::File(file))
+    /// The numbers that an earlier server left in the memory of a log, and what they stand for.
+    /// Nothing is open yet: see [`Handles::reopened_file`].
+    pub(crate) fn replay(memory: OwnedFd) -> io::Result<(Handles, Vec<(Handle, Opening)>)> {
+        let mut table = HandleTable::default();
+        let log = MemoryLog::open(memory, |record| {
+            table.replay(record).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+        })?;
+        table.log = Some(log);
+        table.take_snapshot();
+        let openings = table.openings.iter().map(|(handle, opening)| (Handle(*handle), *opening)).collect();
+        Ok((Handles(RwLock::new(table)), openings))
     }
 
-    pub(crate) fn add_directory(&self, directory: OwnedFd) -> Handle {
-        self.add(Opened::Directory(Arc::new(Mutex::new(directory))))
+    /// Gives a number to a file.
+    pub(crate) fn add_file(&self, file: Arc<OpenFile>, opening: Opening) -> Handle {
+        self.table().add(Opened::File(file), opening)
+    }
+
+    /// Gives a number to a directory.
+    pub(crate) fn add_directory(&self, directory: OwnedFd, opening: Opening) -> Handle {
+        self.table().add(Opened::Directory(Arc::new(Mutex::new(directory))), opening)
+    }
+
+    /// Gives a number of an earlier server its file again.
+    pub(crate) fn reopened_file(&self, handle: Handle, file: Arc<OpenFile>) {
+        self.table().opened.insert(handle, Opened::File(file));
+    }
+
+    /// Gives a number of an earlier server its directory again.
+    pub(crate) fn reopened_directory(&self, handle: Handle, directory: OwnedFd) {
+        self.table().opened.insert(handle, Opened::Directory(Arc::new(Mutex::new(directory))));
+    }
+
+    /// The number that a request was given, which the kernel sends again.
+    pub(crate) fn of_request(&self, request: Unique) -> Option<Handle> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut openings = table.openings.iter();
+        openings.find(|(_, opening)| opening.request == request.first_sent()).map(|(handle, _)| Handle(*handle))
     }
 
     /// The open file with this number.
@@ -53,20 +115,124 @@ impl Handles {
 
     /// Takes a number out of use; the file that it stood for, if it was a file's.
     pub(crate) fn remove(&self, handle: Handle) -> Option<Arc<OpenFile>> {
-        let removed = self.opened.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        match removed {
+        match self.table().remove(handle) {
             Some(Opened::File(file)) => Some(file),
             _ => None,
         }
     }
 
-    fn add(&self, opened: Opened) -> Handle {
-        let handle = Handle(self.last.fetch_add(1, Ordering::Relaxed) + 1);
-        self.opened.write().unwrap_or_else(PoisonError::into_inner).insert(handle, opened);
-        handle
+    fn table(&self) -> RwLockWriteGuard<'_, HandleTable> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, handle: Handle) -> Option<Opened> {
-        self.opened.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).opened.get(&handle).cloned()
+    }
+}
+
+impl HandleTable {
+    fn add(&mut self, opened: Opened, opening: Opening) -> Handle {
+        self.last += 1;
+        self.record(&opened_record(self.last, &opening));
+        self.openings.insert(self.last, opening);
+        self.opened.insert(Handle(self.last), opened);
+        Handle(self.last)
+    }
+
+    fn remove(&mut self, handle: Handle) -> Option<Opened> {
+        if self.openings.remove(&handle.0).is_some() {
+            self.record(&closed_record(handle));
+        }
+        self.opened.remove(&handle)
+    }
+
+    fn record(&mut self, record: &[u8]) {
+        if self.log.as_ref().is_some_and(MemoryLog::is_long) {
+            self.take_snapshot();
+        }
+        if let Some(log) = &mut self.log {
+            log.append(record);
+        }
+    }
+
+    fn take_snapshot(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        let openings = self.openings.iter().map(|(handle, opening)| opened_record(*handle, opening));
+        let last = std::iter::once(closed_record(Handle(self.last)));
+        // The last number counts as used also if it is closed.
+        let last = last.filter(|_| !self.openings.contains_key(&self.last));
+        log.replace(openings.chain(last).map(Cow::Owned));
+    }
+
+    /// None: this is no record.
+    fn replay(&mut self, record: &[u8]) -> Option<()> {
+        let mut record = RecordReader(record);
+        let (tag, handle) = (record.tag()?, record.word()?);
+        self.last = self.last.max(handle);
+        let kind = match tag {
+            CLOSED => {
+                self.openings.remove(&handle);
+                return Some(());
+            }
+            OPENED_TO_READ => OpenedAs::File(Access::Read),
+            OPENED_TO_WRITE => OpenedAs::File(Access::Write),
+            OPENED_DIRECTORY => OpenedAs::Directory,
+            _ => return None,
+        };
+        let opening = Opening { kind, node: record.node()?, request: Unique(record.word()?) };
+        self.openings.insert(handle, opening);
+        Some(())
+    }
+}
+
+const CLOSED: u8 = 0;
+const OPENED_TO_READ: u8 = 1;
+const OPENED_TO_WRITE: u8 = 2;
+const OPENED_DIRECTORY: u8 = 3;
+
+fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
+    let tag = match opening.kind {
+        OpenedAs::File(Access::Read) => OPENED_TO_READ,
+        OpenedAs::File(Access::Write) => OPENED_TO_WRITE,
+        OpenedAs::Directory => OPENED_DIRECTORY,
+    };
+    let mut record = RecordWriter::default();
+    record.tag(tag).word(handle).word(opening.node.0).word(opening.request.first_sent().0);
+    record.0
+}
+
+fn closed_record(handle: Handle) -> Vec<u8> {
+    let mut record = RecordWriter::default();
+    record.tag(CLOSED).word(handle.0);
+    record.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replayed(memory: &OwnedFd) -> (Handles, Vec<(Handle, Opening)>) {
+        Handles::replay(memory.try_clone().expect("a second descriptor")).expect("a log")
+    }
+
+    #[test]
+    fn the_next_server_knows_what_is_open_and_uses_no_number_twice() {
+        let memory = MemoryLog::memory("test").expect("memory");
+        let (handles, left) = replayed(&memory);
+        assert_eq!(left, []);
+        let opening = |node| Opening { node: NodeId(node), kind: OpenedAs::Directory, request: Unique(node * 2) };
+        let directory = || tempfile::tempfile().expect("a file").into();
+        let numbers: Vec<_> = (1..4).map(|node| handles.add_directory(directory(), opening(node))).collect();
+        handles.remove(numbers[2]);
+        let (handles, left) = replayed(&memory);
+        assert_eq!(left, [(numbers[0], opening(1)), (numbers[1], opening(2))]);
+        assert_eq!(handles.of_request(Unique(1 << 63 | 4)), Some(numbers[1]));
+        assert!(handles.directory(numbers[0]).is_err(), "it has to be opened again");
+        handles.reopened_directory(numbers[0], directory());
+        assert!(handles.directory(numbers[0]).is_ok());
+        handles.remove(numbers[1]);
+        let (handles, left) = replayed(&memory);
+        assert_eq!(left, [(numbers[0], opening(1))]);
+        assert_eq!(handles.add_directory(directory(), opening(9)), Handle(4));
     }
 }

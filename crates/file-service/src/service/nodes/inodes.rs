@@ -14,8 +14,16 @@
 //! 4. Two nodes do not share a dentry. A renamed directory takes everything below it along, as
 //!    dentries name nodes and not paths.
 //! 5. A node that lost its last dentry is reached by the descriptor that was kept before.
+//! 6. Each change is a record, which goes to a log before the kernel hears of the change. A server
+//!    that replays the log has the same nodes under the same numbers.
 
-use std::collections::HashMap;
+use crate::keep_alive::memory_log::MemoryLog;
+use crate::service::nodes::dentry::Dentry;
+use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::records::NodeRecord;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidegate_file_cache::FileIdentity;
@@ -24,26 +32,13 @@ use tidegate_fuse::NodeId;
 /// The root of the mount.
 const ROOT: NodeId = NodeId::ROOT;
 
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Dentry {
-    pub(crate) parent: NodeId,
-    pub(crate) name: Box<[u8]>,
-}
-
-impl Dentry {
-    pub(crate) fn new(parent: NodeId, name: &[u8]) -> Dentry {
-        Dentry { parent, name: name.into() }
-    }
-}
-
 /// How a node is reached below.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     /// By these names, one after the other, from SOURCE's root on.
     Names(Vec<Box<[u8]>>),
     /// By the descriptor that was kept when its last name went.
-    Kept(Arc<OwnedFd>),
+    Kept(Arc<KeptFile>),
 }
 
 /// The nodes.
@@ -54,7 +49,12 @@ pub(crate) struct Inodes {
     next: u64,
     /// Goes up whenever a dentry goes.
     moves: u64,
+    /// Where the next server finds the nodes.
+    log: Option<MemoryLog>,
 }
+
+/// Descriptors by the numbers under which they survive.
+pub(crate) type KeptFiles = HashMap<u64, Arc<KeptFile>>;
 
 struct Node {
     identity: FileIdentity,
@@ -63,7 +63,7 @@ struct Node {
     lookups: u64,
     /// Places of other nodes in this one.
     children: u64,
-    kept: Option<Arc<OwnedFd>>,
+    kept: Option<Arc<KeptFile>>,
 }
 
 impl Inodes {
@@ -76,7 +76,77 @@ impl Inodes {
             by_dentry: HashMap::new(),
             next: ROOT.0 + 1,
             moves: 0,
+            log: None,
         }
+    }
+
+    /// The nodes that an earlier server left in the memory of a log; the root alone, if it is the
+    /// first one. `kept` are the descriptors that survived.
+    pub(crate) fn replay(root: FileIdentity, memory: OwnedFd, kept: &KeptFiles) -> io::Result<Inodes> {
+        let mut inodes = Inodes::new(root);
+        let log = MemoryLog::open(memory, |record| {
+            let record = NodeRecord::from_bytes(record)?;
+            let key = match record {
+                NodeRecord::EnteredUnnamed { key, .. }
+                | NodeRecord::Unlinked { key, .. }
+                | NodeRecord::Kept { key, .. }
+                | NodeRecord::Node { key, .. } => key,
+                _ => 0,
+            };
+            inodes.apply(record, kept.get(&key).cloned());
+            Ok(())
+        })?;
+        inodes.log = Some(log);
+        inodes.take_snapshot();
+        Ok(inodes)
+    }
+
+    /// Records a change, and makes it.
+    fn change(&mut self, record: NodeRecord, kept: Option<Arc<KeptFile>>) -> Option<NodeId> {
+        if self.log.as_ref().is_some_and(MemoryLog::is_long) {
+            self.take_snapshot();
+        }
+        if let Some(log) = &mut self.log {
+            log.append(&record.to_bytes());
+        }
+        self.apply(record, kept)
+    }
+
+    fn apply(&mut self, record: NodeRecord, kept: Option<Arc<KeptFile>>) -> Option<NodeId> {
+        match record {
+            NodeRecord::Entered { dentry, identity } => return self.apply_enter(dentry, identity),
+            NodeRecord::EnteredUnnamed { identity, .. } => return Some(self.apply_enter_unnamed(identity, kept)),
+            NodeRecord::Forgotten { node, count } => self.apply_forget(node, count),
+            NodeRecord::Unlinked { dentry, .. } => self.apply_unlink(&dentry, kept),
+            NodeRecord::Renamed { from, to } => self.apply_rename(&from, to),
+            NodeRecord::Exchanged { one, other } => self.apply_exchange(&one, &other),
+            NodeRecord::Kept { node, .. } => self.apply_keep(node, kept),
+            NodeRecord::Node { node, identity, lookups, .. } => {
+                let dentries = Vec::new();
+                self.nodes.insert(node, Node { identity, dentries, lookups, children: 0, kept });
+                self.by_identity.insert(identity, node);
+            }
+            NodeRecord::Placed { node, dentry } => self.put(dentry, node),
+            NodeRecord::Next(node) => self.next = node.0,
+        }
+        None
+    }
+
+    /// Replaces the records by those of the nodes as they are.
+    fn take_snapshot(&mut self) {
+        let Some(mut log) = self.log.take() else { return };
+        let nodes = self.nodes.iter().filter(|(node, _)| **node != ROOT).map(|(node, found)| NodeRecord::Node {
+            node: *node,
+            identity: found.identity,
+            lookups: found.lookups,
+            key: found.kept.as_ref().map_or(0, |kept| kept.key()),
+        });
+        let dentries = self.nodes.iter().flat_map(|(node, found)| {
+            found.dentries.iter().map(|dentry| NodeRecord::Placed { node: *node, dentry: dentry.clone() })
+        });
+        let next = std::iter::once(NodeRecord::Next(NodeId(self.next)));
+        log.replace(nodes.chain(dentries).chain(next).map(|record| Cow::Owned(record.to_bytes())));
+        self.log = Some(log);
     }
 
     /// Goes up whenever a dentry goes: the routes from before may lead elsewhere.
@@ -119,6 +189,10 @@ impl Inodes {
     /// Notes that the kernel looked up `dentry` and was told of the file with `identity`. None: the
     /// dentry's directory is no node.
     pub(crate) fn enter(&mut self, dentry: Dentry, identity: FileIdentity) -> Option<NodeId> {
+        self.change(NodeRecord::Entered { dentry, identity }, None)
+    }
+
+    fn apply_enter(&mut self, dentry: Dentry, identity: FileIdentity) -> Option<NodeId> {
         self.nodes.get(&dentry.parent)?;
         let node = self.of_identity(identity).unwrap_or_else(|| self.add(identity));
         self.nodes.get_mut(&node)?.lookups += 1;
@@ -127,26 +201,60 @@ impl Inodes {
     }
 
     /// Notes that the kernel was told of a file without a name, which `kept` reaches.
-    pub(crate) fn enter_unnamed(&mut self, identity: FileIdentity, kept: Arc<OwnedFd>) -> NodeId {
+    pub(crate) fn enter_unnamed(&mut self, identity: FileIdentity, kept: Arc<KeptFile>) -> Option<NodeId> {
+        self.change(NodeRecord::EnteredUnnamed { identity, key: kept.key() }, Some(kept))
+    }
+
+    fn apply_enter_unnamed(&mut self, identity: FileIdentity, kept: Option<Arc<KeptFile>>) -> NodeId {
         let node = self.of_identity(identity).unwrap_or_else(|| self.add(identity));
         if let Some(found) = self.nodes.get_mut(&node) {
             found.lookups += 1;
             if found.dentries.is_empty() {
-                found.kept = Some(kept);
+                found.kept = kept;
             }
         }
         node
     }
 
+    /// The descriptor that reaches a node without a name.
+    pub(crate) fn kept(&self, node: NodeId) -> Option<Arc<KeptFile>> {
+        self.nodes.get(&node)?.kept.clone()
+    }
+
+    /// Notes that `kept` reaches a node without a name from now on.
+    pub(crate) fn keep(&mut self, node: NodeId, kept: Arc<KeptFile>) {
+        self.change(NodeRecord::Kept { node, key: kept.key() }, Some(kept));
+    }
+
+    fn apply_keep(&mut self, node: NodeId, kept: Option<Arc<KeptFile>>) {
+        if let Some(found) = self.nodes.get_mut(&node).filter(|found| found.dentries.is_empty()) {
+            found.kept = kept;
+        }
+    }
+
+    /// The numbers of the descriptors that reach nodes.
+    pub(crate) fn kept_keys(&self) -> HashSet<u64> {
+        self.nodes.values().filter_map(|found| found.kept.as_ref()).map(|kept| kept.key()).collect()
+    }
+
     /// Notes that the kernel counts `count` lookups of a node less.
     pub(crate) fn forget(&mut self, node: NodeId, count: u64) {
+        self.change(NodeRecord::Forgotten { node, count }, None);
+    }
+
+    fn apply_forget(&mut self, node: NodeId, count: u64) {
         let Some(found) = self.nodes.get_mut(&node).filter(|_| node != ROOT) else { return };
         found.lookups = found.lookups.saturating_sub(count);
         self.remove_if_unused(node);
     }
 
     /// Notes that a dentry is gone. `kept` reaches its node, if this was the node's last one.
-    pub(crate) fn unlink(&mut self, dentry: &Dentry, kept: Option<Arc<OwnedFd>>) {
+    pub(crate) fn unlink(&mut self, dentry: &Dentry, kept: Option<Arc<KeptFile>>) {
+        let key = kept.as_ref().map_or(0, |kept| kept.key());
+        self.change(NodeRecord::Unlinked { dentry: dentry.clone(), key }, kept);
+    }
+
+    fn apply_unlink(&mut self, dentry: &Dentry, kept: Option<Arc<KeptFile>>) {
         let Some(node) = self.take(dentry) else { return };
         if let Some(found) = self.nodes.get_mut(&node).filter(|found| found.dentries.is_empty()) {
             found.kept = kept;
@@ -157,6 +265,10 @@ impl Inodes {
     /// Notes that what was at `from` is at `to`. Whatever was there has been taken away by
     /// [`Inodes::unlink`].
     pub(crate) fn rename(&mut self, from: &Dentry, to: Dentry) {
+        self.change(NodeRecord::Renamed { from: from.clone(), to }, None);
+    }
+
+    fn apply_rename(&mut self, from: &Dentry, to: Dentry) {
         if let Some(node) = self.take(from) {
             self.put(to, node);
         }
@@ -164,6 +276,10 @@ impl Inodes {
 
     /// Notes that two dentries exchanged their files.
     pub(crate) fn exchange(&mut self, one: &Dentry, other: &Dentry) {
+        self.change(NodeRecord::Exchanged { one: one.clone(), other: other.clone() }, None);
+    }
+
+    fn apply_exchange(&mut self, one: &Dentry, other: &Dentry) {
         let (first, second) = (self.take(one), self.take(other));
         first.into_iter().for_each(|node| self.put(other.clone(), node));
         second.into_iter().for_each(|node| self.put(one.clone(), node));
@@ -181,7 +297,7 @@ impl Inodes {
     fn put(&mut self, dentry: Dentry, node: NodeId) {
         match self.at(&dentry) {
             Some(former) if former == node => return,
-            Some(_) => self.unlink(&dentry, None),
+            Some(_) => self.apply_unlink(&dentry, None),
             None => {}
         }
         let Some(found) = self.nodes.get_mut(&node) else { return };
@@ -229,6 +345,7 @@ impl Inodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keep_alive::descriptors::DescriptorStore;
 
     fn identity(inode: u64) -> FileIdentity {
         FileIdentity { device: 0, inode, generation: 0 }
@@ -256,8 +373,8 @@ mod tests {
         }
     }
 
-    fn descriptor() -> Arc<OwnedFd> {
-        Arc::new(tempfile::tempfile().expect("a file").into())
+    fn descriptor() -> Arc<KeptFile> {
+        Arc::new(KeptFile::passing(tempfile::tempfile().expect("a file").into()))
     }
 
     #[test]
@@ -331,9 +448,71 @@ mod tests {
     #[test]
     fn a_file_made_without_a_name_gets_its_first_dentry_by_a_link() {
         let mut inodes = table();
-        let file = inodes.enter_unnamed(identity(2), descriptor());
+        let file = inodes.enter_unnamed(identity(2), descriptor()).expect("a node");
         assert_eq!(path(&inodes, file), "kept");
         assert_eq!(enter(&mut inodes, ROOT, "named", 2), file);
         assert_eq!(path(&inodes, file), "named");
+    }
+
+    /// What a table says of everything.
+    fn told(inodes: &Inodes) -> Vec<(NodeId, FileIdentity, u64, u64, Vec<Dentry>, bool)> {
+        let mut told: Vec<_> = inodes
+            .nodes
+            .iter()
+            .map(|(node, found)| {
+                let mut dentries = found.dentries.clone();
+                dentries.sort_by_key(|dentry| (dentry.parent.0, dentry.name.clone()));
+                (*node, found.identity, found.lookups, found.children, dentries, found.kept.is_some())
+            })
+            .collect();
+        told.sort_by_key(|(node, ..)| node.0);
+        told
+    }
+
+    fn survivor(store: &DescriptorStore) -> Arc<KeptFile> {
+        Arc::new(KeptFile::surviving(tempfile::tempfile().expect("a file").into(), store))
+    }
+
+    /// Makes changes of every kind, with a server that is killed after each `servers`th, and
+    /// compares what the next one has.
+    fn survive(servers: usize) {
+        let memory = MemoryLog::memory("test").expect("memory");
+        let (_keeper, end) = crate::keep_alive::handover::sockets().expect("sockets");
+        let store = DescriptorStore::new(end, 1);
+        let survivors = [survivor(&store), survivor(&store)];
+        let by_key: KeptFiles = survivors.iter().map(|kept| (kept.key(), Arc::clone(kept))).collect();
+        let replayed = || {
+            let memory = memory.try_clone().expect("a second descriptor");
+            Inodes::replay(identity(1), memory, &by_key).expect("a log")
+        };
+        let mut inodes = replayed();
+        let dentry = |parent, name: &str| Dentry::new(parent, name.as_bytes());
+        let folder = enter(&mut inodes, ROOT, "d", 2);
+        let changes: [&dyn Fn(&mut Inodes); 8] = [
+            &|inodes| _ = enter(inodes, folder, "f", 3),
+            &|inodes| _ = enter(inodes, folder, "hard link", 3),
+            &|inodes| inodes.rename(&dentry(folder, "f"), dentry(ROOT, "g")),
+            &|inodes| _ = enter(inodes, ROOT, "h", 4),
+            &|inodes| inodes.exchange(&dentry(ROOT, "g"), &dentry(ROOT, "h")),
+            &|inodes| inodes.unlink(&dentry(ROOT, "g"), Some(Arc::clone(&survivors[0]))),
+            &|inodes| _ = inodes.enter_unnamed(identity(5), Arc::clone(&survivors[1])),
+            &|inodes| inodes.forget(folder, 1),
+        ];
+        for (step, change) in changes.into_iter().enumerate() {
+            change(&mut inodes);
+            let expected = told(&inodes);
+            if (step + 1) % servers == 0 {
+                inodes = replayed();
+                assert_eq!(told(&inodes), expected, "after change {step}");
+            }
+        }
+        assert_eq!(path(&inodes, inodes.of_identity(identity(4)).expect("a node")), "kept");
+        let next = inodes.next;
+        assert_eq!(replayed().next, next);
+    }
+
+    #[test]
+    fn a_server_that_replays_the_log_has_the_nodes_of_the_one_before() {
+        [1, 2, 4, 8].into_iter().for_each(survive);
     }
 }

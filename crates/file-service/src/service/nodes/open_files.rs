@@ -7,6 +7,7 @@
 
 use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::inodes::Route;
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::sync_times::SyncTimes;
 use crate::source::backing::OpenedFile;
 use crate::source::recovery::hint_of;
@@ -63,6 +64,8 @@ pub(crate) struct OpenFile {
     state: RwLock<OpenState>,
     /// Whether the file may run with privileges that a write has to take away.
     pub(crate) may_be_privileged: AtomicBool,
+    /// What reaches the file if it has no name.
+    kept: Mutex<Option<Arc<KeptFile>>>,
 }
 
 struct OpenState {
@@ -438,7 +441,13 @@ impl OpenFile {
     }
 
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
-        OpenFile { identity, state: RwLock::new(state), may_be_privileged: AtomicBool::new(true) }
+        let may_be_privileged = AtomicBool::new(true);
+        OpenFile { identity, state: RwLock::new(state), may_be_privileged, kept: Mutex::default() }
+    }
+
+    /// Keeps what reaches the file, which loses its name, for as long as the pool may need it.
+    pub(crate) fn keep(&self, kept: Arc<KeptFile>) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
     }
 
     /// Sets when the contents were changed last. False: the file below has to be told, as nothing

@@ -1,5 +1,6 @@
 //! Operations on the contents of files.
 
+use crate::service::nodes::handles::{OpenedAs, Opening};
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::{FileService, Privileges};
@@ -9,22 +10,28 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
 use tidegate_file_cache::{Fallocate, FileLength, Persistence, Sought};
-use tidegate_fuse::{CopyFileRange, Handle, NodeId, OpenFlags, Reply, Write};
+use tidegate_fuse::{CopyFileRange, Handle, Header, NodeId, OpenFlags, Reply, Unique, Write};
 
 /// The kernel's numbers for `SEEK_DATA` and `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl FileService {
-    pub(crate) fn open<'b>(&self, node: NodeId, flags: u32, privileges: Privileges) -> Result<Reply<'b>> {
-        let (handle, flags) = self.open_handle(node, flags, privileges)?;
+    pub(crate) fn open<'b>(&self, header: &Header, flags: u32, privileges: Privileges) -> Result<Reply<'b>> {
+        let (handle, flags) = self.open_handle((header.node, header.unique), flags, privileges)?;
         Ok(Reply::opened(handle, flags))
     }
 
     /// Opens a node as `flags` say. Pages that the kernel has stay: every change passes it.
-    pub(crate) fn open_handle(&self, node: NodeId, flags: u32, privileges: Privileges) -> Result<(Handle, OpenFlags)> {
+    pub(crate) fn open_handle(
+        &self,
+        (node, request): (NodeId, Unique),
+        flags: u32,
+        privileges: Privileges,
+    ) -> Result<(Handle, OpenFlags)> {
         let flags = OFlags::from_bits_retain(flags);
-        let file = self.open_node(node, access_of(flags))?;
+        let access = access_of(flags);
+        let file = self.open_node(node, access)?;
         if flags.contains(OFlags::TRUNC) {
             if let Err(errno) = self.open_files.truncate(&file, 0) {
                 self.open_files.close(&file);
@@ -32,15 +39,23 @@ impl FileService {
             }
             self.take_privileges(&file, privileges);
         }
-        Ok((self.handles.add_file(file), OpenFlags::KEEP_CACHE))
+        self.keep_open(node, &file);
+        let opening = Opening { node, kind: OpenedAs::File(access), request };
+        Ok((self.handles.add_file(file, opening), OpenFlags::KEEP_CACHE))
     }
 
     /// Opens a node's file, which `made` is open for.
-    pub(crate) fn open_made(&self, node: NodeId, made: OwnedFd) -> Result<(Handle, OpenFlags)> {
+    pub(crate) fn open_made(
+        &self,
+        (node, request): (NodeId, Unique),
+        made: OwnedFd,
+    ) -> Result<(Handle, OpenFlags)> {
         let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
         let opened = || Ok((OpenedFile::new(&self.source, made)?, true));
         let file = self.open_files.open((identity, &self.hint_route(node)), Access::Write, opened)?;
-        Ok((self.handles.add_file(file), OpenFlags::KEEP_CACHE))
+        self.keep_open(node, &file);
+        let opening = Opening { node, kind: OpenedAs::File(Access::Write), request };
+        Ok((self.handles.add_file(file, opening), OpenFlags::KEEP_CACHE))
     }
 
     /// Opens the regular file of a node below, for writing if asked, and otherwise if possible.
@@ -63,10 +78,15 @@ impl FileService {
     }
 
     pub(crate) fn release<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
+        self.close_handle(handle);
+        Ok(Reply::empty())
+    }
+
+    /// Takes a number out of use, and closes its file.
+    pub(crate) fn close_handle(&self, handle: Handle) {
         if let Some(file) = self.handles.remove(handle) {
             self.open_files.close(&file);
         }
-        Ok(Reply::empty())
     }
 
     pub(crate) fn read<'b>(&self, handle: Handle, at: u64, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {

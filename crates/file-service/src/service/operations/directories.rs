@@ -1,21 +1,28 @@
 //! Listing directories.
 
 use crate::service::FileService;
+use crate::service::nodes::handles::{OpenedAs, Opening};
 use crate::source::about_at;
 use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::{Errno, Result};
 use std::sync::PoisonError;
-use tidegate_fuse::{Directory, DirectoryEntry, Handle, NodeId, OpenFlags, Reply};
+use tidegate_fuse::{Directory, DirectoryEntry, Handle, Header, NodeId, OpenFlags, Reply};
 
 impl FileService {
-    pub(crate) fn open_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let (directory, _) = self.found(node, |route| self.source.open_at(route, flags))?;
+    pub(crate) fn open_directory<'b>(&self, header: &Header) -> Result<Reply<'b>> {
+        let directory = self.open_directory_node(header.node)?;
+        let opening = Opening { node: header.node, kind: OpenedAs::Directory, request: header.unique };
         // The kernel's copy of a listing stays: it drops the copy with each change that passes it.
         let flags = OpenFlags::CACHE_DIR.with(OpenFlags::KEEP_CACHE);
-        Ok(Reply::opened(self.handles.add_directory(directory), flags))
+        Ok(Reply::opened(self.handles.add_directory(directory, opening), flags))
+    }
+
+    /// Opens the directory of a node below.
+    pub(crate) fn open_directory_node(&self, node: NodeId) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        Ok(self.found(node, |route| self.source.open_at(route, flags))?.0)
     }
 
     pub(crate) fn release_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {

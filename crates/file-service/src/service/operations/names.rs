@@ -4,8 +4,11 @@
 //! change below and the one here. A lookup takes the lock at its end only, and is made again if a
 //! name went meanwhile.
 
-use crate::service::nodes::inodes::{Dentry, Route};
-use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, Shared, VALID};
+use crate::service::nodes::dentry::Dentry;
+use crate::service::nodes::inodes::Route;
+use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::OpenFile;
+use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
 use crate::source::{about, about_at, by_descriptor, reopen};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx};
@@ -13,7 +16,7 @@ use rustix::fs::{chmod, linkat, mkdirat, mknodat, openat, readlinkat_raw, rename
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use std::sync::Arc;
-use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply};
+use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply, Unique};
 
 impl FileService {
     pub(crate) fn lookup<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -54,26 +57,27 @@ impl FileService {
     }
 
     /// The answer about a node that was just looked up. The kernel counts no lookup that fails.
-    fn counted<T>(&self, node: NodeId, answer: Result<T>) -> Result<T> {
+    pub(crate) fn counted<T>(&self, node: NodeId, answer: Result<T>) -> Result<T> {
         answer.inspect_err(|_| self.inodes_mut().forget(node, 1))
     }
 
     /// Opens a file that was just made, or that was there already, and says what it is. `made` is
     /// open for reading and writing.
-    fn opened_entry<'b>(
+    pub(crate) fn opened_entry<'b>(
         &self,
-        (node, made): (NodeId, Option<OwnedFd>),
+        (node, request): (NodeId, Unique),
+        made: Option<OwnedFd>,
         flags: u32,
         about: &Statx,
     ) -> Result<Reply<'b>> {
         let (handle, open_flags) = match made {
-            Some(made) => self.open_made(node, made)?,
-            None => self.open_handle(node, flags, Privileges::Keep)?,
+            Some(made) => self.open_made((node, request), made)?,
+            None => self.open_handle((node, request), flags, Privileges::Keep)?,
         };
         Ok(Reply::created(&self.entry(node, about)?, handle, open_flags))
     }
 
-    fn entry(&self, node: NodeId, about: &Statx) -> Result<Entry> {
+    pub(crate) fn entry(&self, node: NodeId, about: &Statx) -> Result<Entry> {
         let attributes = self.attributes_of(about)?;
         // The kernel asks for generations that tell nodes of one number apart; none are.
         Ok(Entry { node, generation: 0, attributes, name_valid: VALID, attributes_valid: VALID })
@@ -141,7 +145,7 @@ impl FileService {
         let dentry = Dentry::new(header.node, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
-        self.counted(node, self.opened_entry((node, made), flags, &about))
+        self.counted(node, self.opened_entry((node, header.unique), made, flags, &about))
     }
 
     pub(crate) fn make_unnamed<'b>(&self, header: &Header, flags: u32, mode: u32) -> Result<Reply<'b>> {
@@ -151,9 +155,9 @@ impl FileService {
         self.give_to_caller(header, &folder, &made)?;
         keep_mode(&made, mode)?;
         let about = about(&made)?;
-        let kept = Arc::new(reopen(&made, OFlags::PATH)?);
-        let node = self.inodes_mut().enter_unnamed(self.source.identity(&about), kept);
-        self.counted(node, self.opened_entry((node, Some(made)), flags, &about))
+        let kept = Arc::new(KeptFile::passing(reopen(&made, OFlags::PATH)?));
+        let node = self.inodes_mut().enter_unnamed(self.source.identity(&about), kept).ok_or(Errno::STALE)?;
+        self.counted(node, self.opened_entry((node, header.unique), Some(made), flags, &about))
     }
 
     pub(crate) fn unlink<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -165,10 +169,10 @@ impl FileService {
     }
 
     fn remove<'b>(&self, parent: NodeId, name: &CStr, flags: AtFlags) -> Result<Reply<'b>> {
+        let kept = self.keep(parent, name);
         let mut inodes = self.inodes_mut();
         let dentry = Dentry::new(parent, name.to_bytes());
         let folder = self.source.locate_directory(&inodes.route(parent).ok_or(Errno::STALE)?)?;
-        let kept = inodes.at(&dentry).and_then(|_| keep(&folder, name));
         unlinkat(&folder, name, flags)?;
         inodes.unlink(&dentry, kept);
         Ok(Reply::empty())
@@ -181,13 +185,13 @@ impl FileService {
         flags: u32,
     ) -> Result<Reply<'b>> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let replaced = self.keep(new_parent, new_name);
         let mut inodes = self.inodes_mut();
         let folder = |node| self.source.locate_directory(&inodes.route(node).ok_or(Errno::STALE)?);
         let (from, to) = (folder(parent)?, folder(new_parent)?);
         // Two names of one file: the kernel leaves both as they are.
         let identity = |folder, name: &CStr| Some(self.source.identity(&about_at(folder, name.to_bytes()).ok()?));
         let is_same = identity(&to, new_name).is_some_and(|target| identity(&from, name) == Some(target));
-        let replaced = keep(&to, new_name);
         renameat_with(&from, name, &to, new_name, flags)?;
         let (old, new) = (Dentry::new(parent, name.to_bytes()), Dentry::new(new_parent, new_name.to_bytes()));
         if is_same {
@@ -214,20 +218,42 @@ impl FileService {
         Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
     }
 
+    /// A descriptor of what has a name, to reach it when the name is gone. The kernel lets nobody
+    /// change the name meanwhile. Called without the lock of the inodes.
+    fn keep(&self, parent: NodeId, name: &CStr) -> Option<Arc<KeptFile>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let descriptor = openat(self.locate(parent).ok()?.0, name, flags, Mode::empty()).ok()?;
+        let about = about(&descriptor).ok()?;
+        let file = self.open_files.get(self.source.identity(&about));
+        let is_directory = FileType::from_raw_mode(about.stx_mode.into()) == FileType::Directory;
+        if file.is_none() && !is_directory {
+            return Some(Arc::new(KeptFile::passing(descriptor)));
+        }
+        let kept = Arc::new(KeptFile::surviving(descriptor, &self.survival.store));
+        file.inspect(|file| file.keep(Arc::clone(&kept)));
+        Some(kept)
+    }
+
+    /// Has the descriptor of an open file without a name survive this server.
+    pub(crate) fn keep_open(&self, node: NodeId, file: &OpenFile) {
+        let Some(kept) = self.inodes().kept(node) else { return };
+        if kept.key() != 0 {
+            return file.keep(kept);
+        }
+        let Ok(descriptor) = rustix::io::fcntl_dupfd_cloexec(&*kept, 0) else { return };
+        let kept = Arc::new(KeptFile::surviving(descriptor, &self.survival.store));
+        file.keep(Arc::clone(&kept));
+        self.inodes_mut().keep(node, kept);
+    }
+
     /// The route by which recovery finds a node's file first.
     pub(crate) fn hint_route(&self, node: NodeId) -> Route {
         self.inodes().route(node).unwrap_or(Route::Names(Vec::new()))
     }
 }
 
-/// A descriptor of what has this name, to reach it when the name is gone.
-fn keep(folder: &OwnedFd, name: &CStr) -> Option<Shared> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Some(Arc::new(openat(folder, name, flags, Mode::empty()).ok()?))
-}
-
 /// Sets again what a change of the owner takes away.
-fn keep_mode(made: &OwnedFd, mode: u32) -> Result<()> {
+pub(super) fn keep_mode(made: &OwnedFd, mode: u32) -> Result<()> {
     match mode & (SET_USER_ID | SET_GROUP_ID) {
         0 => Ok(()),
         _ => chmod(by_descriptor(made), Mode::from_raw_mode(mode & 0o7777)),

@@ -1,0 +1,220 @@
+//! A server of a mount: it takes over what the one before had, and answers requests.
+//!
+//! | what | how it survives a server that was killed |
+//! | --- | --- |
+//! | synced data, unsynced data | in the pool, and in DRAM that belongs to no process |
+//! | nodes, handles | in logs in memory that the supervisor holds |
+//! | files without a name | the supervisor has their descriptors |
+//! | requests under way | the kernel sends them again; replies are in the reply cache |
+//! | counters, times of use | not at all: they begin anew |
+
+use crate::keep_alive::descriptors::DescriptorStore;
+use crate::keep_alive::handover::{Handover, HandoverError};
+use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
+use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::lifecycle::mounted::end;
+use crate::lifecycle::opening::{lock_source, record_of};
+use crate::lifecycle::recovered::recover;
+use crate::lifecycle::run::Listener;
+use crate::lifecycle::served_mount::ServedMount;
+use crate::lifecycle::status::MountStatus;
+use crate::mount::unmount;
+use crate::mount_error::{MountError, Unmount};
+use crate::pool::Pool;
+use crate::pool::hidden::Hidden;
+use crate::pool::record;
+use crate::pool::write_back::{Limits, WriteBack, write_back_all};
+use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
+use crate::service::nodes::inodes::{Inodes, KeptFiles};
+use crate::service::nodes::nameless::KeptFile;
+use crate::service::{FileService, Survival};
+use crate::source::recovery::{KnownFiles, SourceFiles};
+use crate::source::users::{Use, users_of};
+use crate::source::{SourceDirectory, about};
+use crate::workers::{Serving, serve};
+use rustix::fd::OwnedFd;
+use rustix::fs::Mode;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::collections::HashMap;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use tidegate_file_cache::FileIdentity;
+use tidegate_fuse::Handle;
+use tidegate_media::{LockedFile, Region};
+
+/// Threads that answer requests: one that waits for a disk does not keep the others waiting.
+const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
+
+/// A service that answers requests, and what it has for itself.
+struct MountServer {
+    mount: ServedMount,
+    service: Arc<FileService>,
+    pool: Pool,
+    write_back: WriteBack,
+    _lock: LockedFile,
+}
+
+/// Serves the mount that another process keeps alive and hands over by standard input, until the
+/// mount ends. Then everything is written back.
+pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(of_system("waiting for signals"))?;
+    tidegate_host::rlimits::raise_descriptors();
+    let Handover { device, session, replies, restarts, task, store, survived } = Handover::receive()?;
+    let [source, pool, socket, nodes, handles] =
+        <[OwnedFd; 5]>::try_from(task.descriptors).map_err(|_| HandoverError::Strange)?;
+    let mount: ServedMount = serde_json::from_slice(&task.text).map_err(|_| HandoverError::Strange)?;
+    // Permissions are those that programs ask for: the kernel applied their umask.
+    rustix::process::umask(Mode::empty());
+    let survived = Survived::of((nodes, handles), (store, survived));
+    let server = MountServer::begin(mount, source, pool, survived)?;
+    serve_control(ControlSocket::of(socket), &server, restarts)?;
+    thread::scope(|scope| {
+        let handle = signals.handle();
+        let mountpoint = server.mount.mountpoint.clone();
+        scope.spawn(move || end_by_signals(&mut signals, &mountpoint, listener));
+        let serving = Serving { device: &device, session, replies: Some(&replies), threads: THREADS };
+        let served = serve(&serving, &*server.service);
+        let ended = server.end(|line| listener.progress(line));
+        handle.close();
+        served?;
+        ended
+    })
+}
+
+/// What earlier servers left.
+struct Survived {
+    nodes: OwnedFd,
+    handles: OwnedFd,
+    store: DescriptorStore,
+    kept: KeptFiles,
+}
+
+impl Survived {
+    fn of(
+        (nodes, handles): (OwnedFd, OwnedFd),
+        (store, survived): (DescriptorStore, HashMap<u64, OwnedFd>),
+    ) -> Survived {
+        let kept = |(key, descriptor)| (key, Arc::new(KeptFile::survived(descriptor, &store, key)));
+        let kept = survived.into_iter().map(kept).collect();
+        Survived { nodes, handles, store, kept }
+    }
+}
+
+impl MountServer {
+    fn begin(
+        mount: ServedMount,
+        source: OwnedFd,
+        pool: OwnedFd,
+        survived: Survived,
+    ) -> Result<MountServer, ServiceFailure> {
+        let source = SourceDirectory::of(source).map_err(system("looking at SOURCE"))?;
+        let lock = lock_source(&source, &mount.source)?;
+        let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
+        let no_record =
+            || ServiceFailure::of_file("read", &record::path_of(&pool.path))(io::ErrorKind::NotFound.into());
+        let record = record_of(&pool.path, &mount.source, &source)?.ok_or_else(no_record)?;
+        let hidden = Hidden::resume((pool.path.clone(), pool.id()?.unwrap_or_default()), record);
+        let root = source.identity(&about(source.root()).map_err(system("looking at SOURCE"))?);
+        let Survived { nodes, handles, store, kept } = survived;
+        let inodes = Inodes::replay(root, nodes, &kept).map_err(of_system("reading the nodes of the last server"))?;
+        let (handles, openings) =
+            Handles::replay(handles).map_err(of_system("reading the last server's open files"))?;
+        let known = KnownFiles { nodes: &inodes, kept: by_identity(&source, kept.values()) };
+        let (files, _) = recover(&pool, mount.dram_bytes, SourceFiles::known(&source, &known))?;
+        // The times at which programs changed these files went with the last server.
+        files.all().iter().for_each(|file| files.touch(file));
+        for (identity, kept) in known.kept {
+            files.get(identity).inspect(|file| file.keep(kept));
+        }
+        let of_nodes = inodes.kept_keys();
+        let spare = by_identity(&source, kept.values().filter(|kept| !of_nodes.contains(&kept.key())));
+        drop(kept);
+        let files = Arc::new(files);
+        let survival = Survival { store, spare: Mutex::new(spare) };
+        let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
+        openings.into_iter().for_each(|opening| reopen(&service, opening));
+        let write_back =
+            WriteBack::start(files, Limits::of(pool.region.len())).map_err(of_system("starting a thread"))?;
+        Ok(MountServer { mount, service: Arc::new(service), pool, write_back, _lock: lock })
+    }
+
+    /// Ends the mount: no request comes any more.
+    fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
+        let MountServer { service, pool, write_back, _lock, .. } = self;
+        drop(write_back);
+        end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
+    }
+}
+
+/// Files without a name, by their identities.
+fn by_identity<'k>(
+    source: &SourceDirectory,
+    kept: impl Iterator<Item = &'k Arc<KeptFile>>,
+) -> HashMap<FileIdentity, Arc<KeptFile>> {
+    let identify = |kept: &Arc<KeptFile>| Some((source.identity(&about(&**kept).ok()?), Arc::clone(kept)));
+    kept.filter_map(identify).collect()
+}
+
+/// Opens a node again that programs have open.
+fn reopen(service: &FileService, (handle, Opening { node, kind, .. }): (Handle, Opening)) {
+    let opened = match kind {
+        OpenedAs::File(access) => service.open_node(node, access).map(|file| {
+            service.keep_open(node, &file);
+            service.handles.reopened_file(handle, file);
+        }),
+        OpenedAs::Directory => {
+            service.open_directory_node(node).map(|directory| service.handles.reopened_directory(handle, directory))
+        }
+    };
+    if let Err(errno) = opened {
+        tracing::warn!("a file that is open cannot be opened again: {errno}; its program gets EBADF");
+    }
+}
+
+fn of_system(doing: &'static str) -> impl FnOnce(io::Error) -> ServiceFailure {
+    move |error| ServiceFailure::System { doing, error }
+}
+
+/// Ends the mount at the first signal, and the process at the second one.
+fn end_by_signals(signals: &mut Signals, mountpoint: &Path, listener: &impl Listener) {
+    for (number, _) in signals.forever().enumerate() {
+        if number > 0 {
+            listener.interrupted();
+        }
+        let ended = match unmount(mountpoint, Unmount::Now) {
+            Err(MountError::Busy { .. }) => {
+                let users = users_of(mountpoint, Use::Any).join(", ");
+                listener.progress(&format!("programs use files of the mount, and are waited for: {users}"));
+                unmount(mountpoint, Unmount::Lazily)
+            }
+            ended => ended,
+        };
+        if let Err(error) = ended {
+            listener.progress(&error.to_string());
+        }
+    }
+}
+
+/// Answers the control socket on a thread of its own.
+fn serve_control(socket: ControlSocket, server: &MountServer, restarts: u64) -> Result<(), ServiceFailure> {
+    let service = Arc::clone(&server.service);
+    let pool: PathBuf = server.pool.path.clone();
+    let (source, mountpoint) = (server.mount.source.clone(), server.mount.mountpoint.clone());
+    let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
+        Question::Status => {
+            let status = MountStatus::of(&service.open_files, &service.source, (&source, &mountpoint), restarts);
+            say(&ControlReply::Status(Box::new(status)));
+        }
+        Question::Flush => {
+            let mut tell = |line: &str| say(&ControlReply::Progress(line.to_owned()));
+            let flushed = write_back_all(&service.open_files, &service.source, &pool, &mut tell);
+            say(&flushed.map_or_else(|error| ControlReply::Refused(error.to_string()), |()| ControlReply::Flushed));
+        }
+    };
+    let thread = thread::Builder::new().name("control".to_owned()).spawn(move || socket.serve(answer));
+    thread.map(drop).map_err(of_system("starting a thread"))
+}

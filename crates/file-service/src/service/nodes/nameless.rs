@@ -1,0 +1,51 @@
+//! Files that lost their last name, or never had one: a descriptor reaches them.
+//!
+//! What may be used without a name has its descriptor survive the server. That is a directory, and
+//! a file that is open or in the pool. Others are forgotten by the kernel at once.
+
+use crate::keep_alive::descriptors::DescriptorStore;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A descriptor of a file without a name.
+#[derive(Debug)]
+pub(crate) struct KeptFile {
+    descriptor: OwnedFd,
+    survival: Option<(DescriptorStore, u64)>,
+}
+
+impl KeptFile {
+    /// One that ends with this process.
+    pub(crate) fn passing(descriptor: OwnedFd) -> KeptFile {
+        KeptFile { descriptor, survival: None }
+    }
+
+    /// One that survives this process if `store` takes it.
+    pub(crate) fn surviving(descriptor: OwnedFd, store: &DescriptorStore) -> KeptFile {
+        let survival = store.retain(descriptor.as_fd()).map(|key| (store.clone(), key));
+        KeptFile { descriptor, survival }
+    }
+
+    /// One that survived an earlier server under the number `key`.
+    pub(crate) fn survived(descriptor: OwnedFd, store: &DescriptorStore, key: u64) -> KeptFile {
+        KeptFile { descriptor, survival: Some((store.clone(), key)) }
+    }
+
+    /// The number under which it survives; 0: it does not.
+    pub(crate) fn key(&self) -> u64 {
+        self.survival.as_ref().map_or(0, |(_, key)| *key)
+    }
+}
+
+impl AsFd for KeptFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for KeptFile {
+    fn drop(&mut self) {
+        if let Some((store, key)) = &self.survival {
+            store.close(*key);
+        }
+    }
+}
