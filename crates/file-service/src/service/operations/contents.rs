@@ -45,11 +45,7 @@ impl FileService {
     }
 
     /// Opens a node's file, which `made` is open for.
-    pub(crate) fn open_made(
-        &self,
-        (node, request): (NodeId, Unique),
-        made: OwnedFd,
-    ) -> Result<(Handle, OpenFlags)> {
+    pub(crate) fn open_made(&self, (node, request): (NodeId, Unique), made: OwnedFd) -> Result<(Handle, OpenFlags)> {
         let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
         let opened = || Ok((OpenedFile::new(&self.source, made)?, true));
         let file = self.open_files.open((identity, &self.hint_route(node)), Access::Write, opened)?;
