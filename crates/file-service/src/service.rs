@@ -1,13 +1,14 @@
 //! The service: one answer for each request of the kernel.
 //!
 //! Operations on names are done in SOURCE at once; those on contents go through the file cache.
-//! Any number of threads answer requests at a time. The order of locks is: open files, one open
-//! file, inodes; none is taken while a later one is held.
+//! Any number of threads answer requests at a time. The order of locks is: the log of names, open
+//! files, one open file, inodes; none is taken while a later one is held.
 
 pub(crate) mod nodes;
 mod operations;
 
 use crate::pool::hidden::Hidden;
+use crate::pool::name_log::NameLog;
 use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::open_files::OpenFiles;
@@ -26,7 +27,8 @@ pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
 /// The owner of SOURCE's files.
 pub(crate) struct FileService {
-    pub(crate) source: SourceDirectory,
+    pub(crate) source: Arc<SourceDirectory>,
+    pub(crate) names: Arc<NameLog>,
     pub(crate) inodes: RwLock<Inodes>,
     pub(crate) open_files: Arc<OpenFiles>,
     /// SOURCE's permissions, which it does not have while it is mounted.
@@ -62,10 +64,11 @@ impl Answers for FileService {
 
 impl FileService {
     /// A service for the files of `source`, which is `hidden`.
-    pub(crate) fn new(source: SourceDirectory, hidden: Hidden, open_files: Arc<OpenFiles>) -> Result<FileService> {
+    pub(crate) fn new(source: Arc<SourceDirectory>, hidden: Hidden, open_files: Arc<OpenFiles>) -> Result<FileService> {
         let root = source.identity(&about(source.root())?);
         Ok(FileService {
             source,
+            names: Arc::clone(&open_files.names),
             inodes: RwLock::new(Inodes::new(root)),
             open_files,
             hidden,
@@ -131,9 +134,10 @@ impl FileService {
 
     fn forget<'b>(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> Reply<'b> {
         let mut inodes = self.inodes_mut();
-        for (node, lookups) in forgets {
-            inodes.forget(node, lookups);
-        }
+        let forget = |(node, lookups)| inodes.forget(node, lookups);
+        let nameless: Vec<_> = forgets.into_iter().filter_map(forget).collect();
+        drop(inodes);
+        self.open_files.nobody_reaches(&nameless);
         Reply::none()
     }
 

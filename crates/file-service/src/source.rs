@@ -7,6 +7,7 @@
 pub(crate) mod backing;
 pub(crate) mod directory;
 pub(crate) mod mark;
+pub(crate) mod names;
 pub(crate) mod recovery;
 pub(crate) mod users;
 
@@ -15,6 +16,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_file_cache::FileIdentity;
 
 /// Most bytes of one step of a walk; the kernel takes 4095.
@@ -30,6 +33,7 @@ const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 pub(crate) struct SourceDirectory {
     root: OwnedFd,
     device: u64,
+    syncs: Arc<AtomicU64>,
 }
 
 impl SourceDirectory {
@@ -38,12 +42,23 @@ impl SourceDirectory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
         let device = device_of(&about(&root)?);
-        Ok(SourceDirectory { root, device })
+        Ok(SourceDirectory { root, device, syncs: Arc::default() })
     }
 
     /// The directory's own descriptor.
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    /// How often something below was synced.
+    pub(crate) fn syncs(&self) -> &Arc<AtomicU64> {
+        &self.syncs
+    }
+
+    /// Counts a sync.
+    pub(crate) fn count_sync(&self) {
+        // Relaxed: a number that is told.
+        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A descriptor (`O_PATH`) of what `route` leads to.

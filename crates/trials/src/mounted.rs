@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
@@ -29,18 +29,68 @@ pub struct MountTestbed {
     disk: TempDir,
     memory: TempDir,
     service: Child,
+    /// Whether SOURCE is a file system of its own, which can lose its power.
+    has_own_disk: bool,
 }
+
+/// Bytes of the disk that can lose its power.
+const OWN_DISK_BYTES: u64 = 256 << 20;
+
+/// Has the file system of the directory forget what its journal does not have yet:
+/// `EXT4_IOC_SHUTDOWN` without a flush of the log.
+const SHUTDOWN: &str = "my $how = pack('L', 2); sysopen(D, $ARGV[0], 0) and ioctl(D, 0x8004587d, $how) or die $!";
 
 impl MountTestbed {
     /// Mounts an empty folder.
     pub fn new() -> MountTestbed {
+        MountTestbed::begin(false)
+    }
+
+    /// Mounts a fresh ext4 with a journal, on a disk that can lose its power.
+    pub fn on_own_disk() -> MountTestbed {
+        MountTestbed::begin(true)
+    }
+
+    fn begin(has_own_disk: bool) -> MountTestbed {
         let disk = tempfile::tempdir().expect("room on the disk");
         let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
         for folder in ["source", "mount", "beside"] {
             fs::create_dir(disk.path().join(folder)).expect("a new folder");
         }
+        if has_own_disk {
+            let image = disk.path().join("image");
+            File::create(&image).and_then(|image| image.set_len(OWN_DISK_BYTES)).expect("room on the disk");
+            tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
+            mount_disk(disk.path());
+        }
         let service = start(disk.path(), memory.path());
-        MountTestbed { disk, memory, service }
+        MountTestbed { disk, memory, service, has_own_disk }
+    }
+
+    /// The directory that is mounted.
+    pub fn source(&self) -> PathBuf {
+        self.disk.path().join("source")
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> PathBuf {
+        self.memory.path().join("pool")
+    }
+
+    /// The power of the machine fails: the service is gone, and what is in DRAM, and what the disk
+    /// did not have. Persistent memory keeps all.
+    pub fn lose_power(&mut self) {
+        assert!(self.has_own_disk, "only a disk of its own can lose its power");
+        self.kill();
+        tool(Command::new("perl").args(["-e", SHUTDOWN]).arg(self.source()));
+        remove_left_memory(self.memory.path());
+        unmount(self.source(), UnmountFlags::empty()).expect("nobody uses the disk any more");
+        mount_disk(self.disk.path());
+    }
+
+    /// Runs the program on the pool.
+    pub fn on_pool(&self, command: &str) -> Output {
+        Command::new(program()).arg(command).arg(self.pool()).output().expect("the program starts")
     }
 
     /// Where programs work.
@@ -81,8 +131,21 @@ impl Drop for MountTestbed {
             let _ = self.service.kill();
         }
         let _ = self.service.wait();
+        if self.has_own_disk {
+            let _ = unmount(self.source(), UnmountFlags::DETACH);
+        }
         remove_left_memory(self.memory.path());
     }
+}
+
+fn mount_disk(disk: &Path) {
+    tool(Command::new("mount").args(["-o", "loop"]).args([disk.join("image"), disk.join("source")]));
+}
+
+/// Runs a program of the system, which has to succeed.
+fn tool(command: &mut Command) {
+    let done = command.output().expect("the program is everywhere");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Removes the memory of unsynced writes of every pool in `folder`: a service that was killed for

@@ -13,6 +13,7 @@ const DISCARD: &str = "or give up what only that pool has: tidegate mount --disc
 const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
+const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<ServiceFailure> for Failure {
@@ -66,6 +67,10 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::NotWrittenBack { error, pool } => {
                 let next = format!("put the disk of these files right; then {}", recovery_of(pool));
                 reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
+            }
+            ServiceFailure::Names { error, pool } => {
+                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
+                reason("names", Exit::Refused, &error.to_string(), &next)
             }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)

@@ -131,6 +131,18 @@ impl<R: Region> NamespaceLog<R> {
         replay.run(source, &records, witness)?;
         Ok(replay)
     }
+
+    /// Gives up the operations of the log of the pool on `region`: for a SOURCE, or a pool, that is
+    /// not as it was when they were recorded.
+    pub fn give_up(region: R, source: &dyn NamespaceSource) -> Result<(), NamespaceError> {
+        let pool = identify(&region)?;
+        let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
+        let (head, _) = ring.settled_cursors()?;
+        source.set_witness(&Witness { pool: pool.uuid, place: head })?;
+        source.sync()?;
+        ring.store_tail(head);
+        Ok(ring.fence()?)
+    }
 }
 
 impl<R: Region> NamesReplayed<R> {

@@ -5,7 +5,7 @@ use crate::lifecycle::belonging::NotTogether;
 use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
-use tidegate_file_cache::{FileError, FormatError, OpenError};
+use tidegate_file_cache::{FileError, FormatError, NamespaceError, OpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 
@@ -80,6 +80,14 @@ pub enum ServiceFailure {
         pool: PathBuf,
         /// Why.
         error: OpenError,
+    },
+    /// The log of names cannot be used, or does not belong to SOURCE as it is.
+    #[error("the names that the pool {} has cannot be brought to SOURCE", pool.display())]
+    Names {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        error: NamespaceError,
     },
     /// What the pool has was not written back; the pool retains it.
     #[error("the files of the pool {} are not all written back", pool.display())]

@@ -13,9 +13,11 @@ use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
 use crate::lifecycle::recovered::{RecoveredFile, recover};
 use crate::pool::hidden::{Cover, Hidden};
+use crate::pool::name_log::NameLog;
+use crate::pool::periodic::Periodic;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
-use crate::pool::write_back::{Limits, WriteBack, drain};
+use crate::pool::write_back::{self, Limits, drain};
 use crate::pool::{DRAM_BYTES, LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
 use crate::service::FileService;
 use crate::source::mark::PoolMark;
@@ -59,7 +61,8 @@ pub(crate) struct Mounted {
     /// Answers the requests.
     pub(crate) service: Arc<FileService>,
     pool: Pool,
-    write_back: WriteBack,
+    /// Those in the background.
+    threads: Vec<Periodic>,
     _lock: LockedFile,
 }
 
@@ -102,12 +105,16 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(Mounted, Vec<RecoveredFil
     }
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let (files, recovered) = recover(&pool, request.dram_bytes, &source, None)?;
+    let recovery = recover(&pool, request.dram_bytes, &source, None)?;
+    let names = NameLog::open(&pool.region, &source);
+    let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
+    let (files, recovered) = recovery.into_open_files(&pool, Arc::clone(&names))?;
     let files = Arc::new(files);
     let service = FileService::new(source, hidden, Arc::clone(&files)).map_err(system("looking at SOURCE"))?;
-    let write_back = WriteBack::start(files, Limits::of(pool.region.len()))
-        .map_err(|error| ServiceFailure::System { doing: "starting a thread", error })?;
-    Ok((Mounted { service: Arc::new(service), pool, write_back, _lock: lock }, recovered))
+    let threads = [write_back::start(files, Limits::of(pool.region.len())), names.start()];
+    let threads = threads.into_iter().collect::<Result<_, _>>();
+    let threads = threads.map_err(|error| ServiceFailure::System { doing: "starting a thread", error })?;
+    Ok((Mounted { service: Arc::new(service), pool, threads, _lock: lock }, recovered))
 }
 
 /// Opens the pool that is meant, unless SOURCE is marked with another one.
@@ -163,14 +170,15 @@ impl Mounted {
     /// Ends the mount: no request comes any more. Writes everything back, and shows SOURCE. `tell`
     /// hears how much is left and how fast it goes, once a second.
     pub(crate) fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
-        let Mounted { service, pool, write_back: thread, _lock } = self;
-        drop(thread);
+        let Mounted { service, pool, threads, _lock } = self;
+        drop(threads);
         drain(&service.open_files, &service.source, &pool.path, &mut tell)?;
         if !service.open_files.is_written_back() {
             let pool = pool.path.display();
             tell(&format!("the pool {pool} keeps what some files lack, and SOURCE stays hidden: recover it"));
             return Ok(());
         }
+        service.names.end()?;
         service.hidden.end(&service.source)?;
         pool.remove_volatile()
     }

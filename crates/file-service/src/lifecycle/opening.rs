@@ -8,11 +8,12 @@ use crate::source::mark::PoolMark;
 use crate::source::{SourceDirectory, about};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{LockedFile, MapError};
 
 /// Opens SOURCE for one service alone. One that was killed is waited for until it is gone.
-pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), ServiceFailure> {
+pub(crate) fn open_source(path: &Path) -> Result<(Arc<SourceDirectory>, LockedFile), ServiceFailure> {
     let failed = |error| ServiceFailure::NoSource { source_directory: path.to_owned(), error };
     let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
     let lock = unlocked(|| {
@@ -27,7 +28,7 @@ pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), 
         MapError::InUse { path, .. } => ServiceFailure::SourceInUse { source_directory: path },
         other => other.into(),
     })?;
-    Ok((source, lock))
+    Ok((Arc::new(source), lock))
 }
 
 /// The record beside a pool, which has to be of this SOURCE.

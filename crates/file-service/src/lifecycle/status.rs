@@ -1,8 +1,9 @@
 //! What a file service says of itself.
 
-use crate::service::nodes::open_files::OpenFiles;
+use crate::service::FileService;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 /// The state of a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,10 +34,20 @@ pub struct MountStatus {
     pub synced_bytes: u64,
     /// Bytes that were written back.
     pub written_back_bytes: u64,
+    /// Operations on names that were recorded in the pool.
+    pub names: u64,
+    /// Bytes of records of those that SOURCE may lack.
+    pub names_bytes: u64,
+    /// Those that waited for a sync of SOURCE.
+    pub names_below: u64,
+    /// Syncs of SOURCE and its files, in the background and otherwise.
+    pub source_syncs: u64,
 }
 
 impl MountStatus {
-    pub(crate) fn of(files: &OpenFiles, source: &Path, mountpoint: &Path) -> MountStatus {
+    pub(crate) fn of(service: &FileService, source: &Path, mountpoint: &Path) -> MountStatus {
+        let files = &service.open_files;
+        let (names, names_bytes) = service.names.counters();
         let (fill, counters) = (files.pool.fill(), files.pool.counters());
         let count = |items: usize| u64::try_from(items).unwrap_or(u64::MAX);
         MountStatus {
@@ -52,6 +63,11 @@ impl MountStatus {
             syncs_below: counters.below,
             synced_bytes: counters.bytes_committed,
             written_back_bytes: counters.bytes_written_back,
+            names: names.recorded,
+            names_bytes,
+            names_below: names.syncs_below,
+            // Relaxed: a number that is told.
+            source_syncs: service.source.syncs().load(Ordering::Relaxed),
         }
     }
 }

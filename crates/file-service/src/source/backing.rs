@@ -9,7 +9,8 @@ use crate::source::{SourceDirectory, about, nanoseconds};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, Statx, Timespec, Timestamps, UTIME_OMIT, fallocate, fsync, ftruncate, futimens};
 use rustix::io::{Errno, pread, pwrite};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{BackingFile, BackingStatus, FileIdentity, Refused};
 
 /// An open regular file of SOURCE.
@@ -18,13 +19,15 @@ pub(crate) struct OpenedFile {
     identity: FileIdentity,
     /// When a program last changed the contents, as long as the file below may say otherwise.
     modified: Mutex<Option<Timespec>>,
+    /// Counts syncs of all files of SOURCE.
+    syncs: Arc<AtomicU64>,
 }
 
 impl OpenedFile {
     /// The file that `descriptor` is open for.
     pub(crate) fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
         let identity = source.identity(&about(&descriptor)?);
-        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None) })
+        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs: Arc::clone(source.syncs()) })
     }
 
     pub(crate) fn descriptor(&self) -> &OwnedFd {
@@ -100,6 +103,8 @@ impl BackingFile for OpenedFile {
 
     fn sync(&self) -> Result<(), Refused> {
         self.set_times_below()?;
+        // Relaxed: a number that is told.
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         fsync(&self.descriptor).map_err(refused)
     }
 }

@@ -143,16 +143,13 @@ fn salvage_name(identity: FileIdentity, path_hint: &[u8]) -> Vec<u8> {
 const NAME_BYTES_MAX: usize = 255;
 
 /// The names in a path hint, which is relative to SOURCE.
-fn names_of(hint: &[u8]) -> Names {
+pub(crate) fn names_of(hint: &[u8]) -> Names {
     hint.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(Into::into).collect()
 }
 
 /// The path hint of a file at these names, if it is as short as a record takes.
 pub(crate) fn hint_of(route: &Route) -> Vec<u8> {
-    match route {
-        Route::Names(names) => names.join(&b'/'),
-        Route::Kept(_) => Vec::new(),
-    }
+    route.path().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ impl fmt::Display for StatusAnswer {
         line(f, "waiting", format_args!("{} bytes to write back", status.out_of_sync_bytes))?;
         let (pool, below) = (status.syncs, status.syncs_below);
         line(f, "syncs", format_args!("{pool} in persistent memory, {below} waited for the files below"))?;
+        let (names, below) = (status.names, status.names_below);
+        line(f, "names", format_args!("{names} operations in persistent memory, {below} waited for SOURCE"))?;
         if status.retained > 0 {
             line(f, "retained", format_args!("{} files: recover the pool", status.retained))?;
         }

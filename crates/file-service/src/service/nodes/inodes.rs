@@ -46,6 +46,22 @@ pub(crate) enum Route {
     Kept(Arc<OwnedFd>),
 }
 
+impl Route {
+    /// The path from SOURCE's root on; None: there is no name.
+    pub(crate) fn path(&self) -> Option<Vec<u8>> {
+        match self {
+            Route::Names(names) => Some(names.join(&b'/')),
+            Route::Kept(_) => None,
+        }
+    }
+
+    /// The path of a name in the directory that this leads to.
+    pub(crate) fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let folder = self.path()?;
+        Some(if folder.is_empty() { name.to_vec() } else { [&folder, name].join(&b'/') })
+    }
+}
+
 /// The nodes.
 pub(crate) struct Inodes {
     nodes: HashMap<NodeId, Node>,
@@ -138,11 +154,14 @@ impl Inodes {
         node
     }
 
-    /// Notes that the kernel counts `count` lookups of a node less.
-    pub(crate) fn forget(&mut self, node: NodeId, count: u64) {
-        let Some(found) = self.nodes.get_mut(&node).filter(|_| node != ROOT) else { return };
+    /// Notes that the kernel counts `count` lookups of a node less. The identity of the node, if it
+    /// has no dentry and is needed no more.
+    pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> Option<FileIdentity> {
+        let found = self.nodes.get_mut(&node).filter(|_| node != ROOT)?;
         found.lookups = found.lookups.saturating_sub(count);
+        let nameless = found.kept.is_some().then_some(found.identity);
         self.remove_if_unused(node);
+        nameless.filter(|_| !self.nodes.contains_key(&node))
     }
 
     /// Notes that a dentry is gone. `kept` reaches its node, if this was the node's last one.

@@ -5,8 +5,9 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's.
 
+use crate::pool::name_log::{Made, NameLog};
 use crate::service::nodes::inodes::Route;
-use crate::source::backing::OpenedFile;
+use crate::source::backing::{OpenedFile, refused};
 use crate::source::recovery::hint_of;
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
@@ -24,6 +25,7 @@ const HINT_BYTES_MAX: usize = 952;
 
 /// The pool, and the files of it.
 pub(crate) struct OpenFiles {
+    pub(crate) names: Arc<NameLog>,
     pub(crate) pool: FilePool<MappedRegion>,
     files: Mutex<HashMap<FileIdentity, Counted>>,
     began: Instant,
@@ -35,6 +37,8 @@ struct Counted {
     file: Arc<OpenFile>,
     /// How often programs have it open.
     opens: u64,
+    /// Whether the kernel forgot it when it had no name that the kernel knew.
+    is_unreachable: bool,
 }
 
 /// What a file is opened for.
@@ -56,6 +60,8 @@ pub(crate) struct OpenFile {
 
 struct OpenState {
     backing: Arc<OpenedFile>,
+    /// The same for the cache, if the file was made through this mount.
+    made: Option<Arc<Made>>,
     can_write: bool,
     hint: Vec<u8>,
     served_from: ServedFrom,
@@ -73,8 +79,8 @@ enum ServedFrom {
 }
 
 impl OpenFiles {
-    pub(crate) fn new(pool: FilePool<MappedRegion>) -> OpenFiles {
-        OpenFiles { pool, files: Mutex::default(), began: Instant::now(), told: Mutex::default() }
+    pub(crate) fn new(pool: FilePool<MappedRegion>, names: Arc<NameLog>) -> OpenFiles {
+        OpenFiles { names, pool, files: Mutex::default(), began: Instant::now(), told: Mutex::default() }
     }
 
     /// Tells the pool the time, by which it dates writes, and says what it was told: later than all
@@ -91,8 +97,8 @@ impl OpenFiles {
         let identity = backing.identity();
         let found: Arc<dyn BackingFile> = backing.clone();
         let served_from = ServedFrom::Pool(self.pool.open_file(&found, &hint)?);
-        let file = OpenFile::new(identity, OpenState { backing, can_write: true, hint, served_from });
-        self.files().insert(identity, Counted { file: Arc::new(file), opens: 0 });
+        let file = OpenFile::new(identity, OpenState { backing, made: None, can_write: true, hint, served_from });
+        self.files().insert(identity, Counted::new(file, 0));
         Ok(())
     }
 
@@ -112,6 +118,17 @@ impl OpenFiles {
         self.files().len()
     }
 
+    /// Opens a file that was just made and recorded.
+    pub(crate) fn open_made(&self, at: (FileIdentity, &Route), made: OpenedFile) -> Result<Arc<OpenFile>> {
+        let file = self.open(at, Access::Read, || Ok((made, true)))?;
+        let mut state = file.write_state();
+        if state.served_from == ServedFrom::File {
+            state.made = self.names.made(&state.backing);
+        }
+        drop(state);
+        Ok(file)
+    }
+
     /// Opens a file once more. `open` opens it below, for writing too if asked; it is
     /// called if the file is not open yet, or not for that.
     pub(crate) fn open(
@@ -125,7 +142,7 @@ impl OpenFiles {
             if access == Access::Write && !known.file.read_state().can_write {
                 let (backing, can_write) = open()?;
                 let mut state = known.file.write_state();
-                (state.backing, state.can_write) = (Arc::new(backing), can_write);
+                (state.backing, state.made, state.can_write) = (Arc::new(backing), None, can_write);
             }
             known.opens += 1;
             return Ok(Arc::clone(&known.file));
@@ -135,9 +152,11 @@ impl OpenFiles {
         if hint.len() > HINT_BYTES_MAX {
             hint.clear();
         }
-        let state = OpenState { backing: Arc::new(backing), can_write, hint, served_from: ServedFrom::File };
-        let file = Arc::new(OpenFile::new(identity, state));
-        files.insert(identity, Counted { file: Arc::clone(&file), opens: 1 });
+        let (backing, served_from) = (Arc::new(backing), ServedFrom::File);
+        let file = OpenFile::new(identity, OpenState { backing, made: None, can_write, hint, served_from });
+        let opened = Counted::new(file, 1);
+        let file = Arc::clone(&opened.file);
+        files.insert(identity, opened);
         Ok(file)
     }
 
@@ -150,6 +169,38 @@ impl OpenFiles {
         if known.opens == 0 && !is_pooled {
             files.remove(&file.identity);
         }
+    }
+
+    /// Notes that the kernel forgot files when they had no name that it knew.
+    pub(crate) fn nobody_reaches(&self, identities: &[FileIdentity]) {
+        if identities.is_empty() || !self.names.is_kept() {
+            return;
+        }
+        let mut files = self.files();
+        for identity in identities {
+            files.entry(*identity).and_modify(|known| known.is_unreachable = true);
+        }
+    }
+
+    /// Gives up what the pool has of files that lost their last name and that nobody has open. The
+    /// loss of the names is durable before.
+    pub(crate) fn give_up_gone(&self) -> std::result::Result<(), FileError> {
+        let files = self.files();
+        let unreachable = files.values().filter(|known| known.opens == 0 && known.is_unreachable);
+        let gone: Vec<_> = unreachable.filter(|known| known.file.has_no_name()).map(|known| &known.file).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.names.commit().map_err(|errno| refused(errno))?;
+        for file in gone {
+            let mut state = file.write_state();
+            if let ServedFrom::Pool(number) = state.served_from {
+                self.pool.discard(number)?;
+                self.pool.close(number)?;
+                state.served_from = ServedFrom::File;
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of files that nobody has open and that are below.
@@ -167,8 +218,7 @@ impl OpenFiles {
         for file in idle {
             let mut state = file.write_state();
             if left.contains(&file.identity) {
-                let backing: Arc<dyn BackingFile> = state.backing.clone();
-                state.served_from = ServedFrom::Pool(self.pool.open_file(&backing, &state.hint)?);
+                state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
             } else {
                 state.backing.set_times_below()?;
                 files.remove(&file.identity);
@@ -216,12 +266,15 @@ impl OpenFiles {
     /// Writes bytes at offset `at`.
     pub(crate) fn write(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
         let state = self.changing(file)?;
+        if persistence == Persistence::Synchronous {
+            self.names.commit()?;
+        }
         let written = match state.served_from {
             ServedFrom::Pool(number) => self.pool.write(number, at, data, persistence),
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.backing.write(at, data).map_err(FileError::from).and_then(|()| match persistence {
+                state.below().write(at, data).map_err(FileError::from).and_then(|()| match persistence {
                     Persistence::Asynchronous => Ok(()),
-                    Persistence::Synchronous => Ok(state.backing.sync()?),
+                    Persistence::Synchronous => Ok(state.below().sync()?),
                 })
             }
         };
@@ -236,7 +289,7 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.backing.set_len(size).map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+                state.below().set_len(size).map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
             }
         }
         state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
@@ -248,13 +301,19 @@ impl OpenFiles {
         file.with_backing(|backing| backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse))));
     }
 
-    /// Makes everything durable that was written to a file before.
+    /// Whether the file is one of the pool.
+    pub(crate) fn is_pooled(&self, file: &OpenFile) -> bool {
+        matches!(file.read_state().served_from, ServedFrom::Pool(_))
+    }
+
+    /// Makes everything durable that was written to a file before, and done to names.
     pub(crate) fn sync(&self, file: &OpenFile) -> Result<()> {
+        self.names.commit()?;
         let state = file.read_state();
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.sync(number).map(drop).map_err(|error| errno_of(&error)),
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.backing.sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))
+                state.below().sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))
             }
         }
     }
@@ -266,6 +325,7 @@ impl OpenFiles {
         if let ServedFrom::Pool(number) = state.served_from {
             self.pool.drain(number).map_err(|error| errno_of(&error))?;
         }
+        state.made.iter().for_each(|made| made.note_change());
         change(&state.backing)
     }
 
@@ -280,8 +340,7 @@ impl OpenFiles {
             drop(state);
             let mut state = file.write_state();
             if state.served_from == ServedFrom::File {
-                let backing: Arc<dyn BackingFile> = state.backing.clone();
-                state.served_from = match self.pool.open_file(&backing, &state.hint) {
+                state.served_from = match self.pool.open_file(&state.below(), &state.hint) {
                     Ok(number) => ServedFrom::Pool(number),
                     Err(FileError::TooManyFiles) => ServedFrom::BesidePool,
                     Err(error) => return Err(errno_of(&error)),
@@ -292,6 +351,22 @@ impl OpenFiles {
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileIdentity, Counted>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    fn new(file: OpenFile, opens: u64) -> Counted {
+        Counted { file: Arc::new(file), opens, is_unreachable: false }
+    }
+}
+
+impl OpenState {
+    /// The file below, as the cache has it.
+    fn below(&self) -> Arc<dyn BackingFile> {
+        match &self.made {
+            Some(made) => made.clone(),
+            None => self.backing.clone(),
+        }
     }
 }
 
@@ -307,6 +382,11 @@ impl OpenFile {
         let is_pooled = matches!(state.served_from, ServedFrom::Pool(_));
         state.backing.set_modified(is_pooled.then_some(at));
         is_pooled
+    }
+
+    /// Whether its last name is gone.
+    fn has_no_name(&self) -> bool {
+        self.with_backing(|backing| crate::source::about(backing.descriptor()).is_ok_and(|about| about.stx_nlink == 0))
     }
 
     /// Calls `look` with the file below.

@@ -92,12 +92,12 @@ impl FileService {
         Ok(Reply::empty())
     }
 
-    /// Makes everything durable: contents in the pool, names below.
+    /// Makes everything durable: contents in the pool, and below what left it without a sync.
     pub(crate) fn sync_all<'b>(&self) -> Result<Reply<'b>> {
         for file in self.open_files.all() {
             self.open_files.sync(&file)?;
         }
-        rustix::fs::syncfs(self.source.root())?;
+        self.names.sync_source()?;
         Ok(Reply::empty())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::service::FileService;
 use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
-use crate::source::reopen;
+use crate::source::{about, reopen};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::{Errno, Result};
@@ -22,7 +22,13 @@ impl FileService {
 
     pub(crate) fn sync_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
         let directory = self.handles.directory(handle)?;
-        fsync(&*directory.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+        self.names.commit()?;
+        // A directory on another file system has no names in the log.
+        if !self.names.is_kept() || self.source.identity(&about(&*directory)?).device != 0 {
+            self.source.count_sync();
+            fsync(&*directory)?;
+        }
         Ok(Reply::empty())
     }
 
