@@ -101,6 +101,9 @@ struct Experiments {
     /// All within two minutes, with wide intervals
     #[arg(long)]
     quick: bool,
+    /// Only whether each runs: the figures mean nothing
+    #[arg(long, conflicts_with = "quick")]
+    smoke: bool,
     /// Print the experiments without running them
     #[arg(long)]
     list: bool,
@@ -222,7 +225,11 @@ fn repeat(wish: &Experiments) -> anyhow::Result<()> {
     }
     warn_if_slow();
     std::fs::create_dir_all(&wish.out).with_context(|| format!("make the folder {}", wish.out.display()))?;
-    let scale = if wish.quick { Scale::QUICK } else { Scale::FULL };
+    let scale = match (wish.smoke, wish.quick) {
+        (true, _) => Scale::SMOKE,
+        (false, true) => Scale::QUICK,
+        (false, false) => Scale::FULL,
+    };
     let (virtually, here): (Vec<_>, Vec<_>) = chosen.partition(|one| one.driver == Driver::VirtualCores);
     let progress = ProgressBar::new((virtually.len() + here.len()) as u64);
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")?);

@@ -4,7 +4,7 @@
 use crate::flog::{NewestEntry, at, newest_entry, read_flog};
 use crate::locate::{CopyState, LocatedArena};
 use std::collections::BTreeMap;
-use tidegate_layout::btt::{Arena, FlogGroup, MapEntry, MapState, SlotPair};
+use tidegate_layout::btt::{Arena, FlogGroup, InfoBlock, MapEntry, MapState, SlotPair};
 use tidegate_media::{BlockSet, Corrupt, Poison, Region};
 
 /// The rule that an arena breaks whose error flag is set. `Repair::Yes` checks the rest of the
@@ -339,7 +339,7 @@ pub(crate) fn info_findings(found: &LocatedArena) -> Vec<Corrupt> {
     let mut findings: Vec<Corrupt> =
         damaged.map(|((at, state), rule)| Corrupt { rule, at, found: state.to_string() }).collect();
     if found.arena.in_error() {
-        let at = found.arena.start() + 48;
+        let at = found.arena.start() + InfoBlock::FLAGS_AT;
         findings.push(Corrupt { rule: ERROR_FLAG_RULE, at, found: "set".to_owned() });
     }
     findings

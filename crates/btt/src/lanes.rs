@@ -154,7 +154,7 @@ impl Lane {
     /// and fences it.
     pub(crate) fn log_new<R: Region>(&self, region: &R, arena: &Arena) -> Result<(), Sealed> {
         let [_, second] = FlogHalf::new(0, 0, self.free, self.next_seq).words();
-        region.stream(self.flog_at(arena) + 8, &second.to_le_bytes());
+        region.stream(self.flog_at(arena) + FlogHalf::SECOND_WORD_AT, &second.to_le_bytes());
         region.fence()
     }
 

@@ -129,8 +129,8 @@ fn write_group<R: Region + ?Sized>(region: &R, audit: &Audit, number: u32, group
     region.store_u64(at, first);
     region.flush(at, 8);
     region.fence()?;
-    region.store_u64(at + 8, second);
-    region.flush(at + 8, 8);
+    region.store_u64(at + FlogHalf::SECOND_WORD_AT, second);
+    region.flush(at + FlogHalf::SECOND_WORD_AT, 8);
     region.fence()
 }
 

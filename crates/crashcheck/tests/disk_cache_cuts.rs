@@ -1,6 +1,6 @@
 //! Every power cut of every short script over small caches; what is judged stands in
 //! `tidegate_crashcheck::disk_cache`. `TIDEGATE_SCRIPTS=all` judges every script of three steps on
-//! the first four caches, not one in thirteen; `TIDEGATE_STEPS` gives longer ones.
+//! the first four caches, not one in twenty-nine; `TIDEGATE_STEPS` gives longer ones.
 
 use std::time::Instant;
 use tidegate_crashcheck::checker::Seen;
@@ -24,16 +24,16 @@ fn every_script(name: &str, cache: &SmallCache, steps: u32) -> CacheTally {
 }
 
 /// Judges every script of one and two steps and, unless the environment asks for all, one in
-/// thirteen of three: there are twenty steps.
+/// twenty-nine of three: there are twenty steps.
 fn every_short_script(name: &str, cache: &SmallCache) {
     if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
         every_script(name, cache, 3);
         return;
     }
     every_script(name, cache, 2);
-    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 3, 13, &Seen::default());
+    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 3, 29, &Seen::default());
     let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{name}, one in thirteen scripts of 3: {tally}");
+    println!("{name}, one in twenty-nine scripts of 3: {tally}");
     assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
 }
 

@@ -72,14 +72,14 @@ impl<R: Region> Medium<R> {
     /// Stores an entry's second word.
     #[track_caller]
     pub(crate) fn store_state(&self, entry: u32, word: u64) {
-        self.region.store_u64(self.plan.entry_at(entry) + 8, word);
+        self.region.store_u64(self.plan.entry_at(entry) + CacheEntry::STATE_AT, word);
     }
 
     /// Streams an entry's second word, which may arrive without what was stored to the first: that
     /// is durable.
     #[track_caller]
     pub(crate) fn stream_state(&self, entry: u32, word: u64) {
-        self.region.stream(self.plan.entry_at(entry) + 8, &word.to_le_bytes());
+        self.region.stream(self.plan.entry_at(entry) + CacheEntry::STATE_AT, &word.to_le_bytes());
     }
 
     #[track_caller]
@@ -91,6 +91,6 @@ impl<R: Region> Medium<R> {
     #[track_caller]
     pub(crate) fn entry(&self, entry: u32) -> Result<CacheEntry, Poison> {
         let at = self.plan.entry_at(entry);
-        Ok(CacheEntry::from_words([self.region.load_u64(at)?, self.region.load_u64(at + 8)?]))
+        Ok(CacheEntry::from_words([self.region.load_u64(at)?, self.region.load_u64(at + CacheEntry::STATE_AT)?]))
     }
 }

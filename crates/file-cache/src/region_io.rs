@@ -78,7 +78,7 @@ impl<R: Region> Medium<R> {
 
     /// Stores an entry's last word.
     pub(crate) fn store_state(&self, slot: u32, version: u64, length: u32) {
-        self.region.store_u64(self.plan.entry_at(slot) + 24, FileEntry::state_word(version, length));
+        self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, FileEntry::state_word(version, length));
     }
 
     pub(crate) fn flush_entry(&self, slot: u32) {

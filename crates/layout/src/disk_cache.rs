@@ -18,6 +18,6 @@ pub use entry::{
 };
 pub use journal::{JOURNAL_HEADERS, JOURNAL_MAGIC, JournalHeader, JournalPlan, JournalRecord, TrustedJournal};
 pub use superblock::{
-    CURSORS_AT, CachePlan, Checksums, DISK_CACHE_MAGIC, START_SUMS_AT, SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT,
-    Superblock, TrustedSuperblock,
+    CURSORS_AT, CachePlan, Checksums, DETACHED, DISK_CACHE_MAGIC, START_SUMS_AT, SUPERBLOCK_BYTES,
+    SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
 };

@@ -1,6 +1,7 @@
 //! Rings of elements between two cursors: the commits of a cache as they lie on a region.
 
 use crate::on_media::{Broken, on_media};
+use std::mem::offset_of;
 use zerocopy::little_endian::U64;
 
 on_media! {
@@ -15,6 +16,9 @@ on_media! {
 }
 
 impl Cursors {
+    /// Where the tail lies, from the cursors' beginning.
+    pub const TAIL_AT: u64 = offset_of!(Cursors, tail) as u64;
+
     /// How many elements count, if these may be the cursors of a ring of `slots` elements.
     pub fn check(&self, slots: u32) -> Result<u32, Broken> {
         let counting = self.head.get().checked_sub(self.tail.get());

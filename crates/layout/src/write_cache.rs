@@ -6,6 +6,7 @@
 //! slot free or whole.
 
 use crate::on_media::{Broken, on_media, rule};
+use std::mem::offset_of;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -52,6 +53,11 @@ on_media! {
         /// the greater is newer
         8: version: U64,
     }
+}
+
+impl SlotHead {
+    /// Where the version lies, from the header's beginning.
+    pub const VERSION_AT: u64 = offset_of!(SlotHead, version) as u64;
 }
 
 impl CacheHead {

@@ -46,8 +46,9 @@ pub fn on_virtual_cores(arguments: impl IntoIterator<Item = String>) -> Command 
 
 /// The program `bin` of a package, compiled like that.
 pub fn on_virtual_cores_of(package: &str, bin: &str, arguments: impl IntoIterator<Item = String>) -> Command {
-    let mut command =
-        cargo_for_virtual_cores(["run", "--quiet", "--release", "--package", package, "--bin", bin, "--"]);
+    let optimised = ["--profile", "virtual-cores"];
+    let program = ["--package", package, "--bin", bin, "--"];
+    let mut command = cargo_for_virtual_cores([&["run", "--quiet"], &optimised[..], &program].concat());
     command.args(arguments);
     command
 }

@@ -46,6 +46,8 @@ impl Scale {
     pub const FULL: Scale = Scale { rounds: 9, requests: 400_000, walk_bytes: WALK_BYTES, bytes_max: 512 << 20 };
     /// A look at everything within two minutes: intervals are wide.
     pub const QUICK: Scale = Scale { rounds: 3, requests: 10_000, walk_bytes: WALK_BYTES / 4, bytes_max: 32 << 20 };
+    /// Whether each experiment runs: what it measures means nothing.
+    pub const SMOKE: Scale = Scale { rounds: 1, requests: 2_000, walk_bytes: 32 << 20, bytes_max: 16 << 20 };
 }
 
 impl Scale {
@@ -328,6 +330,7 @@ fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Re
     let mut arguments = vec!["experiments".to_owned(), experiment.name.to_owned()];
     arguments.extend(["--out".to_owned(), folder.display().to_string()]);
     arguments.extend((scale == Scale::QUICK).then(|| "--quick".to_owned()));
+    arguments.extend((scale == Scale::SMOKE).then(|| "--smoke".to_owned()));
     let status = on_virtual_cores(arguments).stdout(std::process::Stdio::null()).status();
     let status = status.context("running cargo")?;
     anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
@@ -354,14 +357,16 @@ pub fn figures_in(folder: &Path) -> anyhow::Result<Vec<Figure>> {
 mod tests {
     use super::*;
 
-    const TINY: Scale = Scale { rounds: 1, requests: 2_000, walk_bytes: 32 << 20, bytes_max: 16 << 20 };
-
     #[test]
     fn every_experiment_yields_the_figures_it_names_and_none_is_empty() {
         let folder = tempfile::tempdir().unwrap();
         for experiment in EXPERIMENTS.iter().filter(|one| one.driver == Driver::Threads && one.name != "windows") {
-            assert!(run(experiment, TINY, folder.path()).unwrap().is_some(), "{}", experiment.name);
-            assert!(run(experiment, TINY, folder.path()).unwrap().is_none(), "{} is there already", experiment.name);
+            assert!(run(experiment, Scale::SMOKE, folder.path()).unwrap().is_some(), "{}", experiment.name);
+            assert!(
+                run(experiment, Scale::SMOKE, folder.path()).unwrap().is_none(),
+                "{} is there already",
+                experiment.name
+            );
         }
         let figures = figures_in(folder.path()).unwrap();
         let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();

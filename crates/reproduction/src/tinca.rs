@@ -49,7 +49,10 @@ fn random(scale: Scale, users: u32, writes: u64) -> Asked {
 /// So many requests that the cache is full of dirty blocks when users begin, and that what the disk
 /// then has to do in a second stays the same: what is dirty by then is what each side lets be
 /// dirty. Runs of twice as many give the same but for 2 %.
-fn steady(users: u32, writes: u64) -> Asked {
+fn steady(scale: Scale, users: u32, writes: u64) -> Asked {
+    if scale == Scale::SMOKE {
+        return Asked { work: Work::Random(writes), users, filling: 12_000, warm: 1_000, measured: 2_000 };
+    }
     Asked { work: Work::Random(writes), users, filling: 120_000, warm: 100_000, measured: 200_000 }
 }
 
@@ -89,11 +92,11 @@ fn frame(id: &str, paper: &str, title: &str, chart: Chart, unit: &str) -> Figure
 /// Fig. 7a. Its quick form has the same bars: a shorter one ends before the disk has to write for
 /// each block that is written.
 pub fn mixes(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let [rate, disk] = throughput()?;
+    let [rate, disk] = throughput(scale)?;
     Ok(vec![rate, disk, over_jobs(scale)?])
 }
 
-fn throughput() -> anyhow::Result<[Figure; 2]> {
+fn throughput(scale: Scale) -> anyhow::Result<[Figure; 2]> {
     let title = "Random reads and writes: writes of a second";
     let mut rate = frame("fig-7a", "Fig. 7a", title, Chart::Bars, "writes per second");
     let title = "What the disk is busy with for each of those writes";
@@ -101,7 +104,7 @@ fn throughput() -> anyhow::Result<[Figure; 2]> {
     for kind in Kind::WHOLE.into_iter().chain([Kind::FORGETTING]) {
         let mut points = [Vec::new(), Vec::new()];
         for (place, writes, published) in MIXES {
-            let taken = mix::run(kind, &FIO, steady(JOBS, writes))?;
+            let taken = mix::run(kind, &FIO, steady(scale, JOBS, writes))?;
             points[0].push(point(place, taken.per_second(), kind.published(published)));
             points[1].extend(busy_points(place, taken.spent, taken.count));
         }
@@ -156,7 +159,7 @@ fn over_jobs(scale: Scale) -> anyhow::Result<Figure> {
     for kind in Kind::WHOLE {
         let mut points = Vec::new();
         for jobs in jobs {
-            let taken = mix::run(kind, &FIO, steady(*jobs, 5))?;
+            let taken = mix::run(kind, &FIO, steady(scale, *jobs, 5))?;
             points.push(point(jobs.to_string(), taken.per_second(), None));
         }
         figure.series.push(series(kind.label(), points));

@@ -326,12 +326,16 @@ fn runs(bytes: &[u8]) -> String {
     runs.collect::<Vec<_>>().join(" ")
 }
 
-/// Every script of up to so many steps, or of as many as `TIDEGATE_STEPS` says.
-fn scripts<S: Copy>(alphabet: &[S], steps: u32) -> impl Iterator<Item = Vec<S>> {
+/// Every script of up to so many steps, or of as many as `TIDEGATE_STEPS` says; one in five of
+/// them unless `TIDEGATE_SCRIPTS` asks for all. `behind` steps that come before them move the
+/// choice, so that campaigns over different states take different ones.
+fn scripts<S: Copy>(alphabet: &[S], steps: u32, behind: usize) -> impl Iterator<Item = Vec<S>> {
     let steps = std::env::var("TIDEGATE_STEPS").map_or(steps, |steps| steps.parse().expect("a number of steps"));
+    let one_in = if std::env::var_os("TIDEGATE_SCRIPTS").is_some() { 1 } else { 5 };
     let each = alphabet.len();
     let script = move |steps, number| (0..steps).map(|place| alphabet[number / each.pow(place) % each]).collect();
-    (1..=steps).flat_map(move |steps| (0..each.pow(steps)).map(move |number| script(steps, number)))
+    let all = (1..=steps).flat_map(move |steps| (0..each.pow(steps)).map(move |number| script(steps, number)));
+    all.skip(behind % one_in).step_by(one_in)
 }
 
 /// A file that is held, with something synced that only the pool has.
@@ -369,7 +373,7 @@ fn every_script(before: &[Step], steps: u32) {
 
 fn every_script_on(strip_bytes: u64, before: &[Step], steps: u32) {
     let mut judge = Judge::on(strip_bytes);
-    scripts(&ALPHABET, steps)
+    scripts(&ALPHABET, steps, before.len())
         .try_for_each(|script| judge.script(before, &script, None))
         .unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{:?}", judge.tally);
@@ -548,7 +552,7 @@ const IN_COMMON: [Step; 11] = [
 #[test]
 fn every_cut_of_every_script_of_a_common_file_is_recovered() {
     let mut judge = Judge { in_common: true, ..Judge::on(STRIP_BYTES) };
-    for script in scripts(&IN_COMMON, 2) {
+    for script in scripts(&IN_COMMON, 2, 0) {
         judge.script(&BUSY, &script, None).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
     println!("{:?}", judge.tally);

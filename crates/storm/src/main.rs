@@ -134,7 +134,7 @@ fn on_virtual_cores() -> ExitCode {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| format!("{root}/target").into(), std::path::PathBuf::from);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--quiet", "--package", "tidegate-storm", "--release", "--"]);
+    command.args(["run", "--quiet", "--package", "tidegate-storm", "--profile", "virtual-cores", "--"]);
     command.args(std::env::args_os().skip(1)).current_dir(root);
     command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
     match command.status() {

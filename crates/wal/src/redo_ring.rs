@@ -1,6 +1,7 @@
 //! The redo ring while a cache is at work.
 
 use std::collections::VecDeque;
+use tidegate_layout::ring::Cursors;
 use tidegate_media::{Region, Sealed};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -51,13 +52,13 @@ impl RingPlan {
 
     #[track_caller]
     pub(crate) fn store_tail<R: Region + ?Sized>(&self, region: &R, tail: u64) {
-        region.store_u64(self.cursors_at + 8, tail);
+        region.store_u64(self.cursors_at + Cursors::TAIL_AT, tail);
     }
 
     /// Both cursors lie in one line.
     #[track_caller]
     pub(crate) fn flush_cursors<R: Region + ?Sized>(&self, region: &R) {
-        region.flush(self.cursors_at, 16);
+        region.flush(self.cursors_at, size_of::<Cursors>() as u64);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Slots in a region: headers and blocks.
 
 use crate::options::Fill;
-use tidegate_layout::write_cache::SlotPlan;
+use tidegate_layout::write_cache::{SlotHead, SlotPlan};
 use tidegate_media::{Poison, Region, Sealed};
 
 /// The version of a slot that holds nothing.
@@ -49,7 +49,7 @@ impl<R: Region> Slots<R> {
 
     /// The slot holds its block as `version` from now on, for readers and after a kill.
     pub(crate) fn publish(&self, slot: u32, version: u64) {
-        self.region.store_u64(self.plan.head_at(slot) + 8, version);
+        self.region.store_u64(self.plan.head_at(slot) + SlotHead::VERSION_AT, version);
     }
 
     /// The slot holds nothing any more.
@@ -65,7 +65,7 @@ impl<R: Region> Slots<R> {
 
     #[track_caller]
     pub(crate) fn version(&self, slot: u32) -> Result<u64, Poison> {
-        self.region.load_u64(self.plan.head_at(slot) + 8)
+        self.region.load_u64(self.plan.head_at(slot) + SlotHead::VERSION_AT)
     }
 
     /// Copies the block out; whether it is whole, the version tells afterwards.

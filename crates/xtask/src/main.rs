@@ -38,7 +38,8 @@ enum Command {
         #[arg(long)]
         shrink: bool,
 
-        /// Show every place that breaks a measured rule, excused or not.
+        /// Show every place that breaks a measured rule, excused or not. `call-chain` shows how far
+        /// calls lead from file to file.
         #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", conflicts_with = "shrink")]
         report: Option<String>,
     },
@@ -102,10 +103,9 @@ fn shrink(mut workspace: Workspace) -> Result<ExitCode> {
     tidy(&workspace)
 }
 
-/// Prints every place that breaks the measured `rule`; any measured rule if it is empty. Then the
-/// sums.
+/// Prints every place that breaks the measured `rule`, or any rule if it is empty; then the sums.
 fn report(workspace: &Workspace, rule: &str) -> Result<ExitCode> {
-    let mut measured = rules::measured(workspace)?;
+    let mut measured = rules::reported(workspace)?;
     measured.retain(|breach| rule.is_empty() || breach.rule == rule);
     measured.iter().for_each(|breach| println!("{}", breach.finding()));
     print!("{}", exceptions::sums(&measured));

@@ -153,8 +153,8 @@ fn schedules(extent: Extent) -> Result<()> {
     run(command)
 }
 
-/// Every experiment in its quick form, and the page of their figures: that they run, not what they
-/// measure.
+/// Every experiment in its smallest form, and the page of their figures: that they run, not what
+/// they measure.
 fn experiments() -> Result<()> {
     let folder = target().join("experiments-of-tests");
     if folder.exists() {
@@ -166,7 +166,7 @@ fn experiments() -> Result<()> {
         command.args(arguments).env(BUILT, built());
         run(command)
     };
-    bench(&["experiments".as_ref(), "--quick".as_ref(), "--out".as_ref(), &folder])?;
+    bench(&["experiments".as_ref(), "--smoke".as_ref(), "--out".as_ref(), &folder])?;
     bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])
 }
 
@@ -185,8 +185,9 @@ fn storms(extent: Extent) -> Result<()> {
         on_virtual_cores(&[&["test"], &storm[..], &["--test", "storm", "digest"]].concat())?;
     }
     let both = ["--package", "tidegate-crashcheck", "--test", "disk_cache_cores", "--test", "storm"];
-    on_virtual_cores(&[&["test", "--release"], &storm[..], &both[..]].concat())?;
-    on_virtual_cores(&[&["run", "--release"], &storm[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
+    let optimised = ["--profile", "virtual-cores"];
+    on_virtual_cores(&[&["test"], &optimised[..], &storm[..], &both[..]].concat())?;
+    on_virtual_cores(&[&["run"], &optimised[..], &storm[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
 }
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.

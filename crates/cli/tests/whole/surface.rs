@@ -8,7 +8,7 @@ use crate::program::{Ended, Folder, NOBODY, as_nobody, need_root, tidegate};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -89,13 +89,26 @@ const COMMANDS: &[&[&str]] = &[
 
 /// A folder's files as they are: what they are and what they hold.
 fn state(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let state = |path: PathBuf| {
         let kind = fs::symlink_metadata(&path).unwrap().file_type();
         let bytes = if kind.is_file() { fs::read(&path).unwrap_or_default() } else { format!("{kind:?}").into_bytes() };
         (path, bytes)
     };
-    entries.map(state).collect()
+    paths(folder).map(state).collect()
+}
+
+/// When each of a folder's files was last changed, and its length: every change of a file shows.
+fn stamps(folder: &Path) -> BTreeMap<PathBuf, [i64; 5]> {
+    let stamp = |path: PathBuf| {
+        let file = fs::symlink_metadata(&path).unwrap();
+        let length = file.size().try_into().unwrap();
+        (path, [length, file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
+    };
+    paths(folder).map(stamp).collect()
+}
+
+fn paths(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
 }
 
 /// Runs a command that is to end soon.
@@ -123,22 +136,25 @@ fn complaint(ended: &Ended, codes: &[i32]) -> Option<String> {
 /// Runs each of `lines` of words in turn, and fails with everything that is wrong with how one was
 /// refused, or with what it left.
 fn refuse_all(folder: &Folder, lines: impl IntoIterator<Item = (Command, Vec<String>, &'static [i32])>) -> usize {
-    let before = state(folder.0.path());
+    let (bytes, mut before) = (state(folder.0.path()), stamps(folder.0.path()));
     let (mut complaints, mut tried) = (Vec::new(), 0);
     for (mut program, words, codes) in lines {
         if let Some(complaint) = complaint(&timed(program.args(&words)), codes) {
             complaints.push(format!("{words:?}: {complaint}"));
         }
-        let after = state(folder.0.path());
-        for (path, _) in after.iter().filter(|(path, holds)| before.get(*path) != Some(holds)) {
-            complaints.push(format!("{words:?} made or changed {}", path.display()));
+        let mut after = stamps(folder.0.path());
+        if after != before {
+            for (path, _) in state(folder.0.path()).iter().filter(|(path, holds)| bytes.get(*path) != Some(holds)) {
+                complaints.push(format!("{words:?} made or changed {}", path.display()));
+            }
         }
-        let is_new = |path: &&PathBuf| !before.contains_key(*path);
-        for path in after.keys().filter(is_new) {
+        for (path, _) in after.extract_if(.., |path, _| !bytes.contains_key(path)) {
             if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
         }
+        before = after;
         tried += 1;
     }
+    assert!(state(folder.0.path()) == bytes, "some line removed or changed a file");
     assert!(complaints.is_empty(), "{} complaints in {tried} lines:\n{}", complaints.len(), complaints.join("\n"));
     tried
 }

@@ -8,7 +8,7 @@
 
 use crate::open::scan::superblocks;
 use tidegate_layout::disk_cache::{
-    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, Checksums, JournalPlan, LBA_BITS,
+    CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CachePlan, Checksums, JournalPlan, LBA_BITS, RingElement,
     SUPERBLOCK_BYTES, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock,
 };
 use tidegate_media::{Contents, Poison, Region, Sealed};
@@ -44,7 +44,7 @@ impl FormatSpec {
 /// The usual ring takes at most one part in so many of a small region.
 const RING_PARTS: u64 = 8;
 /// Bytes in an element of the ring.
-const ELEMENT_BYTES: u64 = 16;
+const ELEMENT_BYTES: u64 = size_of::<RingElement>() as u64;
 /// Bytes of the largest write that is put in place as a whole.
 const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 

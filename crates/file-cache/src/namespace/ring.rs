@@ -38,7 +38,7 @@ impl<R: Region> NameRing<R> {
     }
 
     pub(super) fn store_tail(&self, tail: u64) {
-        self.region.store_u64(self.plan.cursors_at + 8, tail);
+        self.region.store_u64(self.plan.cursors_at + Cursors::TAIL_AT, tail);
         self.flush_cursors();
     }
 

@@ -231,12 +231,15 @@ impl Unsynced {
     }
 
     fn free_block(&mut self, block: u32) {
-        self.memory.store_u64(self.plan.slot_at(block) + 8, 0);
+        self.memory.store_u64(self.plan.slot_at(block) + VolatileSlot::SECOND_WORD_AT, 0);
         self.free.push(block);
     }
 
     fn store_length(&self, file: u32, piece: Piece) {
-        self.memory.store_u64(self.plan.slot_at(piece.block) + 8, VolatileSlot::word(file, piece.length));
+        self.memory.store_u64(
+            self.plan.slot_at(piece.block) + VolatileSlot::SECOND_WORD_AT,
+            VolatileSlot::word(file, piece.length),
+        );
     }
 }
 

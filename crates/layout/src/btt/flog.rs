@@ -1,6 +1,7 @@
 //! The flog: for each lane, a pair of slots that remember its last two writes.
 
 use crate::on_media::{Broken, on_media, rule};
+use std::mem::offset_of;
 use zerocopy::little_endian::U32;
 
 on_media! {
@@ -30,6 +31,9 @@ on_media! {
 }
 
 impl FlogHalf {
+    /// Where the second word lies, from the slot's beginning.
+    pub const SECOND_WORD_AT: u64 = offset_of!(FlogHalf, new) as u64;
+
     /// A slot with these numbers.
     pub fn new(lba: u32, old: u32, new: u32, seq: u32) -> FlogHalf {
         FlogHalf { lba: U32::new(lba), old: U32::new(old), new: U32::new(new), seq: U32::new(seq) }

@@ -4,6 +4,7 @@
 use super::checksum::Fletcher64;
 use super::geometry::{ARENA_BYTES_MAX, ArenaGeometry, PAGE_BYTES, SECTOR_SIZES, Version};
 use crate::on_media::{Broken, on_media, rule};
+use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -74,6 +75,9 @@ pub struct Arena {
 }
 
 impl InfoBlock {
+    /// Where the flags lie, from the arena's start.
+    pub const FLAGS_AT: u64 = offset_of!(InfoBlock, flags) as u64;
+
     /// The info block of an arena with this geometry. `next` is the distance to the next arena's
     /// start.
     pub fn new(

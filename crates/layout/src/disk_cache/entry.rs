@@ -1,6 +1,7 @@
 //! Entries and ring elements: two words each.
 
 use crate::on_media::on_media;
+use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
 
 /// Bits of a disk's block number: more blocks than this no cache has.
@@ -114,6 +115,9 @@ pub fn is_ahead(a: u16, b: u16) -> bool {
 }
 
 impl CacheEntry {
+    /// Where the second word lies, from the entry's beginning.
+    pub const STATE_AT: u64 = offset_of!(CacheEntry, block) as u64;
+
     /// The second word of a free entry.
     pub fn free_word(counter: u16) -> u64 {
         u64::from(counter) << 32

@@ -11,6 +11,9 @@ use zerocopy::little_endian::{U32, U64};
 /// The first bytes of a superblock.
 pub const DISK_CACHE_MAGIC: [u8; 16] = *b"tidegate-nvcache";
 
+/// The disk of a cache that has none: it was detached.
+pub const DETACHED: [u8; 32] = [0xff; 32];
+
 /// The only version so far.
 const VERSION: u32 = 1;
 

@@ -1,6 +1,7 @@
 //! Entries, and the elements of a lane's ring.
 
 use crate::on_media::{Broken, on_media, rule};
+use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
 
 /// Bytes in a chunk.
@@ -165,6 +166,9 @@ pub(super) fn length_of(state: u64) -> u32 {
 }
 
 impl FileEntry {
+    /// Where the last word lies, from the entry's beginning.
+    pub const STATE_AT: u64 = offset_of!(FileEntry, state) as u64;
+
     /// The last word of an entry of this length; 0 frees it.
     pub fn state_word(version: u64, length: u32) -> u64 {
         state(version, length)

@@ -7,6 +7,7 @@
 use crate::file_cache::entry_check::FILE_BYTES_MAX;
 use crate::file_cache::record::PATH_HINT_BYTES_MAX;
 use crate::on_media::{Broken, on_media, rule};
+use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 
 /// The first bytes of the memory.
@@ -177,6 +178,9 @@ impl VolatileFile {
 }
 
 impl VolatileSlot {
+    /// Where the second word lies, from the header's beginning.
+    pub const SECOND_WORD_AT: u64 = offset_of!(VolatileSlot, file) as u64;
+
     /// Whether a block in use may say so.
     pub fn check(&self) -> Result<(), Broken> {
         let fits = u64::from(self.length.get()) <= VOLATILE_BLOCK_BYTES;

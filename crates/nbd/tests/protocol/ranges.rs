@@ -146,7 +146,7 @@ fn writers_of_alternating_bytes_of_one_block_lose_nothing() {
         thread::spawn(move || {
             let (mut client, server) = attach(&exports, Dialect::Simple);
             let mut block = [0; 512];
-            for value in 1..=100 {
+            for value in 1..=12 {
                 write_own_bytes(&mut client, parity, value);
                 client.read(0, &mut block).unwrap();
                 let own = block.iter().skip(usize::try_from(parity).unwrap()).step_by(2);

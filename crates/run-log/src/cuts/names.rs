@@ -412,7 +412,7 @@ pub(super) const YOUNG: [Step; 8] = {
 
 fn every_script(before: &[Step], steps: u32) {
     let mut judge = Judge::on(STRIP_BYTES);
-    for script in scripts(&ALPHABET, steps) {
+    for script in scripts(&ALPHABET, steps, before.len()) {
         judged(&mut judge, &[before, &script].concat(), None).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
     println!("{:?}", judge.tally);

@@ -10,13 +10,13 @@
 //! longer than the cache needs, which its format allows.
 
 use crate::cached_disk::cache::CachedDisk;
-use crate::cached_disk::disk::{DETACHED, Disk, is_same_place};
+use crate::cached_disk::disk::{Disk, is_same_place};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner;
 use crate::cached_disk::resize::{
     Resizing, lay_out, lengthened, map_again, resized, resized_file, resizing, shortened,
 };
-use crate::cached_disk::state::{Asked, DiskState};
+use crate::cached_disk::state::{DiskState, HitCounts};
 use crate::cached_disk::volatile::{Stake, Volatile};
 use crate::failure::{DiskFailure, Failure, Obstacle, Step};
 use crate::options::VolumePlan;
@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidegate_background::{Left, Ticket};
 use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
+use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
     Result as Answer, Sealed,
@@ -111,7 +112,7 @@ impl Modes {
 #[derive(Default)]
 struct Earlier {
     readings: Vec<Metric>,
-    asked: Asked,
+    hits: HitCounts,
 }
 
 /// What a disk lacks when its server ends.
@@ -217,7 +218,7 @@ impl OnlineDisk {
         let trouble = matches!(served, Served::ReadOnlyAfterFailure).then(|| READ_ONLY_AFTER_FAILURE.to_owned());
         let alone = || DiskState::without_cache(&self.disk, trouble);
         let cached = |front: &Front| DiskState { risk: self.risk_of(front), ..front.cached.state() };
-        served.front().map_or_else(alone, cached).after(&self.earlier().asked)
+        served.front().map_or_else(alone, cached).after(&self.earlier().hits)
     }
 
     fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
@@ -489,7 +490,7 @@ impl OnlineDisk {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
-        let earlier = Earlier { readings: self.readings_of(served.front()), asked: self.state_of(served).asked() };
+        let earlier = Earlier { readings: self.readings_of(served.front()), hits: self.state_of(served).hit_counts() };
         *self.earlier() = earlier;
         match std::mem::replace(served, Served::ReadOnlyAfterFailure) {
             Served::Cached(_, Front { region, .. }) => Ok(region),

@@ -1,6 +1,6 @@
 //! The description of a volume: the part of their answers that `create`, `serve` and `info` share.
 
-use crate::cached_disk::disk::{DETACHED, NO_NAME};
+use crate::cached_disk::disk::NO_NAME;
 use crate::volume::damage::Damage;
 use crate::volume::guarantees::{self, Columns, Promise, Stack};
 use serde::{Serialize, Serializer};
@@ -10,6 +10,7 @@ use tidegate_btt::Summary;
 use tidegate_disk_cache::{Checksums, Identity};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
+use tidegate_layout::disk_cache::DETACHED;
 use tidegate_layout::kept::pool_version;
 use tidegate_media::{DiskIdentity, Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;

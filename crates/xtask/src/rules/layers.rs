@@ -74,6 +74,11 @@ impl Layers {
         self.row(name).is_some_and(|row| row.level.is_some())
     }
 
+    /// Whether the crate `name` may use the crate `used`.
+    pub(crate) fn may_use(&self, name: &str, used: &str) -> bool {
+        self.row(name).is_some_and(|row| row.may_use.contains(used))
+    }
+
     /// Whether the crate `name` is part of the product but not a program: it never prints.
     pub(crate) fn is_library(&self, name: &str) -> bool {
         self.row(name).is_some_and(|row| matches!(row.level, Some(0..=3)))

@@ -1,6 +1,8 @@
 //! The house rules, each a small function in the file of its theme.
 
+mod call_chain;
 mod circles;
+mod clients;
 mod documents;
 mod engines;
 mod failures;
@@ -19,6 +21,7 @@ mod prose;
 mod reach;
 mod records;
 mod seams;
+mod stray;
 mod tested;
 mod unsafety;
 mod vocabulary;
@@ -52,17 +55,19 @@ const OF_LAYERS: [fn(&SourceFile, &Layers) -> Vec<Finding>; 4] =
     [engines::own_concurrency, engines::output, failures::string_errors, seams::parameters];
 
 /// Rules that measure the workspace as a whole.
-const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 16] = [
+const OF_WORKSPACE: [fn(&Workspace, &Layers) -> Vec<Measured>; 18] = [
     circles::circles,
     lengths::crates,
     lengths::folders,
     program::concurrency,
     program::stores,
+    stray::facts,
     reach::unreached,
     reach::unused_items,
     homonyms::homonyms,
     parameters::bools,
     tested::own_tests,
+    clients::second,
     failures::matches,
     prose::pages,
     prose::comments,
@@ -99,8 +104,17 @@ pub(crate) fn shrunk(workspace: &Workspace) -> Result<String> {
     Ok(exceptions(workspace)?.shrunk(&measured(workspace)?).written())
 }
 
+/// What the measured rules find too large, excused or not, and what is only reported, sorted by
+/// rule and place.
+pub(crate) fn reported(workspace: &Workspace) -> Result<Vec<Measured>> {
+    let layers = layers(workspace).map_err(|finding| anyhow!("{finding}"))?;
+    let mut measured = measured(workspace)?;
+    measured.extend(call_chain::chains(workspace, &layers));
+    Ok(measured)
+}
+
 /// What the measured rules find too large, excused or not, sorted by rule and place.
-pub(crate) fn measured(workspace: &Workspace) -> Result<Vec<Measured>> {
+fn measured(workspace: &Workspace) -> Result<Vec<Measured>> {
     let layers = layers(workspace).map_err(|finding| anyhow!("{finding}"))?;
     let mut measured = measure(workspace, &layers);
     measured.sort_by(|a, b| {

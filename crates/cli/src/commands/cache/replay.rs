@@ -12,18 +12,16 @@ use std::path::PathBuf;
 use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
+use tidegate_layout::disk_cache::CACHE_BLOCK_BYTES_MIN;
 use tidegate_media::DiskAccess;
 use tidegate_server::cached_disk::disk;
 use tidegate_server::failure::JournalFailure;
 use tidegate_server::volume::contents;
 use uuid::Uuid;
 
-/// Bytes in a block of the disk as it is read here: any block of a cache has as many or more.
-const BLOCK_BYTES: u32 = 512;
-
 /// What `replay` answers.
 #[derive(Serialize)]
-struct Answer {
+struct ReplayReport {
     #[serde(with = "tidegate_host::json_path")]
     disk: PathBuf,
     /// Blocks that were put in place.
@@ -40,7 +38,7 @@ struct Answer {
     last_written_s: Option<i64>,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (disk, blocks) = (self.disk.display(), self.blocks);
         match blocks {
@@ -72,7 +70,7 @@ pub(crate) fn run(args: &Replay, json: bool) -> Result<Exit, Failure> {
         return Err(JournalFailure::RegionNotLost { disk: path.clone() }.into());
     }
     let last_written_s = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.mtime());
-    let disk = disk::open(path, DiskAccess::ReadWrite, BLOCK_BYTES)?;
+    let disk = disk::open(path, DiskAccess::ReadWrite, CACHE_BLOCK_BYTES_MIN)?;
     let found = find_journal(&*disk.device).map_err(JournalFailure::of_error(path))?;
     if let Some(FoundJournal { blocks: blocks @ 1.., .. }) = found {
         contents::tell_of_disk(&disk, &format!("{blocks} blocks of the journal are put in place"));
@@ -84,6 +82,6 @@ pub(crate) fn run(args: &Replay, json: bool) -> Result<Exit, Failure> {
     };
     let volume_bytes = disk_blocks * u64::from(block_size);
     let uuid = Uuid::from_bytes(uuid);
-    output::give(&Answer { disk: path.clone(), blocks, uuid, volume_bytes, sequence, last_written_s }, json)?;
+    output::give(&ReplayReport { disk: path.clone(), blocks, uuid, volume_bytes, sequence, last_written_s }, json)?;
     Ok(Exit::Done)
 }

@@ -10,13 +10,13 @@ use tidegate_file_service::{self as file_service, FormerPool, Listener, MountReq
 
 /// What `mount` and `umount` answer.
 #[derive(Serialize)]
-struct Answer {
+struct MountReport {
     did: &'static str,
     #[serde(with = "tidegate_host::json_path")]
     path: PathBuf,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for MountReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}", self.did, self.path.display())
     }
@@ -41,7 +41,7 @@ impl Listener for Teller {
     fn mounted(&self, pool: &Path) {
         tracing::info!("the pool is {}", pool.display());
         // A closed stdout is no reason to end a mount.
-        let _ = output::give(&Answer { did: "mounted", path: self.mountpoint.clone() }, self.json);
+        let _ = output::give(&MountReport { did: "mounted", path: self.mountpoint.clone() }, self.json);
     }
 
     fn progress(&self, line: &str) {
@@ -65,7 +65,7 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
     file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() })?;
-    output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, json)?;
+    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, json)?;
     Ok(Exit::Done)
 }
 
@@ -73,6 +73,6 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
 pub(crate) fn unmount(args: &Umount, json: bool) -> Result<Exit, Failure> {
     let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
     let source = file_service::end_mount(&args.mountpoint, when)?;
-    output::give(&Answer { did: "written", path: source }, json)?;
+    output::give(&MountReport { did: "written", path: source }, json)?;
     Ok(Exit::Done)
 }
