@@ -29,8 +29,16 @@ pub struct MountTestbed {
     disk: TempDir,
     memory: TempDir,
     service: Child,
-    /// Whether SOURCE is a file system of its own, which can lose its power.
-    has_own_disk: bool,
+    source_disk: SourceDisk,
+}
+
+/// The disk that SOURCE is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceDisk {
+    /// This machine's.
+    Shared,
+    /// One for SOURCE alone, which can lose its power.
+    Own,
 }
 
 /// Bytes of the disk that can lose its power.
@@ -43,28 +51,28 @@ const SHUTDOWN: &str = "my $how = pack('L', 2); sysopen(D, $ARGV[0], 0) and ioct
 impl MountTestbed {
     /// Mounts an empty folder.
     pub fn new() -> MountTestbed {
-        MountTestbed::begin(false)
+        MountTestbed::begin(SourceDisk::Shared)
     }
 
     /// Mounts a fresh ext4 with a journal, on a disk that can lose its power.
     pub fn on_own_disk() -> MountTestbed {
-        MountTestbed::begin(true)
+        MountTestbed::begin(SourceDisk::Own)
     }
 
-    fn begin(has_own_disk: bool) -> MountTestbed {
+    fn begin(source_disk: SourceDisk) -> MountTestbed {
         let disk = tempfile::tempdir().expect("room on the disk");
         let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
         for folder in ["source", "mount", "beside"] {
             fs::create_dir(disk.path().join(folder)).expect("a new folder");
         }
-        if has_own_disk {
+        if source_disk == SourceDisk::Own {
             let image = disk.path().join("image");
             File::create(&image).and_then(|image| image.set_len(OWN_DISK_BYTES)).expect("room on the disk");
             tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
             mount_disk(disk.path());
         }
         let service = start(disk.path(), memory.path());
-        MountTestbed { disk, memory, service, has_own_disk }
+        MountTestbed { disk, memory, service, source_disk }
     }
 
     /// The directory that is mounted.
@@ -80,7 +88,7 @@ impl MountTestbed {
     /// The power of the machine fails: the service is gone, and what is in DRAM, and what the disk
     /// did not have. Persistent memory keeps all.
     pub fn lose_power(&mut self) {
-        assert!(self.has_own_disk, "only a disk of its own can lose its power");
+        assert_eq!(self.source_disk, SourceDisk::Own, "only a disk of its own can lose its power");
         self.kill();
         tool(Command::new("perl").args(["-e", SHUTDOWN]).arg(self.source()));
         remove_left_memory(self.memory.path());
@@ -131,7 +139,7 @@ impl Drop for MountTestbed {
             let _ = self.service.kill();
         }
         let _ = self.service.wait();
-        if self.has_own_disk {
+        if self.source_disk == SourceDisk::Own {
             let _ = unmount(self.source(), UnmountFlags::DETACH);
         }
         remove_left_memory(self.memory.path());

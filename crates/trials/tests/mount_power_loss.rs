@@ -1,13 +1,16 @@
 //! The power fails while programs work on a mount: SOURCE loses every operation that its journal
-//! did not have, and the pool has it. SOURCE is a real ext4 that is told to forget.
+//! did not have, and the pool has it. SOURCE is a real ext4 that is told to forget. The same holds
+//! after the service alone was killed.
 //!
-//! | protocol | after the power loss |
+//! | protocol | afterwards |
 //! | --- | --- |
-//! | files made, written and synced | every synced file, whole |
-//! | a fresh file synced and renamed over the last one, its directory synced | the last one or the next, whole |
-//! | mails made, synced, linked into place, their first name removed, the directory synced | every delivered mail under one name |
-//! | a journal made, synced and removed, its directory synced | no journal but the next one |
-//! | directories made, renamed and removed, the one above synced | the last one or the next |
+//! | make: files made, written, synced | every synced file, whole |
+//! | replace: a fresh file synced, renamed over the last one | the last one or the next, whole |
+//! | deliver: mails made, synced, linked into place, their first name removed | one name each |
+//! | journal: a journal made, synced, removed | no journal but the next one |
+//! | directories: made, renamed, the last one removed | the last one or the next |
+//!
+//! All but the first one sync the directory at the end of each act.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::{self, File};
@@ -35,11 +38,20 @@ const PROTOCOLS: [Protocol; 5] = [
 
 #[test]
 fn what_was_synced_is_there_after_a_power_loss_whatever_source_lost() {
+    rounds(MountTestbed::lose_power);
+}
+
+#[test]
+fn what_was_synced_is_there_after_the_service_was_killed_and_nothing_is_missed() {
+    rounds(MountTestbed::kill);
+}
+
+fn rounds(end: fn(&mut MountTestbed)) {
     let mut testbed = MountTestbed::on_own_disk();
     for (round, acts) in ACTS.into_iter().enumerate() {
         let folder = testbed.mountpoint().join(round.to_string());
         fs::create_dir(&folder).unwrap();
-        let done = lost_amid(&mut testbed, &folder, acts);
+        let done = ended_amid(&mut testbed, &folder, acts, end);
         testbed.mount_again();
         for ((_, check), done) in PROTOCOLS.iter().zip(done) {
             check(&folder, done);
@@ -52,7 +64,8 @@ fn what_was_synced_is_there_after_a_power_loss_whatever_source_lost() {
 #[test]
 fn recovery_without_a_mount_brings_names_and_contents_to_source_and_shows_it() {
     let mut testbed = MountTestbed::on_own_disk();
-    let done = lost_amid(&mut testbed, &testbed.mountpoint(), 200);
+    let folder = testbed.mountpoint();
+    let done = ended_amid(&mut testbed, &folder, 200, MountTestbed::lose_power);
     let recovered = testbed.on_pool("recover");
     assert!(recovered.status.success(), "{recovered:?}");
     for ((_, check), done) in PROTOCOLS.iter().zip(done) {
@@ -101,8 +114,8 @@ fn a_file_that_was_removed_while_its_synced_data_waited_is_not_missed() {
     testbed.mount_again();
 }
 
-/// Runs the protocols in `folder` until the power fails, after so many of their acts.
-fn lost_amid(testbed: &mut MountTestbed, folder: &Path, acts: usize) -> Vec<Done> {
+/// Runs the protocols in `folder` until `end`, after so many of their acts.
+fn ended_amid(testbed: &mut MountTestbed, folder: &Path, acts: usize, end: fn(&mut MountTestbed)) -> Vec<Done> {
     let (tell, heard) = channel();
     std::thread::scope(|scope| {
         let begun = PROTOCOLS.map(|(protocol, _)| {
@@ -111,7 +124,7 @@ fn lost_amid(testbed: &mut MountTestbed, folder: &Path, acts: usize) -> Vec<Done
         });
         drop(tell);
         heard.iter().take(acts).for_each(drop);
-        testbed.lose_power();
+        end(testbed);
         begun.into_iter().map(|protocol| protocol.join().unwrap()).collect()
     })
 }

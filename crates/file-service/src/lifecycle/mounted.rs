@@ -11,7 +11,7 @@
 use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
-use crate::lifecycle::recovered::{RecoveredFile, recover};
+use crate::lifecycle::recovered::{RecoveredFile, StrangeNames, recover};
 use crate::pool::hidden::{Cover, Hidden};
 use crate::pool::name_log::NameLog;
 use crate::pool::periodic::Periodic;
@@ -99,13 +99,14 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(Mounted, Vec<RecoveredFil
     }
     let mark = PoolMark::read(&source)?;
     let mut pool = open_pool(request, mark.as_ref())?;
+    let strange = strange_names(&pool, mark.as_ref())?;
     let record = record_for(&pool, request, &source, mark.as_ref())?;
     if pool.layout()? == Layout::Blank {
         pool = pool.format()?;
     }
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let recovery = recover(&pool, request.dram_bytes, &source, None)?;
+    let recovery = recover(&pool, request.dram_bytes, &source, None, strange)?;
     let names = NameLog::open(&pool.region, &source);
     let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
     let (files, recovered) = recovery.into_open_files(&pool, Arc::clone(&names))?;
@@ -130,6 +131,13 @@ fn open_pool(request: &MountRequest, mark: Option<&PoolMark>) -> Result<Pool, Se
     let pool = Pool::open_or_create(&path, request.pool_bytes.unwrap_or(POOL_BYTES), needed)?;
     check_mark(mark, &request.source, &pool)?;
     Ok(pool)
+}
+
+/// What becomes of operations in a pool that belongs to no SOURCE: theirs was given up.
+fn strange_names(pool: &Pool, mark: Option<&PoolMark>) -> Result<StrangeNames, ServiceFailure> {
+    let id = pool.id()?;
+    let belongs = record::path_of(&pool.path).exists() || mark.is_some_and(|mark| id.as_ref() == Some(&mark.id));
+    Ok(if belongs { StrangeNames::Refuse } else { StrangeNames::GiveUp })
 }
 
 /// The record of the mount. It is the former one, if the pool has data of SOURCE.

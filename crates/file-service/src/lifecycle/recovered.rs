@@ -34,6 +34,15 @@ pub(crate) struct Recovery {
     conflicts: Vec<NameConflict>,
 }
 
+/// What becomes of operations on names that belong to another SOURCE, or to one at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StrangeNames {
+    /// The pool is refused.
+    Refuse,
+    /// They are given up.
+    GiveUp,
+}
+
 /// Repeats the operations on names that SOURCE lost, opens the pool's lanes, and finds the files
 /// below of what they have.
 pub(crate) fn recover(
@@ -41,10 +50,11 @@ pub(crate) fn recover(
     dram_bytes: Option<u64>,
     source: &SourceDirectory,
     salvage: Option<PathBuf>,
+    strange: StrangeNames,
 ) -> Result<Recovery, ServiceFailure> {
     let of_names = |error| ServiceFailure::Names { pool: pool.path.clone(), error };
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
-    let names = replayed(&pool.region, source, salvage.is_some()).map_err(of_names)?;
+    let names = replayed(&pool.region, source, strange).map_err(of_names)?;
     let lanes = pool.lanes_open(dram_bytes.unwrap_or(DRAM_BYTES))?;
     let below = SourceFiles::new(source, salvage);
     let files = match &names {
@@ -65,12 +75,11 @@ pub(crate) fn recover(
     Ok(Recovery { lanes, found: below.into_found(), files, conflicts })
 }
 
-/// Repeats the operations that SOURCE lost. None: nothing is known of any. Where `gives_up` says so,
-/// operations of another SOURCE, or an older one, are given up.
+/// Repeats the operations that SOURCE lost. None: nothing is known of any.
 fn replayed(
     region: &Arc<MappedRegion>,
     source: &SourceDirectory,
-    gives_up: bool,
+    strange: StrangeNames,
 ) -> Result<Option<NamesReplayed<Arc<MappedRegion>>>, NamespaceError> {
     match NamespaceLog::replay(Arc::clone(region), source) {
         Ok(names) => Ok(Some(names)),
@@ -79,7 +88,7 @@ fn replayed(
             error @ (NamespaceError::OtherSource
             | NamespaceError::OlderSource { .. }
             | NamespaceError::OlderPool { .. }),
-        ) if gives_up => {
+        ) if strange == StrangeNames::GiveUp => {
             tracing::warn!("operations on names are given up: {error}");
             NamespaceLog::give_up(Arc::clone(region), source)?;
             Ok(None)
@@ -189,9 +198,12 @@ pub fn recover_pool(
     check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
     if layout == Layout::Pool {
-        let to = (unplaced == Unplaced::Salvage).then(|| salvage.clone());
+        let (to, strange) = match unplaced {
+            Unplaced::Retain => (None, StrangeNames::Refuse),
+            Unplaced::Salvage => (Some(salvage.clone()), StrangeNames::GiveUp),
+        };
         let names = Arc::new(NameLog::absent(&source));
-        let (files, found) = recover(&pool, None, &source, to)?.into_open_files(&pool, names)?;
+        let (files, found) = recover(&pool, None, &source, to, strange)?.into_open_files(&pool, names)?;
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }

@@ -60,7 +60,7 @@ pub(crate) struct OpenFile {
 
 struct OpenState {
     backing: Arc<OpenedFile>,
-    /// The same for the cache, if the file was made through this mount.
+    /// The file below as the cache has it, if the file was made through this mount.
     made: Option<Arc<Made>>,
     can_write: bool,
     hint: Vec<u8>,

@@ -138,10 +138,10 @@ impl FileService {
         // After a failure of the log no sync succeeds, and recovery finds the privileges as before.
         let Ok(mut naming) = self.names.begin() else { return };
         file.may_be_privileged.store(false, Ordering::Relaxed);
-        file.with_backing(|backing| self.take_privileges_below(&mut naming, backing, is_asked));
+        file.with_backing(|backing| self.take_privileges_below(&mut naming, backing, privileges));
     }
 
-    fn take_privileges_below(&self, naming: &mut Naming<'_>, backing: &OpenedFile, is_asked: bool) {
+    fn take_privileges_below(&self, naming: &mut Naming<'_>, backing: &OpenedFile, privileges: Privileges) {
         let descriptor = backing.descriptor();
         let Ok(about) = about(descriptor) else { return };
         let node = self.inodes().of_identity(backing.identity());
@@ -154,7 +154,7 @@ impl FileService {
         }
         let mode = u32::from(about.stx_mode);
         let taken = if mode & 0o010 != 0 { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
-        if is_asked && mode & taken != 0 {
+        if privileges == Privileges::Clear && mode & taken != 0 {
             let mode = mode & 0o7777 & !taken;
             let is_taken = rustix::fs::fchmod(descriptor, Mode::from_raw_mode(mode)).is_ok();
             if let (true, Some(Subject { path, node })) = (is_taken, &subject) {
