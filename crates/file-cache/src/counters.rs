@@ -15,6 +15,12 @@ pub struct Counters {
     pub bytes_written_back: u64,
     /// Syncs of files below.
     pub syncs_below: u64,
+    /// Bytes read whose newest copy was in DRAM.
+    pub bytes_read_dram: u64,
+    /// Bytes read whose newest copy was in an entry.
+    pub bytes_read_pool: u64,
+    /// Bytes read from below, and of holes.
+    pub bytes_read_below: u64,
 }
 
 impl Counters {
@@ -26,6 +32,9 @@ impl Counters {
             bytes_committed: self.bytes_committed + other.bytes_committed,
             bytes_written_back: self.bytes_written_back + other.bytes_written_back,
             syncs_below: self.syncs_below + other.syncs_below,
+            bytes_read_dram: self.bytes_read_dram + other.bytes_read_dram,
+            bytes_read_pool: self.bytes_read_pool + other.bytes_read_pool,
+            bytes_read_below: self.bytes_read_below + other.bytes_read_below,
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::tiers::dram::touching;
+use std::ops::Range;
 use tidegate_media::Region;
 
 /// Offsets and lengths of files stay below this, as the kernel's do.
@@ -33,7 +34,7 @@ impl<R: Region> FileCache<R> {
     /// `None` if bytes left the cache while the file below was read.
     fn try_read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<Option<usize>, FileError> {
         let (backing, dropped, uncut, len) = {
-            let lane = self.lane();
+            let mut lane = self.lane();
             let cached = lane.file(file)?;
             let len = usize::try_from(cached.size.saturating_sub(at)).unwrap_or(usize::MAX).min(out.len());
             if len == 0 {
@@ -51,7 +52,7 @@ impl<R: Region> FileCache<R> {
         hole.fill(0);
         // What was not here was below, and is below still unless something was dropped since, which
         // may have been written after that look.
-        let lane = self.lane();
+        let mut lane = self.lane();
         let cached = lane.file(file)?;
         if cached.dropped != dropped || cached.size < at + len as u64 {
             return Ok(None);
@@ -148,10 +149,17 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
-    /// Puts the newer bytes that are here over those from below.
-    fn overlay(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
+    /// Puts the newer bytes that are here over those from below, and counts them by tier.
+    fn overlay(&mut self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
         self.overlay_durable(file, at, out)?;
-        self.overlay_unsynced(file, at, out)
+        self.overlay_unsynced(file, at, out)?;
+        let range = at..at + out.len() as u64;
+        let cached = self.file(file)?;
+        let (dram, pool) = (cached.unsynced_bytes(range.clone()), cached.durable_bytes(range));
+        self.counters.bytes_read_dram += dram;
+        self.counters.bytes_read_pool += pool;
+        self.counters.bytes_read_below += out.len() as u64 - dram - pool;
+        Ok(())
     }
 
     pub(crate) fn overlay_durable(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
@@ -226,6 +234,17 @@ impl File {
         let reached =
             parts.iter().fold(at, |reached, part| if part.start <= reached { reached.max(part.end) } else { reached });
         reached >= end
+    }
+
+    /// Bytes of a range whose newest copy is in DRAM.
+    fn unsynced_bytes(&self, range: Range<u64>) -> u64 {
+        touching(&self.written, range).map(|(part, ..)| part.end - part.start).sum()
+    }
+
+    /// Bytes of a range whose newest copy is in an entry.
+    fn durable_bytes(&self, range: Range<u64>) -> u64 {
+        let parts = self.newest.within(range).into_iter();
+        parts.map(|(part, _)| part.end - part.start - self.unsynced_bytes(part)).sum()
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod control;
 pub(crate) mod failure;
 pub(crate) mod mounted;
 pub(crate) mod opening;
+pub(crate) mod pool_of;
 pub(crate) mod recovered;
 pub(crate) mod run;
 pub(crate) mod status;

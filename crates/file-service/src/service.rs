@@ -4,8 +4,10 @@
 //! Any number of threads answer requests at a time. The order of locks is: the log of names, open
 //! files, one open file, inodes; none is taken while a later one is held.
 
+pub(crate) mod counts;
 pub(crate) mod nodes;
 mod operations;
+pub(crate) mod sync_times;
 
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;

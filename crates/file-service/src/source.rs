@@ -12,12 +12,12 @@ pub(crate) mod recovery;
 pub(crate) mod users;
 
 use crate::service::nodes::inodes::Route;
+use crate::service::sync_times::SyncTimes;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_file_cache::FileIdentity;
 
 /// Most bytes of one step of a walk; the kernel takes 4095.
@@ -33,7 +33,8 @@ const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 pub(crate) struct SourceDirectory {
     root: OwnedFd,
     device: u64,
-    syncs: Arc<AtomicU64>,
+    /// The syncs of its files.
+    pub(crate) syncs: Arc<SyncTimes>,
 }
 
 impl SourceDirectory {
@@ -48,17 +49,6 @@ impl SourceDirectory {
     /// The directory's own descriptor.
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
-    }
-
-    /// How often something below was synced.
-    pub(crate) fn syncs(&self) -> &Arc<AtomicU64> {
-        &self.syncs
-    }
-
-    /// Counts a sync.
-    pub(crate) fn count_sync(&self) {
-        // Relaxed: a number that is told.
-        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A descriptor (`O_PATH`) of what `route` leads to.

@@ -54,10 +54,17 @@ impl ProgressMeter {
 
     /// Returns the line to show when `left` bytes are left `now`; `None` if the last one is fresh.
     pub fn line(&mut self, now: Instant, left: u64) -> Option<String> {
+        self.line_if_due(now, || left)
+    }
+
+    /// As [`ProgressMeter::line`], for what takes a while to find out: `left` is asked only if a
+    /// line is due.
+    pub fn line_if_due(&mut self, now: Instant, left: impl FnOnce() -> u64) -> Option<String> {
         let passed = now.saturating_duration_since(self.at);
         if passed < LINE_EVERY {
             return None;
         }
+        let left = left();
         let drained = u128::from(self.left.saturating_sub(left)) * 1_000_000_000 / passed.as_nanos();
         let per_second = u64::try_from(drained).unwrap_or(u64::MAX);
         *self = ProgressMeter { at: now, left };

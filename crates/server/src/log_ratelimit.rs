@@ -10,11 +10,10 @@ const SECONDS: u64 = 10;
 
 /// Decides which lines of one kind are written.
 #[derive(Debug, Default)]
-pub(crate) struct LogRatelimit(Mutex<Suppression>);
+pub(crate) struct LogRatelimit(Mutex<State>);
 
-/// Lines of one kind: when the last one was written, and how many were suppressed since.
 #[derive(Debug, Default)]
-struct Suppression {
+struct State {
     last: Option<Instant>,
     suppressed: u64,
 }

@@ -12,6 +12,7 @@ pub mod flips;
 pub mod golden;
 pub mod guest;
 pub mod killed_machine;
+pub mod mount_folders;
 pub mod mounted;
 pub mod namespace;
 pub mod pmdk;

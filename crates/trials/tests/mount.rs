@@ -2,73 +2,10 @@
 //! and the files are plain ones after it ended.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use tidegate_trials::mounted::remove_left_memory;
-use tidegate_trials::served::{program, until};
-
-/// A SOURCE, a MOUNTPOINT, and a pool in memory that outlives processes.
-struct Testbed {
-    folder: tempfile::TempDir,
-    memory: tempfile::TempDir,
-}
-
-impl Testbed {
-    fn new() -> Testbed {
-        assert!(rustix::process::geteuid().is_root(), "this test mounts: run it as root");
-        assert!(Path::new("/dev/fuse").exists(), "this test mounts: it needs /dev/fuse (`modprobe fuse`)");
-        let folder = tempfile::tempdir().expect("a folder for what is temporary");
-        for name in ["source", "mnt"] {
-            fs::create_dir(folder.path().join(name)).expect("made");
-        }
-        Testbed { folder, memory: tempfile::tempdir_in("/dev/shm").expect("a folder in memory") }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn pool(&self) -> PathBuf {
-        self.memory.path().join("pool")
-    }
-
-    fn mount(&self) -> Child {
-        self.mount_with(&self.pool(), &[])
-    }
-
-    fn mount_with(&self, pool: &Path, options: &[&str]) -> Child {
-        let mut command = Command::new(program());
-        command.arg("mount").args([self.at("source"), self.at("mnt")]).arg("--pool").arg(pool).args(options);
-        let child = command.args(["--pool-size", "64M", "--dram", "16M", "--try"]).stdout(Stdio::null()).spawn();
-        let child = child.expect("the program starts");
-        until("the mount", || self.is_mounted());
-        child
-    }
-
-    fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("the kernel tells");
-        mounts.lines().any(|line| line.contains(&*self.at("mnt").to_string_lossy()))
-    }
-
-    fn tidegate(&self, command: &str, path: &Path) -> Output {
-        Command::new(program()).arg(command).arg(path).output().expect("the program starts")
-    }
-
-    /// Ends the service without a last word, and takes the dead mount away.
-    fn kill(&self, mut service: Child) {
-        service.kill().expect("it runs");
-        service.wait().expect("it was started here");
-        rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
-    }
-}
-
-impl Drop for Testbed {
-    fn drop(&mut self) {
-        // A failed test leaves its mount.
-        let _ = rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH);
-        remove_left_memory(self.memory.path());
-    }
-}
+use std::path::Path;
+use std::process::Command;
+use tidegate_trials::mount_folders::{MountFolders, shell};
+use tidegate_trials::served::program;
 
 /// The names of a directory's extended attributes of users.
 fn attributes(directory: &Path) -> Vec<u8> {
@@ -78,16 +15,9 @@ fn attributes(directory: &Path) -> Vec<u8> {
     names.filter(|name| name.starts_with(b"user.")).flatten().copied().collect()
 }
 
-/// Runs a line of shell in a folder.
-fn shell(folder: &Path, line: &str) -> String {
-    let done = Command::new("sh").args(["-ec", line]).current_dir(folder).output().expect("sh is everywhere");
-    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
-}
-
 #[test]
 fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
     shell(&mnt, "mkdir d; echo one > d/new; sync d/new; mv d/new d/name; ln d/name link; ln -s d/name symbolic");
@@ -110,14 +40,14 @@ fn what_programs_synced_survives_a_kill_and_reaches_the_files_by_recovery() {
 
 #[test]
 fn a_directory_whose_pool_has_data_is_not_mounted_with_another_pool() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
     shell(&mnt, "echo new > file; sync file; chmod 751 .");
     assert_eq!(attributes(&mnt), b"", "programs do not see the mark");
     bed.kill(service);
     assert_eq!(attributes(&bed.at("source")), b"user.tidegate.pool\0");
-    let other = bed.memory.path().join("other");
+    let other = bed.memory().join("other");
     let refused = |pool: &Path| {
         let mut mount = Command::new(program());
         mount
@@ -132,7 +62,7 @@ fn a_directory_whose_pool_has_data_is_not_mounted_with_another_pool() {
     let said = refused(&other);
     assert!(said.contains(&*bed.pool().to_string_lossy()) && said.contains("tidegate recover"), "{said}");
     assert!(!other.exists(), "a pool that is refused is not made");
-    let moved = bed.memory.path().join("moved");
+    let moved = bed.memory().join("moved");
     fs::rename(bed.pool(), &moved).expect("moved");
     fs::File::create(bed.pool()).and_then(|pool| pool.set_len(64 << 20)).expect("a fresh file of the same name");
     assert!(refused(&bed.pool()).contains("--discard-former-pool"));
@@ -146,12 +76,12 @@ fn a_directory_whose_pool_has_data_is_not_mounted_with_another_pool() {
 
 #[test]
 fn a_former_pool_is_given_up_only_if_the_user_says_so_and_then_for_good() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
     shell(&mnt, "echo lost > file; sync file");
     bed.kill(service);
-    let other = bed.memory.path().join("other");
+    let other = bed.memory().join("other");
     let mut service = bed.mount_with(&other, &["--discard-former-pool"]);
     shell(&mnt, "echo now > file; sync file");
     assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
@@ -164,7 +94,7 @@ fn a_former_pool_is_given_up_only_if_the_user_says_so_and_then_for_good() {
 
 #[test]
 fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     let service = bed.mount();
     let mnt = bed.at("mnt");
     shell(&mnt, "printf 'synced' > file; sync file; printf ' and not' >> file");
@@ -180,12 +110,12 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
     assert!(ended.status.success(), "{ended:?}");
     assert!(service.wait().expect("it was started here").success());
     assert_eq!(shell(&bed.at("source"), "cat file"), "synced and not!");
-    assert!(!bed.memory.path().join("pool.mount").exists(), "nothing of the pool is needed any more");
+    assert!(!bed.memory().join("pool.mount").exists(), "nothing of the pool is needed any more");
 }
 
 #[test]
 fn a_pool_is_used_again_after_a_clean_end_whatever_was_cut_last() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     for _ in 0..2 {
         let mut service = bed.mount();
         let line = "echo some > cut; sync cut; : > cut; echo some > shorter; sync shorter; truncate -s 2 shorter";
@@ -200,7 +130,7 @@ fn a_pool_is_used_again_after_a_clean_end_whatever_was_cut_last() {
 
 #[test]
 fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     let mut service = bed.mount();
     for _ in 0..4 {
         // Memory in use takes the kernel a while to take back.
@@ -216,7 +146,7 @@ fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
 
 #[test]
 fn a_pool_with_data_of_another_directory_is_refused_and_a_replaced_file_is_not_overwritten() {
-    let bed = Testbed::new();
+    let bed = MountFolders::new();
     let service = bed.mount();
     shell(&bed.at("mnt"), "echo mine > file; sync file; echo more >> file; sync file");
     bed.kill(service);
@@ -231,5 +161,5 @@ fn a_pool_with_data_of_another_directory_is_refused_and_a_replaced_file_is_not_o
     let forced = Command::new(program()).arg("recover").arg(bed.pool()).arg("--force").output().expect("it starts");
     assert!(forced.status.success(), "{forced:?}");
     assert_eq!(shell(&bed.at("source"), "cat file"), "theirs");
-    assert_eq!(shell(bed.memory.path(), "cat pool.salvaged/*-file"), "mine\nmore");
+    assert_eq!(shell(bed.memory(), "cat pool.salvaged/*-file"), "mine\nmore");
 }

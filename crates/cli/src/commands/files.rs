@@ -2,6 +2,7 @@
 
 pub(crate) mod mount;
 pub(crate) mod mount_pool;
+pub(crate) mod mount_status;
 pub(crate) mod recover;
 pub(crate) mod run;
 pub(crate) mod status;

@@ -56,6 +56,10 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::NoPool { .. } => {
                 reason("no-pool", Exit::Refused, "no such file", "name the pool of a mount")
             }
+            ServiceFailure::NotInUse { pool } => {
+                let next = format!("mount its SOURCE, or {}", recovery_of(pool));
+                reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
+            }
             ServiceFailure::NotPersistent { is, .. } => {
                 let why = format!("it is {is}: a power loss takes what programs synced last");
                 reason("pool-not-persistent", Exit::Refused, &why, TRY)

@@ -87,7 +87,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             "tidegate run --pool /mnt/pmem/pool --root /srv/app -- sqlite3 /srv/app/app.db",
         )],
     ),
-    ("status", &[("Show what a run is doing", "tidegate status /mnt/pmem/pool")]),
+    (
+        "status",
+        &[
+            ("Show every second what a mount does", "tidegate status /srv/app --watch"),
+            ("Show what a run is doing", "tidegate status /mnt/pmem/pool"),
+        ],
+    ),
     (
         "mount",
         &[

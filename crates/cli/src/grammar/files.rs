@@ -75,7 +75,7 @@ pub(crate) struct Mount {
 
 #[derive(Args, Debug)]
 pub(crate) struct Umount {
-    /// Where `tidegate mount` shows files
+    /// Where `tidegate mount` shows files. If programs use them, the command names the programs
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     pub(crate) mountpoint: PathBuf,
 
@@ -86,10 +86,15 @@ pub(crate) struct Umount {
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// The pool of a mount, or of a `tidegate run` in progress [default: the run's, in the user's
-    /// state directory]
+    /// The pool of a mount, its MOUNTPOINT or SOURCE, or the pool of a `tidegate run` in progress
+    /// [default: the run's, in the user's state directory]
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
+
+    /// Of a mount: show all counts since its start, then every second what was added: differences
+    /// of counters, and gauges as they are
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 #[derive(Args, Debug)]

@@ -36,7 +36,7 @@ pub(crate) enum ControlReply {
     /// How far it has come; another line follows.
     Progress(String),
     /// The state of the mount.
-    Status(MountStatus),
+    Status(Box<MountStatus>),
     /// Everything was written back.
     Flushed,
     /// What was asked for was not done.
@@ -129,10 +129,16 @@ pub(crate) fn ask(
 /// The state of the mount with `pool`; None: no service has it.
 pub fn status_of(pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
     match ask(pool, Question::Status, |_| {})? {
-        Some(ControlReply::Status(status)) => Ok(Some(status)),
+        Some(ControlReply::Status(status)) => Ok(Some(*status)),
         Some(_) => Err(ServiceFailure::NoAnswer { pool: pool.to_owned(), error: ErrorKind::InvalidData.into() }),
         None => Ok(None),
     }
+}
+
+/// The state of the mount with `pool` after `pause`.
+pub fn status_after(pause: Duration, pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
+    std::thread::sleep(pause);
+    status_of(pool)
 }
 
 /// Has the service of `pool` write everything back, and waits for that. False: no service has it.

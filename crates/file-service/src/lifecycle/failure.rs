@@ -51,6 +51,12 @@ pub enum ServiceFailure {
         /// Where it was looked for.
         pool: PathBuf,
     },
+    /// No service has the pool.
+    #[error("no file service has the pool {}", pool.display())]
+    NotInUse {
+        /// The pool.
+        pool: PathBuf,
+    },
     /// The pool does not survive a power loss.
     #[error("the pool {} is not persistent memory", pool.display())]
     NotPersistent {

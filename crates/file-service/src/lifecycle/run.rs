@@ -103,7 +103,10 @@ fn serve_control(socket: &ControlSocket, mounted: &Mounted, request: &MountReque
     let pool: PathBuf = mounted.pool().to_owned();
     let (source, mountpoint) = (request.source.clone(), request.mountpoint.clone());
     let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
-        Question::Status => say(&ControlReply::Status(MountStatus::of(&service, &source, &mountpoint))),
+        Question::Status => {
+            let shown = (&*source, &*mountpoint);
+            say(&ControlReply::Status(Box::new(MountStatus::of(&service.open_files, &service.source, shown))));
+        }
         Question::Flush => {
             let mut tell = |line: &str| say(&ControlReply::Progress(line.to_owned()));
             let flushed = write_back_all(&service.open_files, &service.source, &pool, &mut tell);

@@ -1,20 +1,32 @@
 //! Ending a mount from outside.
 
+use crate::lifecycle::control::status_of;
 use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::pool_of::pool_of_source;
 use crate::mount::{KIND, unmount};
 use crate::mount_error::{MountError, Unmount};
 use crate::mount_table::{self, MountedFileSystem};
 use crate::source::users::{Use, users_of};
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tidegate_host::progress::ProgressMeter;
+
+/// Between two looks whether the service has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Unmounts `mountpoint`, and waits until its service has written everything back. Returns SOURCE.
-pub fn end_mount(mountpoint: &Path, when: Unmount) -> Result<PathBuf, ServiceFailure> {
+/// `tell` hears which programs are waited for, and once a second how much is left and how fast it
+/// goes.
+pub fn end_mount(mountpoint: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Result<PathBuf, ServiceFailure> {
     let mountpoint = std::path::absolute(mountpoint).map_err(ServiceFailure::of_file("find", mountpoint))?;
     let source = match mount_table::at(&mountpoint) {
         Some(MountedFileSystem { kind, source_name }) if kind == KIND => PathBuf::from(source_name),
         _ => return Err(MountError::NotMounted { mountpoint }.into()),
     };
+    // Afterwards their files have no path that says so.
+    let users = if when == Unmount::Lazily { users_of(&mountpoint, Use::Any) } else { Vec::new() };
     match unmount(&mountpoint, when) {
         Err(MountError::Busy { mountpoint }) => {
             let users = users_of(&mountpoint, Use::Any);
@@ -22,14 +34,32 @@ pub fn end_mount(mountpoint: &Path, when: Unmount) -> Result<PathBuf, ServiceFai
         }
         ended => ended?,
     }
-    wait_for(&source)?;
+    if !users.is_empty() {
+        tell(&format!("programs use files of the mount, and are waited for: {}", users.join(", ")));
+    }
+    wait_for(&source, &mut tell)?;
     Ok(source)
 }
 
 /// Waits until no service has SOURCE.
-fn wait_for(source: &Path) -> Result<(), ServiceFailure> {
-    let failed = |errno: rustix::io::Errno| ServiceFailure::of_file("wait for", source)(errno.into());
+fn wait_for(source: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFailure> {
+    let failed = |errno: Errno| ServiceFailure::of_file("wait for", source)(errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(source, flags, rustix::fs::Mode::empty()).map_err(failed)?;
-    flock(&directory, FlockOperation::LockShared).map_err(failed)
+    let left = || pool_of_source(source).and_then(|pool| bytes_left(&pool)).unwrap_or(0);
+    let mut meter = ProgressMeter::begin(left());
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => {}
+            ended => return ended.map_err(failed),
+        }
+        std::thread::sleep(LOOK_EVERY);
+        meter.line_if_due(Instant::now(), left).iter().for_each(|line| tell(line));
+    }
+}
+
+/// Bytes that the files below lack, as the service says, while it still answers.
+fn bytes_left(pool: &Path) -> Option<u64> {
+    let status = status_of(pool).ok()??;
+    Some(status.dirty_bytes + status.out_of_sync_bytes)
 }

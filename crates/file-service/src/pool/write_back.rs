@@ -14,7 +14,7 @@ use crate::pool::periodic::Periodic;
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
 use crate::source::SourceDirectory;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::FileError;
 use tidegate_host::progress::ProgressMeter;
@@ -44,19 +44,18 @@ impl Limits {
 
 /// Starts the thread.
 pub(crate) fn start(files: Arc<OpenFiles>, limits: Limits) -> std::io::Result<Periodic> {
-    let mut refused = None;
-    Periodic::start("write-back", LOOK_EVERY, move || refused = told(look(&files, limits), refused.take()))
+    Periodic::start("write-back", LOOK_EVERY, move || note(look(&files, limits).err(), &files.obstacle))
 }
 
-/// Tells of a failure that is not the last one's again.
-fn told(looked: Result<(), FileError>, before: Option<FileError>) -> Option<FileError> {
-    let failed = looked.err();
-    if let Some(error) = &failed
-        && before.as_ref() != failed.as_ref()
+/// Notes what keeps files from being written back, and tells of it once.
+fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = &obstacle
+        && *known != obstacle
     {
         tracing::warn!("files are not written back: {error}; the pool keeps their data, and they are tried again");
     }
-    failed
+    *known = obstacle;
 }
 
 fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
@@ -145,7 +144,6 @@ pub(crate) fn write_back_all(
         written = write();
     }
     aged.and(written).and_then(|()| files.let_go()).map_err(failed)?;
-    source.count_sync();
     rustix::fs::syncfs(source.root())
         .map_err(|errno| ServiceFailure::System { doing: "making SOURCE durable", error: errno.into() })
 }

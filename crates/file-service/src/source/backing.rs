@@ -5,12 +5,13 @@
 //! the write-back. The stamp by which strangers are found out is made of this time and the length;
 //! both change with the contents only, while a rename or a new mode changes neither.
 
+use crate::service::sync_times::SyncTimes;
 use crate::source::{SourceDirectory, about, nanoseconds};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, Statx, Timespec, Timestamps, UTIME_OMIT, fallocate, fsync, ftruncate, futimens};
 use rustix::io::{Errno, pread, pwrite};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tidegate_file_cache::{BackingFile, BackingStatus, FileIdentity, Refused};
 
 /// An open regular file of SOURCE.
@@ -19,15 +20,14 @@ pub(crate) struct OpenedFile {
     identity: FileIdentity,
     /// When a program last changed the contents, as long as the file below may say otherwise.
     modified: Mutex<Option<Timespec>>,
-    /// Counts syncs of all files of SOURCE.
-    syncs: Arc<AtomicU64>,
+    syncs: Arc<SyncTimes>,
 }
 
 impl OpenedFile {
     /// The file that `descriptor` is open for.
     pub(crate) fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
         let identity = source.identity(&about(&descriptor)?);
-        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs: Arc::clone(source.syncs()) })
+        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs: Arc::clone(&source.syncs) })
     }
 
     pub(crate) fn descriptor(&self) -> &OwnedFd {
@@ -102,10 +102,11 @@ impl BackingFile for OpenedFile {
     }
 
     fn sync(&self) -> Result<(), Refused> {
+        let began = Instant::now();
         self.set_times_below()?;
-        // Relaxed: a number that is told.
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        fsync(&self.descriptor).map_err(refused)
+        fsync(&self.descriptor).map_err(refused)?;
+        self.syncs.count(began);
+        Ok(())
     }
 }
 

@@ -185,7 +185,6 @@ impl NamespaceSource for SourceDirectory {
     }
 
     fn sync(&self) -> std::result::Result<(), Refused> {
-        self.count_sync();
         syncfs(self.root()).map_err(refused)
     }
 }

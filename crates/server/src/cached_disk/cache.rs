@@ -3,7 +3,7 @@
 
 use crate::cached_disk::disk::{Disk, DiskPlan};
 use crate::cached_disk::refused::{Kind, RefusedBlocks};
-use crate::cached_disk::state::{DiskState, Hits, NotAdmitted};
+use crate::cached_disk::state::{DiskState, Hits, Past};
 use crate::failure::{AtFault, DiskFailure, Obstacle};
 use crate::stats::registry::{Metric, MetricSource, Unit};
 use std::io;
@@ -329,7 +329,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             sequential_bytes: self.plan.sequential_bytes,
             forgets_reads: self.cache.reads() == Reads::Forgotten,
             checksums: self.cache.keeps_sums(),
-            past: NotAdmitted { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
+            past: Past { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
             dirty_bytes: bytes(dirty),
             clean_bytes: bytes(clean),
             cache_bytes: bytes(blocks),

@@ -16,7 +16,7 @@ use crate::cached_disk::owner;
 use crate::cached_disk::resize::{
     Resizing, lay_out, lengthened, map_again, resized, resized_file, resizing, shortened,
 };
-use crate::cached_disk::state::{DiskState, HitCounts};
+use crate::cached_disk::state::{Asked, DiskState};
 use crate::cached_disk::volatile::{Stake, Volatile};
 use crate::failure::{DiskFailure, Failure, Obstacle, Step};
 use crate::options::VolumePlan;
@@ -112,7 +112,7 @@ impl Modes {
 #[derive(Default)]
 struct Earlier {
     readings: Vec<Metric>,
-    hits: HitCounts,
+    asked: Asked,
 }
 
 /// What a disk lacks when its server ends.
@@ -218,7 +218,7 @@ impl OnlineDisk {
         let trouble = matches!(served, Served::ReadOnlyAfterFailure).then(|| READ_ONLY_AFTER_FAILURE.to_owned());
         let alone = || DiskState::without_cache(&self.disk, trouble);
         let cached = |front: &Front| DiskState { risk: self.risk_of(front), ..front.cached.state() };
-        served.front().map_or_else(alone, cached).after(&self.earlier().hits)
+        served.front().map_or_else(alone, cached).after(&self.earlier().asked)
     }
 
     fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
@@ -490,7 +490,7 @@ impl OnlineDisk {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
-        let earlier = Earlier { readings: self.readings_of(served.front()), hits: self.state_of(served).hit_counts() };
+        let earlier = Earlier { readings: self.readings_of(served.front()), asked: self.state_of(served).asked() };
         *self.earlier() = earlier;
         match std::mem::replace(served, Served::ReadOnlyAfterFailure) {
             Served::Cached(_, Front { region, .. }) => Ok(region),

@@ -17,12 +17,11 @@ use tidegate_media::{Error, Misuse};
 pub struct RefusedBlocks {
     pmem: PathBuf,
     disk: PathBuf,
-    history: Mutex<SweepHistory>,
+    seen: Mutex<Seen>,
 }
 
-/// Errors that were told, and what sweeps left behind.
 #[derive(Debug, Default)]
-struct SweepHistory {
+struct Seen {
     /// Kinds of errors that were told since everything was well.
     told: Vec<Kind>,
     /// What the sweep under way left behind so far, and then what the last ones did.
@@ -60,16 +59,16 @@ fn left_by(step: &Step) -> Left {
 impl RefusedBlocks {
     /// None so far, of the blocks in `pmem` on their way to `disk`.
     pub fn of(pmem: &Path, disk: &Path) -> Arc<RefusedBlocks> {
-        Arc::new(RefusedBlocks { pmem: pmem.to_owned(), disk: disk.to_owned(), history: Mutex::default() })
+        Arc::new(RefusedBlocks { pmem: pmem.to_owned(), disk: disk.to_owned(), seen: Mutex::default() })
     }
 
-    fn history(&self) -> MutexGuard<'_, SweepHistory> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks that do not reach the disk now.
     pub fn blocks(&self) -> u64 {
-        self.history().left.iter().map(|behind| behind.blocks).max().unwrap_or(0)
+        self.seen().left.iter().map(|behind| behind.blocks).max().unwrap_or(0)
     }
 
     /// Hears of `step`. What it left is of the kind and for the reasons that `why` knows, and
@@ -81,28 +80,28 @@ impl RefusedBlocks {
         dirty_bytes: impl Fn() -> u64,
     ) {
         let left = left_by(step);
-        let mut history = self.history();
+        let mut seen = self.seen();
         if !left.is_nothing() {
-            history.left[0] = Behind { any: true, blocks: history.left[0].blocks + left.refused };
-            if let Some((kind, obstacle)) = why(&left).filter(|(kind, _)| !history.told.contains(kind)) {
-                history.told.push(kind);
+            seen.left[0] = Behind { any: true, blocks: seen.left[0].blocks + left.refused };
+            if let Some((kind, obstacle)) = why(&left).filter(|(kind, _)| !seen.told.contains(kind)) {
+                seen.told.push(kind);
                 self.warn(&obstacle, dirty_bytes());
             }
         }
         if !step.more {
-            self.sweep_ended(&mut history, dirty_bytes);
+            self.sweep_ended(&mut seen, dirty_bytes);
         }
     }
 
-    fn sweep_ended(&self, history: &mut SweepHistory, dirty_bytes: impl Fn() -> u64) {
-        if history.told.is_empty() {
-            history.left = Default::default();
+    fn sweep_ended(&self, seen: &mut Seen, dirty_bytes: impl Fn() -> u64) {
+        if seen.told.is_empty() {
+            seen.left = Default::default();
             return;
         }
-        let [this, earlier @ ..] = &history.left;
+        let [this, earlier @ ..] = &seen.left;
         let is_over = !this.any && (earlier.iter().take(POSTPONED_MAX).all(|behind| !behind.any) || dirty_bytes() == 0);
         if is_over {
-            *history = SweepHistory::default();
+            *seen = Seen::default();
             tracing::warn!(
                 "the disk {} takes everything again that is dirty in {}",
                 self.disk.display(),
@@ -110,8 +109,8 @@ impl RefusedBlocks {
             );
             return;
         }
-        history.left.rotate_right(1);
-        history.left[0] = Behind::default();
+        seen.left.rotate_right(1);
+        seen.left[0] = Behind::default();
     }
 
     fn warn(&self, obstacle: &Obstacle, dirty_bytes: u64) {

@@ -4,7 +4,7 @@
 use crate::commands::files::mount_pool;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Flush;
-use crate::output;
+use crate::output::{self, Teller, teller};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use tidegate_server::failure::DiskFailure;
 
 /// What `flush` answers.
 #[derive(Serialize)]
-struct FlushReport {
+struct Answer {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server does it.
@@ -33,7 +33,7 @@ struct FlushReport {
     dirty_bytes: u64,
 }
 
-impl fmt::Display for FlushReport {
+impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
@@ -67,12 +67,12 @@ pub(crate) fn run(args: &Flush, json: bool) -> Result<Exit, Failure> {
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let if_changed = if args.force { IfChanged::GoOn } else { IfChanged::Refuse };
-            offline::flush(&file, args.location(), if_changed, teller(json))?;
+            offline::flush(&file, args.named(), if_changed, teller(json))?;
             (false, true, 0)
         }
         Err(failure) => return Err(failure.into()),
     };
-    output::give(&FlushReport { file, served, flushed, dirty_bytes }, json)?;
+    output::give(&Answer { file, served, flushed, dirty_bytes }, json)?;
     Ok(Exit::Done)
 }
 
@@ -96,42 +96,5 @@ pub(crate) fn ended(pmem: &Path, answer: &DiskAnswer, state: &DiskState) -> Resu
             Err(DiskFailure::Undestaged { pmem, dirty_bytes, obstacle }.into())
         }
         _ => Ok(()),
-    }
-}
-
-/// Tells a line about progress.
-pub(crate) type Teller = fn(&str);
-
-/// Who tells of progress on stderr: for people, or by objects of JSON.
-pub(crate) fn teller(json: bool) -> Teller {
-    match json {
-        true => |progress| on_stderr(&in_json(progress)),
-        false => |progress| on_stderr(&format!("tidegate: {progress}")),
-    }
-}
-
-fn in_json(progress: &str) -> String {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        progress: &'a str,
-    }
-    serde_json::to_string(&Line { progress }).expect("a string has a JSON form")
-}
-
-/// Writes a line to stderr.
-pub(crate) fn on_stderr(line: &str) {
-    use std::io::Write;
-    // A closed stderr has no reader.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_is_json_where_answers_are() {
-        let line: serde_json::Value = serde_json::from_str(&in_json("draining: 1 \"MiB\" left")).expect("JSON");
-        assert_eq!(line["progress"], "draining: 1 \"MiB\" left");
     }
 }

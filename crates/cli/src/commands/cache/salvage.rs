@@ -1,7 +1,6 @@
 //! `tidegate salvage`: the blocks that only a cache has, written to a file or to another disk,
 //! without the disk they belong to. The region is not changed, so it can be done again.
 
-use crate::commands::cache::flush;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Salvage;
 use crate::output;
@@ -20,7 +19,7 @@ use tidegate_server::volume::contents;
 
 /// What `salvage` answers.
 #[derive(Serialize)]
-struct SalvageReport {
+struct Answer {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     #[serde(with = "tidegate_host::json_path")]
@@ -41,9 +40,9 @@ struct SalvageReport {
     damaged: Option<String>,
 }
 
-impl fmt::Display for SalvageReport {
+impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (to, SalvageReport { blocks, bytes, .. }) = (self.to.display(), self);
+        let (to, Answer { blocks, bytes, .. }) = (self.to.display(), self);
         writeln!(f, "salvaged   {blocks} blocks ({bytes} bytes) to {to}, each at its place on the disk")?;
         let clean = format_args!("{} blocks ({} bytes) that the disk had", self.clean_blocks, self.clean_bytes);
         match (self.clean_too, self.clean_blocks) {
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &Salvage, json: bool) -> Result<Exit, Failure> {
     // While they are clean: what is drained turns clean as well.
     let clean_left_out =
         if args.clean_too { cached.write_out(&args.pmem, &clean)? } else { UnreadableBlocks::default() };
-    let drained = cached.drain(&args.pmem, flush::teller(json));
+    let drained = cached.drain(&args.pmem, output::teller(json));
     // The region is at fault then, not what it is salvaged to: all other blocks are there.
     let damaged = if let Err(DiskFailure::Undestaged { obstacle: Obstacle { by: AtFault::Damage, why }, .. }) = drained
     {
@@ -117,7 +116,6 @@ pub(crate) fn run(args: &Salvage, json: bool) -> Result<Exit, Failure> {
     let exit = if damaged.is_some() { Exit::Refused } else { Exit::Done };
     let (file, to, lost) = (args.pmem.clone(), args.to.clone(), cached.lost());
     let clean_too = args.clean_too;
-    let answer =
-        SalvageReport { file, to, blocks, bytes, clean_blocks, clean_bytes, clean_too, lost, not_saved, damaged };
+    let answer = Answer { file, to, blocks, bytes, clean_blocks, clean_bytes, clean_too, lost, not_saved, damaged };
     output::end_with(&answer, json, exit)
 }

@@ -7,18 +7,36 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
+use tidegate_host::columns::line;
 
-/// What `mount` and `umount` answer.
+/// What `mount` and `umount` answer in the end.
 #[derive(Serialize)]
-struct MountReport {
+struct Answer {
     did: &'static str,
     #[serde(with = "tidegate_host::json_path")]
     path: PathBuf,
 }
 
-impl fmt::Display for MountReport {
+impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}", self.did, self.path.display())
+    }
+}
+
+/// What `mount` answers when programs can use the mount.
+#[derive(Serialize)]
+struct Begun<'a> {
+    did: &'static str,
+    #[serde(with = "tidegate_host::json_path")]
+    path: &'a Path,
+    #[serde(with = "tidegate_host::json_path")]
+    pool: &'a Path,
+}
+
+impl fmt::Display for Begun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, self.did, self.path.display())?;
+        write!(f, "{:<10} {}", "pool", self.pool.display())
     }
 }
 
@@ -39,13 +57,12 @@ impl Listener for Teller {
     }
 
     fn mounted(&self, pool: &Path) {
-        tracing::info!("the pool is {}", pool.display());
         // A closed stdout is no reason to end a mount.
-        let _ = output::give(&MountReport { did: "mounted", path: self.mountpoint.clone() }, self.json);
+        let _ = output::give(&Begun { did: "mounted", path: &self.mountpoint, pool }, self.json);
     }
 
     fn progress(&self, line: &str) {
-        eprintln!("tidegate: {line}");
+        output::teller(self.json)(line);
     }
 
     fn interrupted(&self) -> ! {
@@ -65,14 +82,14 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
     file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() })?;
-    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, json)?;
+    output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, json)?;
     Ok(Exit::Done)
 }
 
 /// Runs `tidegate umount`.
 pub(crate) fn unmount(args: &Umount, json: bool) -> Result<Exit, Failure> {
     let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
-    let source = file_service::end_mount(&args.mountpoint, when)?;
-    output::give(&MountReport { did: "written", path: source }, json)?;
+    let source = file_service::end_mount(&args.mountpoint, when, output::teller(json))?;
+    output::give(&Answer { did: "written", path: source }, json)?;
     Ok(Exit::Done)
 }

@@ -1,47 +1,12 @@
-//! `status`, `flush` and `recover` of the pool of a mount.
+//! `flush` and `recover` of the pool of a mount.
 
 use crate::errors::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Teller};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_file_service::{self as file_service, MountStatus, PoolRecovered, RecoveredFile, Unplaced};
+use tidegate_file_service::{self as file_service, PoolRecovered, RecoveredFile, Unplaced};
 use tidegate_host::columns::line;
-use tidegate_host::units::Human;
-
-/// What `status` answers about a mount.
-#[derive(Serialize)]
-struct StatusAnswer {
-    #[serde(with = "tidegate_host::json_path")]
-    pool: PathBuf,
-    #[serde(flatten)]
-    status: MountStatus,
-}
-
-impl fmt::Display for StatusAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = &self.status;
-        line(f, "mount", format_args!("{} at {}", status.source.display(), status.mountpoint.display()))?;
-        line(f, "pool", format_args!("{}, {}", self.pool.display(), Human(status.pool_bytes)))?;
-        line(f, "dirty", format_args!("{} bytes not synced", status.dirty_bytes))?;
-        line(f, "waiting", format_args!("{} bytes to write back", status.out_of_sync_bytes))?;
-        let (pool, below) = (status.syncs, status.syncs_below);
-        line(f, "syncs", format_args!("{pool} in persistent memory, {below} waited for the files below"))?;
-        let (names, below) = (status.names, status.names_below);
-        line(f, "names", format_args!("{names} operations in persistent memory, {below} waited for SOURCE"))?;
-        if status.retained > 0 {
-            line(f, "retained", format_args!("{} files: recover the pool", status.retained))?;
-        }
-        write!(f, "{:<10} {} open or not written back", "files", status.files)
-    }
-}
-
-/// Tells the state of the mount with `pool`, if a service has it.
-pub(crate) fn status(pool: &Path, json: bool) -> Result<Option<Exit>, Failure> {
-    let Some(status) = file_service::status_of(pool)? else { return Ok(None) };
-    output::give(&StatusAnswer { pool: pool.to_owned(), status }, json)?;
-    Ok(Some(Exit::Done))
-}
 
 /// What `flush` answers about a mount.
 #[derive(Serialize)]
@@ -60,11 +25,11 @@ impl fmt::Display for FlushAnswer {
 /// Brings everything that was written to a mount to its files, durably. The mount does it beside
 /// its clients; without one, recovery does.
 pub(crate) fn flush(pool: &Path, json: bool) -> Result<Exit, Failure> {
-    if file_service::flush(pool, |line| eprintln!("tidegate: {line}"))? {
+    if file_service::flush(pool, output::teller(json))? {
         output::give(&FlushAnswer { pool: pool.to_owned(), flushed: true }, json)?;
         return Ok(Exit::Done);
     }
-    let (answer, exit) = recover(pool, Unplaced::Retain)?;
+    let (answer, exit) = recover(pool, Unplaced::Retain, output::teller(json))?;
     output::end_with(&answer, json, exit)
 }
 
@@ -98,8 +63,8 @@ impl fmt::Display for RecoverAnswer {
 }
 
 /// Recovers the pool of a mount.
-pub(crate) fn recover(pool: &Path, unplaced: Unplaced) -> Result<(RecoverAnswer, Exit), Failure> {
-    let PoolRecovered { files, .. } = file_service::recover_pool(pool, unplaced, |line| eprintln!("tidegate: {line}"))?;
+pub(crate) fn recover(pool: &Path, unplaced: Unplaced, tell: Teller) -> Result<(RecoverAnswer, Exit), Failure> {
+    let PoolRecovered { files, .. } = file_service::recover_pool(pool, unplaced, tell)?;
     let paths = |retained: bool| {
         files
             .iter()

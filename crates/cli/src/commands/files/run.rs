@@ -1,19 +1,19 @@
 //! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which
 //! has the same words. Flags win over the file.
 
-use crate::commands::cache::flush;
 use crate::config;
 use crate::errors::{ConfigFailure, Exit, Failure};
 use crate::grammar::Run;
+use crate::output;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidegate_run_log::{Around, Asked};
 
-/// The configuration file of `run`.
+/// The file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RunConfig {
+struct Written {
     pool: Option<PathBuf>,
     #[serde(default, deserialize_with = "config::size")]
     size: Option<u64>,
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, Failure> {
         "`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong"
     );
     let library = tidegate_run_log::library()?;
-    let around = Around { tell: flush::teller(false), interrupted: Exit::Interrupted as i32 };
+    let around = Around { tell: output::teller(false), interrupted: Exit::Interrupted as i32 };
     Ok(tidegate_run_log::run(&library, &asked_by(args)?, &args.command, around)?)
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, Failure> {
 fn asked_by(args: &Run) -> Result<Asked, Failure> {
     let written = match &args.config {
         Some(path) => parse(path, &config::text_of(path)?)?,
-        None => RunConfig::default(),
+        None => Written::default(),
     };
     Ok(Asked {
         pool: args.pool.clone().or(written.pool),
@@ -49,12 +49,12 @@ fn asked_by(args: &Run) -> Result<Asked, Failure> {
 }
 
 /// Relative paths start at the file's folder.
-fn parse(path: &Path, text: &str) -> Result<RunConfig, ConfigFailure> {
-    let RunConfig { pool, size, root, deny } =
+fn parse(path: &Path, text: &str) -> Result<Written, ConfigFailure> {
+    let Written { pool, size, root, deny } =
         toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
     let root = root.into_iter().map(|root| folder.join(root)).collect();
-    Ok(RunConfig { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
+    Ok(Written { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
 }
 
 /// Every key of the file, each like the flag of its name.

@@ -1,13 +1,13 @@
 //! `tidegate status`: what a run is doing, asked of its supervisor.
 
-use crate::commands::files::mount_pool;
+use crate::commands::files::mount_status;
 use crate::errors::{Exit, Failure};
 use crate::grammar;
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
-use tidegate_file_service as file_service;
+use tidegate_file_service::{self as file_service, ServiceFailure};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_run_log::RunFailure;
@@ -15,14 +15,14 @@ use tidegate_run_log::{self as run, FileStatus, Status};
 
 /// What `status` answers.
 #[derive(Serialize)]
-struct PoolStatus {
+struct Answer {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     #[serde(flatten)]
     status: Status,
 }
 
-impl fmt::Display for PoolStatus {
+impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Status { pool, held, kept, by_kernel, failed, unheld, files, more } = &self.status;
         line(f, "pool", format_args!("{}, {}", self.file.display(), Human(pool.pool_bytes)))?;
@@ -58,13 +58,15 @@ impl fmt::Display for PoolStatus {
 
 /// Runs `tidegate status`.
 pub(crate) fn run(args: &grammar::Status, json: bool) -> Result<Exit, Failure> {
-    let file = run::pool_or_default(args.pool.as_deref());
-    if file_service::is_pool(&file)
-        && let Some(exit) = mount_pool::status(&file, json)?
-    {
-        return Ok(exit);
+    let named = args.pool.as_deref().map(file_service::pool_of);
+    let file = run::pool_or_default(named.as_deref());
+    if file_service::is_pool(&file) {
+        return if args.watch { mount_status::watch(&file, json) } else { mount_status::show(&file, json) };
+    }
+    if args.watch {
+        return Err(ServiceFailure::NotInUse { pool: file }.into());
     }
     let Some(status) = run::status_of(&file)? else { return Err(RunFailure::NoRun { pool: file }.into()) };
-    output::give(&PoolStatus { file, status }, json)?;
+    output::give(&Answer { file, status }, json)?;
     Ok(Exit::Done)
 }

@@ -29,7 +29,7 @@ use tidegate_server::volume::region::map_at_once;
 
 /// What `stop` answers.
 #[derive(Serialize)]
-struct StopReport {
+struct Answer {
     /// The process that has ended.
     pid: u32,
     /// Its exit code, if it told.
@@ -42,7 +42,7 @@ struct StopReport {
     lines: Vec<String>,
 }
 
-impl fmt::Display for StopReport {
+impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|ended| line(f, "ended", ended))?;
         self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble))?;
@@ -74,12 +74,12 @@ pub(crate) fn run(args: &Stop, json: bool) -> Result<Exit, Failure> {
     output::end_with(&answer, json, exit.unwrap_or(Exit::Unexpected))
 }
 
-fn answer(pid: u32, told: Option<EndReport>) -> StopReport {
+fn answer(pid: u32, told: Option<EndReport>) -> Answer {
     match told {
         Some(EndReport { ended, lines, exit, trouble }) => {
-            StopReport { pid, server_exit: Some(exit), trouble, ended, lines }
+            Answer { pid, server_exit: Some(exit), trouble, ended, lines }
         }
-        None => StopReport { pid, server_exit: None, trouble: None, ended: Vec::new(), lines: Vec::new() },
+        None => Answer { pid, server_exit: None, trouble: None, ended: Vec::new(), lines: Vec::new() },
     }
 }
 

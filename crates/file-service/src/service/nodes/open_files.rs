@@ -6,17 +6,19 @@
 //! it is open: its syncs are the kernel's.
 
 use crate::pool::name_log::{Made, NameLog};
+use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::inodes::Route;
+use crate::service::sync_times::SyncTimes;
 use crate::source::backing::{OpenedFile, refused};
 use crate::source::recovery::hint_of;
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{BackingFile, FileError, FileIdentity, FilePool, Persistence, PoolFile};
+use tidegate_file_cache::{BackingFile, FileError, FileIdentity, FilePool, Persistence, PoolFile, Synced};
 use tidegate_media::MappedRegion;
 
 /// How many bytes a path hint may have: that of longer paths is left out, and recovery finds the
@@ -31,6 +33,12 @@ pub(crate) struct OpenFiles {
     began: Instant,
     /// The time that the pool was told last.
     told: Mutex<Duration>,
+    /// Syncs by programs that completed in persistent memory.
+    syncs: SyncTimes,
+    /// Bytes of files without a place in the pool that were read below.
+    read_below: AtomicU64,
+    /// Why files are not written back, if the last step of write-back failed.
+    pub(crate) obstacle: Mutex<Option<FileError>>,
 }
 
 struct Counted {
@@ -80,7 +88,16 @@ enum ServedFrom {
 
 impl OpenFiles {
     pub(crate) fn new(pool: FilePool<MappedRegion>, names: Arc<NameLog>) -> OpenFiles {
-        OpenFiles { names, pool, files: Mutex::default(), began: Instant::now(), told: Mutex::default() }
+        OpenFiles {
+            names,
+            pool,
+            files: Mutex::default(),
+            began: Instant::now(),
+            told: Mutex::default(),
+            syncs: SyncTimes::default(),
+            read_below: AtomicU64::new(0),
+            obstacle: Mutex::default(),
+        }
     }
 
     /// Tells the pool the time, by which it dates writes, and says what it was told: later than all
@@ -111,6 +128,43 @@ impl OpenFiles {
     pub(crate) fn is_written_back(&self) -> bool {
         let fill = self.pool.fill();
         fill.dirty == 0 && fill.out_of_sync == 0 && self.pool.detached().is_empty()
+    }
+
+    /// How many files are in which state.
+    pub(crate) fn states(&self) -> FileStates {
+        let mut states = FileStates { retained: self.pool.detached().len() as u64, ..FileStates::default() };
+        for known in self.files().values() {
+            states.open += u64::from(known.opens > 0);
+            match known.file.read_state().served_from {
+                ServedFrom::File => {}
+                ServedFrom::Pool(_) => states.in_pool += 1,
+                ServedFrom::BesidePool => states.beside_pool += 1,
+            }
+        }
+        states
+    }
+
+    /// What was done since the mount began; `below` are the syncs of the files there.
+    pub(crate) fn counts(&self, below: &SyncTimes) -> MountCounts {
+        let (counters, (names, _)) = (self.pool.counters(), self.names.counters());
+        let (timed_syncs, timed_syncs_ns) = self.syncs.read();
+        let (disk_syncs, disk_syncs_ns) = below.read();
+        MountCounts {
+            up_ns: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            names: names.recorded,
+            names_below: names.syncs_below,
+            syncs: counters.commits,
+            syncs_below: counters.below,
+            synced_bytes: counters.bytes_committed,
+            written_back_bytes: counters.bytes_written_back,
+            read_dram_bytes: counters.bytes_read_dram,
+            read_pool_bytes: counters.bytes_read_pool,
+            read_below_bytes: counters.bytes_read_below + self.read_below.load(Ordering::Relaxed),
+            timed_syncs,
+            timed_syncs_ns,
+            disk_syncs,
+            disk_syncs_ns,
+        }
     }
 
     /// How many files there are.
@@ -258,7 +312,10 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.read(number, at, out).map_err(|error| errno_of(&error)),
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.backing.read(at, out).map_err(|refused| Errno::from_raw_os_error(refused.errno))
+                let read = state.backing.read(at, out).map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+                // Relaxed: it is read for people.
+                self.read_below.fetch_add(read as u64, Ordering::Relaxed);
+                Ok(read)
             }
         }
     }
@@ -311,7 +368,13 @@ impl OpenFiles {
         self.names.commit()?;
         let state = file.read_state();
         match state.served_from {
-            ServedFrom::Pool(number) => self.pool.sync(number).map(drop).map_err(|error| errno_of(&error)),
+            ServedFrom::Pool(number) => {
+                let began = Instant::now();
+                if self.pool.sync(number).map_err(|error| errno_of(&error))? == Synced::Atomically {
+                    self.syncs.count(began);
+                }
+                Ok(())
+            }
             ServedFrom::File | ServedFrom::BesidePool => {
                 state.below().sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))
             }

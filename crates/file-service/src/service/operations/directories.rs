@@ -7,6 +7,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::{Errno, Result};
 use std::sync::PoisonError;
+use std::time::Instant;
 use tidegate_fuse::{Directory, DirectoryEntry, Handle, NodeId, OpenFlags, Reply};
 
 impl FileService {
@@ -26,8 +27,9 @@ impl FileService {
         self.names.commit()?;
         // A directory on another file system has no names in the log.
         if !self.names.is_kept() || self.source.identity(&about(&*directory)?).device != 0 {
-            self.source.count_sync();
+            let began = Instant::now();
             fsync(&*directory)?;
+            self.source.syncs.count(began);
         }
         Ok(Reply::empty())
     }

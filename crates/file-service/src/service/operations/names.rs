@@ -325,7 +325,6 @@ mod tests {
     use crate::pool::name_log::NameLog;
     use crate::service::nodes::open_files::OpenFiles;
     use crate::source::SourceDirectory;
-    use std::sync::atomic::Ordering;
     use tidegate_file_cache::{FilePool, FormatSpec, Persistence, dram_bytes, format};
     use tidegate_fuse::{Handle, Unique};
     use tidegate_media::{MappedRegion, Region};
@@ -365,7 +364,7 @@ mod tests {
         }
 
         fn syncs_below(&self) -> u64 {
-            self.service.source.syncs().load(Ordering::Relaxed)
+            self.service.source.syncs.read().0 + self.service.names.counters().0.syncs_below
         }
     }
 

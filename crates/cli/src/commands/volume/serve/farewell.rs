@@ -1,7 +1,7 @@
 //! The last line about each volume when a server ends, and the report to clients that wait for it.
 
-use crate::commands::cache::flush;
 use crate::errors::{Exit, Failure, Report};
+use crate::output;
 use serde::Serialize;
 use tidegate_server::control::last_words::EndReport;
 use tidegate_server::shutdown::Farewell;
@@ -16,7 +16,7 @@ pub(super) fn tell(farewell: &Farewell, json: bool) {
         true => serde_json::to_string(&Line { ended: farewell }).expect("strings and numbers have a JSON form"),
         false => format!("tidegate: ended: {farewell}"),
     };
-    flush::on_stderr(&line);
+    output::on_stderr(&line);
 }
 
 /// What whoever waits for the end is told: every volume's farewell, and how the server ends.

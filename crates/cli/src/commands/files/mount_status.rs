@@ -1,0 +1,162 @@
+//! `tidegate status` of a mount, once or every second.
+
+use crate::errors::{Exit, Failure};
+use crate::output;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tidegate_file_service::{self as file_service, FileStates, MountCounts, MountStatus, ServiceFailure};
+use tidegate_host::columns::line;
+use tidegate_host::units::Human;
+
+/// Between two answers of `--watch`.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What `status` answers about a mount.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(with = "tidegate_host::json_path")]
+    pool: PathBuf,
+    /// Gauges as they are, counts since the start of the mount or the answer before.
+    #[serde(flatten)]
+    status: MountStatus,
+    since: Since,
+    seconds: f64,
+    /// Mean time of a sync in persistent memory.
+    sync_us: Option<f64>,
+    /// Mean time of a sync of a file below.
+    disk_sync_us: Option<f64>,
+    /// By how much the first is shorter.
+    saved_us_per_sync: Option<f64>,
+    per_second: Rates,
+}
+
+/// Where the counts of an answer begin.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Since {
+    Start,
+    Last,
+}
+
+/// By how much counts grew in a second.
+#[derive(Serialize)]
+struct Rates {
+    syncs: f64,
+    synced_bytes: f64,
+    written_back_bytes: f64,
+    read_dram_bytes: f64,
+    read_pool_bytes: f64,
+    read_below_bytes: f64,
+}
+
+impl Rates {
+    fn of(counts: &MountCounts, seconds: f64) -> Rates {
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        Rates {
+            syncs: rate(counts.syncs),
+            synced_bytes: rate(counts.synced_bytes),
+            written_back_bytes: rate(counts.written_back_bytes),
+            read_dram_bytes: rate(counts.read_dram_bytes),
+            read_pool_bytes: rate(counts.read_pool_bytes),
+            read_below_bytes: rate(counts.read_below_bytes),
+        }
+    }
+}
+
+impl Answer {
+    fn new(pool: &Path, status: MountStatus, since: Since) -> Answer {
+        let counts = &status.counts;
+        let seconds = counts.up_ns as f64 / 1e9;
+        Answer {
+            pool: pool.to_owned(),
+            since,
+            seconds,
+            sync_us: counts.sync_us(),
+            disk_sync_us: counts.disk_sync_us(),
+            saved_us_per_sync: counts.saved_us(),
+            per_second: Rates::of(counts, seconds),
+            status,
+        }
+    }
+
+    /// What was done between `last` and `now`.
+    fn between(pool: &Path, last: &MountStatus, now: &MountStatus) -> Answer {
+        let counts = now.counts.since(&last.counts);
+        let since = if counts == now.counts { Since::Start } else { Since::Last };
+        Answer::new(pool, MountStatus { counts, ..now.clone() }, since)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountStatus { source, mountpoint, files, counts, .. } = &self.status;
+        let since = if self.since == Since::Start { "since its start" } else { "since the last answer" };
+        let shown = format_args!("{} at {}, {:.1} s {since}", source.display(), mountpoint.display(), self.seconds);
+        line(f, "mount", shown)?;
+        let (pool, dram) = (Human(self.status.pool_bytes), Human(self.status.dram_bytes));
+        line(f, "pool", format_args!("{}, {pool}, with {dram} of DRAM for unsynced writes", self.pool.display()))?;
+        let FileStates { open, in_pool, beside_pool, retained } = files;
+        line(f, "files", format_args!("{open} open, {in_pool} in the pool, {beside_pool} for which it has no room"))?;
+        if *retained > 0 {
+            let next = "which are missing or were changed by others: recover the pool after the mount";
+            line(f, "retained", format_args!("data of {retained} files, {next}"))?;
+        }
+        line(f, "dirty", format_args!("{} not synced", Human(self.status.dirty_bytes)))?;
+        self.write_syncs(f)?;
+        let MountCounts { read_dram_bytes, read_pool_bytes, read_below_bytes, .. } = *counts;
+        let [dram, pool, below] = [read_dram_bytes, read_pool_bytes, read_below_bytes].map(Human);
+        line(f, "read", format_args!("{dram} from DRAM, {pool} from the pool, {below} from the files below"))?;
+        let (written, waiting) = (Human(counts.written_back_bytes), Human(self.status.out_of_sync_bytes));
+        let rate = per_second(self.per_second.written_back_bytes);
+        write!(f, "{:<10} {written} written back ({rate}), {waiting} waiting", "write-back")?;
+        match &self.status.obstacle {
+            Some(obstacle) => write!(f, "\n{:<10} files are not written back: {obstacle}", "obstacle"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Answer {
+    fn write_syncs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountCounts { syncs, syncs_below, synced_bytes, disk_syncs, .. } = self.status.counts;
+        let (rate, bytes) = (self.per_second.syncs, Human(synced_bytes));
+        let below = format_args!("{syncs_below} waited for the files below");
+        line(f, "syncs", format_args!("{syncs} in persistent memory ({rate:.1} per s, {bytes}), {below}"))?;
+        if let (Some(sync), Some(disk), Some(saved)) = (self.sync_us, self.disk_sync_us, self.saved_us_per_sync) {
+            let times = format_args!("{sync:.1} µs a sync, {disk:.1} µs a sync of a file below ({disk_syncs})");
+            line(f, "saved", format_args!("{saved:.1} µs by each sync: {times}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in a second.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is no negative number")]
+fn per_second(bytes: f64) -> String {
+    format!("{} per s", Human(bytes as u64))
+}
+
+/// Tells the state of the mount with `pool`.
+pub(crate) fn show(pool: &Path, json: bool) -> Result<Exit, Failure> {
+    let status = found(pool, file_service::status_of(pool)?)?;
+    output::give(&Answer::new(pool, status, Since::Start), json)?;
+    Ok(Exit::Done)
+}
+
+/// Tells the state of the mount with `pool`, and then every second what was added, until the mount
+/// ends or nobody reads any more.
+pub(crate) fn watch(pool: &Path, json: bool) -> Result<Exit, Failure> {
+    let mut last = found(pool, file_service::status_of(pool)?)?;
+    output::give(&Answer::new(pool, last.clone(), Since::Start), json)?;
+    loop {
+        let now = found(pool, file_service::status_after(INTERVAL, pool)?)?;
+        output::give(&Answer::between(pool, &last, &now), json)?;
+        last = now;
+    }
+}
+
+fn found(pool: &Path, status: Option<MountStatus>) -> Result<MountStatus, ServiceFailure> {
+    status.ok_or_else(|| ServiceFailure::NotInUse { pool: pool.to_owned() })
+}

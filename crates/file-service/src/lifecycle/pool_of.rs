@@ -1,0 +1,45 @@
+//! The pool of a mount, found by a directory: by MOUNTPOINT or SOURCE.
+
+use crate::mount::KIND;
+use crate::mount_table;
+use crate::pool::default_pool;
+use crate::pool::record::path_of;
+use crate::source::SourceDirectory;
+use crate::source::mark::PoolMark;
+use std::path::{Path, PathBuf};
+
+/// The pool that `path` means: that of the mount, if it is a mountpoint or a SOURCE; else itself.
+pub fn pool_of(path: &Path) -> PathBuf {
+    let directory = if path.is_dir() { path.canonicalize().ok() } else { None };
+    directory.and_then(|directory| pool_of_source(&source_of(directory))).unwrap_or_else(|| path.to_owned())
+}
+
+/// SOURCE, if one of our mounts shows it at `directory`; else `directory`.
+fn source_of(directory: PathBuf) -> PathBuf {
+    let shown = mount_table::at(&directory).filter(|mounted| mounted.kind == KIND);
+    shown.map_or(directory, |mounted| mounted.source_name.into())
+}
+
+/// The pool that SOURCE is marked with, or the default one if that is in use for a mount. A mount
+/// over SOURCE itself covers the mark.
+pub(crate) fn pool_of_source(source: &Path) -> Option<PathBuf> {
+    let mark = SourceDirectory::open(source).ok().and_then(|opened| PoolMark::read(&opened).ok().flatten());
+    let default = || Some(default_pool(source)).filter(|pool| path_of(pool).exists());
+    mark.map(|mark| mark.pool).or_else(default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_leads_to_the_pool_it_is_marked_with_and_a_file_to_itself() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(pool_of(folder.path()), folder.path());
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        let mark = PoolMark { id: "a".to_owned(), pool: "/mnt/pmem/a.pool".into(), mode: 0o755 };
+        mark.write(&source).expect("written");
+        assert_eq!(pool_of(folder.path()), Path::new("/mnt/pmem/a.pool"));
+        assert_eq!(pool_of(Path::new("/mnt/pmem/a.pool")), Path::new("/mnt/pmem/a.pool"));
+    }
+}

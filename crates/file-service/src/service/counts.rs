@@ -1,0 +1,119 @@
+//! What a file service counts: files by state, and what was done since the mount began.
+
+use serde::{Deserialize, Serialize};
+
+/// How many files are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStates {
+    /// A program has the file open.
+    pub open: u64,
+    /// The pool has something of the file, or had when it was opened.
+    pub in_pool: u64,
+    /// The pool has no room for one more file: this one is written below, and synced there.
+    pub beside_pool: u64,
+    /// The pool retains data of the file, which is missing or was changed by others.
+    pub retained: u64,
+}
+
+/// What was done since the mount began, or since an earlier answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountCounts {
+    /// Nanoseconds since then.
+    pub up_ns: u64,
+    /// Operations on names that were recorded in the pool.
+    pub names: u64,
+    /// Those that waited for a sync of SOURCE.
+    pub names_below: u64,
+    /// Syncs and synchronous writes that completed in persistent memory.
+    pub syncs: u64,
+    /// Those that waited for the files below.
+    pub syncs_below: u64,
+    /// Bytes that these syncs made durable in the pool.
+    pub synced_bytes: u64,
+    /// Bytes that were written back.
+    pub written_back_bytes: u64,
+    /// Bytes read from unsynced writes in DRAM. What the kernel's page cache answers is not here.
+    pub read_dram_bytes: u64,
+    /// Bytes read from the pool.
+    pub read_pool_bytes: u64,
+    /// Bytes read from the files below.
+    pub read_below_bytes: u64,
+    /// Syncs that completed in persistent memory and were timed: synchronous writes are not.
+    pub timed_syncs: u64,
+    /// Their nanoseconds.
+    pub timed_syncs_ns: u64,
+    /// Syncs of files below.
+    pub disk_syncs: u64,
+    /// Their nanoseconds.
+    pub disk_syncs_ns: u64,
+}
+
+impl MountCounts {
+    /// What was done since `last`. After a restart of the service, what was done since its start.
+    pub fn since(&self, last: &MountCounts) -> MountCounts {
+        if self.up_ns < last.up_ns {
+            return *self;
+        }
+        MountCounts {
+            up_ns: self.up_ns - last.up_ns,
+            names: self.names.saturating_sub(last.names),
+            names_below: self.names_below.saturating_sub(last.names_below),
+            syncs: self.syncs.saturating_sub(last.syncs),
+            syncs_below: self.syncs_below.saturating_sub(last.syncs_below),
+            synced_bytes: self.synced_bytes.saturating_sub(last.synced_bytes),
+            written_back_bytes: self.written_back_bytes.saturating_sub(last.written_back_bytes),
+            read_dram_bytes: self.read_dram_bytes.saturating_sub(last.read_dram_bytes),
+            read_pool_bytes: self.read_pool_bytes.saturating_sub(last.read_pool_bytes),
+            read_below_bytes: self.read_below_bytes.saturating_sub(last.read_below_bytes),
+            timed_syncs: self.timed_syncs.saturating_sub(last.timed_syncs),
+            timed_syncs_ns: self.timed_syncs_ns.saturating_sub(last.timed_syncs_ns),
+            disk_syncs: self.disk_syncs.saturating_sub(last.disk_syncs),
+            disk_syncs_ns: self.disk_syncs_ns.saturating_sub(last.disk_syncs_ns),
+        }
+    }
+
+    /// Mean microseconds of a sync in persistent memory, if there was one.
+    pub fn sync_us(&self) -> Option<f64> {
+        mean_us(self.timed_syncs_ns, self.timed_syncs)
+    }
+
+    /// Mean microseconds of a sync of a file below, if there was one.
+    pub fn disk_sync_us(&self) -> Option<f64> {
+        mean_us(self.disk_syncs_ns, self.disk_syncs)
+    }
+
+    /// By how many microseconds a sync in persistent memory was shorter.
+    pub fn saved_us(&self) -> Option<f64> {
+        Some(self.disk_sync_us()? - self.sync_us()?)
+    }
+}
+
+fn mean_us(ns: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| ns as f64 / count as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_give_rates_and_a_restart_begins_anew() {
+        let last = MountCounts { up_ns: 10, syncs: 5, ..MountCounts::default() };
+        let now = MountCounts { up_ns: 30, syncs: 9, ..MountCounts::default() };
+        assert_eq!(now.since(&last), MountCounts { up_ns: 20, syncs: 4, ..MountCounts::default() });
+        assert_eq!(last.since(&now), last);
+    }
+
+    #[test]
+    fn a_sync_saves_the_difference_of_the_means() {
+        let counts = MountCounts {
+            timed_syncs: 4,
+            timed_syncs_ns: 40_000,
+            disk_syncs: 2,
+            disk_syncs_ns: 4_000_000,
+            ..MountCounts::default()
+        };
+        assert_eq!(counts.saved_us(), Some(1990.0));
+        assert_eq!(MountCounts { disk_syncs: 0, ..counts }.saved_us(), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! A mount whose service tests start, kill and end by themselves.
+
+use crate::mounted::remove_left_memory;
+use crate::served::{program, until};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A SOURCE, a MOUNTPOINT, and a pool in memory that outlives processes.
+pub struct MountFolders {
+    folder: tempfile::TempDir,
+    memory: tempfile::TempDir,
+}
+
+impl MountFolders {
+    /// Empty folders.
+    pub fn new() -> MountFolders {
+        assert!(rustix::process::geteuid().is_root(), "this test mounts: run it as root");
+        assert!(Path::new("/dev/fuse").exists(), "this test mounts: it needs /dev/fuse (`modprobe fuse`)");
+        let folder = tempfile::tempdir().expect("a folder for what is temporary");
+        for name in ["source", "mnt"] {
+            fs::create_dir(folder.path().join(name)).expect("made");
+        }
+        MountFolders { folder, memory: tempfile::tempdir_in("/dev/shm").expect("a folder in memory") }
+    }
+
+    /// The folder of this name: `source`, `mnt`, or one of the test's.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The folder in memory.
+    pub fn memory(&self) -> &Path {
+        self.memory.path()
+    }
+
+    /// The pool, in memory.
+    pub fn pool(&self) -> PathBuf {
+        self.memory.path().join("pool")
+    }
+
+    /// Mounts, and waits until programs can use the mount.
+    pub fn mount(&self) -> Child {
+        self.mount_with(&self.pool(), &[])
+    }
+
+    /// Mounts with another pool and more options.
+    pub fn mount_with(&self, pool: &Path, options: &[&str]) -> Child {
+        let mut command = Command::new(program());
+        command.arg("mount").args([self.at("source"), self.at("mnt")]).arg("--pool").arg(pool).args(options);
+        let child = command.args(["--pool-size", "64M", "--dram", "16M", "--try"]).stdout(Stdio::null()).spawn();
+        let child = child.expect("the program starts");
+        until("the mount", || self.is_mounted());
+        child
+    }
+
+    /// Whether the kernel has a mount there, be it dead or not.
+    pub fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("the kernel tells");
+        mounts.lines().any(|line| line.contains(&*self.at("mnt").to_string_lossy()))
+    }
+
+    /// Runs a command of the program on a path.
+    pub fn tidegate(&self, command: &str, path: &Path) -> Output {
+        tidegate(command, path, &[])
+    }
+
+    /// Ends the service without a last word, and takes the dead mount away.
+    pub fn kill(&self, mut service: Child) {
+        service.kill().expect("it runs");
+        service.wait().expect("it was started here");
+        rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
+    }
+}
+
+impl Default for MountFolders {
+    fn default() -> MountFolders {
+        MountFolders::new()
+    }
+}
+
+impl Drop for MountFolders {
+    fn drop(&mut self) {
+        // A failed test leaves its mount.
+        let _ = rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH);
+        remove_left_memory(self.memory.path());
+    }
+}
+
+/// Runs a command of the program on a path, with more options.
+pub fn tidegate(command: &str, path: &Path, options: &[&str]) -> Output {
+    Command::new(program()).arg(command).arg(path).args(options).output().expect("the program starts")
+}
+
+/// Runs a line of shell in a folder.
+pub fn shell(folder: &Path, line: &str) -> String {
+    let done = Command::new("sh").args(["-ec", line]).current_dir(folder).output().expect("sh is everywhere");
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
+}

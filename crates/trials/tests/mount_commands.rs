@@ -1,0 +1,106 @@
+//! What the commands beside a mount say of it: `status`, `umount`.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
+use tidegate_trials::served::program;
+
+const REFUSED: i32 = 3;
+const IN_USE: i32 = 4;
+
+/// The only line of JSON on stdout.
+fn answer(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn status(path: &Path) -> Value {
+    answer(&tidegate("status", path, &["--json"]))
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn status_counts_files_by_state_syncs_with_what_they_save_and_reads_by_tier() {
+    let bed = MountFolders::new();
+    fs::write(bed.at("source").join("below"), [1; 4096]).unwrap();
+    let mut service = bed.mount();
+    let mnt = bed.at("mnt");
+    shell(&mnt, "cat below > /dev/null; echo one > file; sync file; echo two >> file; sync file; mkdir d");
+    let open = File::open(mnt.join("below")).unwrap();
+    let by_pool = status(&bed.pool());
+    assert_eq!(by_pool["files"]["open"], 1);
+    assert_eq!(by_pool["files"]["retained"], 0);
+    assert_eq!((&by_pool["syncs"], &by_pool["synced_bytes"]), (&2.into(), &8.into()));
+    assert_eq!(by_pool["read_below_bytes"], 4096);
+    assert!(by_pool["saved_us_per_sync"].is_f64() && by_pool["per_second"]["syncs"].is_f64(), "{by_pool}");
+    assert_eq!(by_pool["obstacle"], Value::Null);
+    for directory in [&mnt, &bed.at("source")] {
+        assert_eq!(status(directory)["pool"], *bed.pool().to_string_lossy(), "{}", directory.display());
+    }
+    drop(open);
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().unwrap().success());
+    let gone = bed.tidegate("status", &bed.pool());
+    assert!(!gone.status.success() && said(&gone).contains("no file service has the pool"), "{gone:?}");
+}
+
+#[test]
+fn a_watched_status_tells_what_was_added() {
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    shell(&bed.at("mnt"), "echo one > file; sync file");
+    let mut watch = Command::new(program());
+    watch.arg("status").arg(bed.pool()).args(["--watch", "--json"]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let first = next();
+    assert_eq!((&first["since"], &first["syncs"]), (&"start".into(), &1.into()));
+    shell(&bed.at("mnt"), "echo two > file; sync file; echo three > file; sync file");
+    let mut added = 0;
+    while added < 2 {
+        let answer = next();
+        assert_eq!(answer["since"], "last");
+        added += answer["syncs"].as_u64().unwrap();
+    }
+    assert_eq!(added, 2);
+    assert_eq!(bed.tidegate("umount", &bed.at("mnt")).status.code(), Some(0));
+    assert!(service.wait().unwrap().success());
+    assert!(!watch.wait().unwrap().success(), "it ends with the mount");
+}
+
+#[test]
+fn umount_names_the_program_that_uses_the_mount_and_lazily_waits_for_it() {
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    let mnt = bed.at("mnt");
+    fs::write(mnt.join("used"), "").unwrap();
+    let used = File::open(mnt.join("used")).unwrap();
+    let mut user = Command::new("sleep").arg("1000").stdin(used).spawn().unwrap();
+    let refused = bed.tidegate("umount", &mnt);
+    assert_eq!(refused.status.code(), Some(IN_USE), "{refused:?}");
+    let named = format!("sleep ({}) {}", user.id(), mnt.join("used").display());
+    assert!(said(&refused).contains(&named), "{refused:?}");
+    let mut lazy = Command::new(program());
+    let mut lazy = lazy.args(["umount", "--lazy"]).arg(&mnt).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(lazy.stderr.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains(&named));
+    assert_eq!(lazy.try_wait().unwrap(), None);
+    user.kill().unwrap();
+    user.wait().unwrap();
+    assert!(lazy.wait().unwrap().success() && service.wait().unwrap().success());
+}
+
+#[test]
+fn status_of_what_is_no_mount_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = tidegate("status", &folder.path().join("absent"), &[]);
+    assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+}
