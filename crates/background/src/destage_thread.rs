@@ -105,7 +105,7 @@ impl Bell {
 
 /// What a sweep over all dirty blocks left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct SweepFailures {
     /// Blocks that the disk refused.
     pub refused: u64,
     /// The first few of them, and why.
@@ -114,10 +114,10 @@ pub struct Left {
     pub not_durable: Option<Error>,
 }
 
-impl Left {
+impl SweepFailures {
     /// Whether everything is on the disk.
     pub fn is_nothing(&self) -> bool {
-        *self == Left::default()
+        *self == SweepFailures::default()
     }
 
     /// Adds what a step of the sweep left behind.
@@ -162,9 +162,9 @@ struct Sweeps {
     /// Whether a sweep is under way.
     under_way: bool,
     /// What the sweep under way leaves behind so far.
-    leaves: Left,
+    leaves: SweepFailures,
     /// What the last whole sweep left behind.
-    left: Left,
+    left: SweepFailures,
     over: bool,
 }
 
@@ -244,14 +244,14 @@ impl Destager {
     }
 
     /// Whether the flush has ended; then, what it left behind.
-    pub fn is_flushed(&self, ticket: Ticket) -> Option<Left> {
+    pub fn is_flushed(&self, ticket: Ticket) -> Option<SweepFailures> {
         let progress = self.shared.progress();
         (progress.done >= ticket.0 || progress.over).then(|| progress.left.clone())
     }
 
     /// Waits for the end of the flush, at most until `deadline`. What it left behind; None: it is
     /// still under way.
-    pub fn wait_until(&self, ticket: Ticket, deadline: Instant) -> Option<Left> {
+    pub fn wait_until(&self, ticket: Ticket, deadline: Instant) -> Option<SweepFailures> {
         let mut progress = self.shared.progress();
         while progress.done < ticket.0 && !progress.over {
             let left = deadline.checked_duration_since(Instant::now())?;
@@ -287,7 +287,7 @@ impl Destager {
     }
 
     /// What the last whole sweep left behind.
-    pub fn left(&self) -> Left {
+    pub fn left(&self) -> SweepFailures {
         self.shared.progress().left.clone()
     }
 }

@@ -3,7 +3,7 @@
 use crate::destage_thread::{Bell, Dirty};
 use crate::step::Step;
 use std::sync::Arc;
-use tidegate_disk_cache::{DiskCache, Doorbell, Progress};
+use tidegate_disk_cache::{DestageStep, DiskCache, Doorbell};
 use tidegate_media::{BlockDevice, Region};
 use tidegate_policy::writeback::destage::{Caps, Limits, Load, SweepScope};
 
@@ -28,7 +28,7 @@ impl<R: Region + 'static> Dirty for DiskCache<R> {
     }
 
     fn step(&self, blocks_max: u32, scope: SweepScope) -> Step {
-        let Progress { cleaned, failed, flush_failed, more, .. } = self.destage_step_in(blocks_max, scope);
+        let DestageStep { cleaned, failed, flush_failed, more, .. } = self.destage_step_in(blocks_max, scope);
         Step { cleaned, refused: failed, not_durable: flush_failed, more }
     }
 

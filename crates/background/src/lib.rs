@@ -20,7 +20,7 @@ mod schedstat;
 mod step;
 mod throttle;
 
-pub use destage_thread::{Bell, Destager, Dirty, Left, Ticket};
+pub use destage_thread::{Bell, Destager, Dirty, SweepFailures, Ticket};
 pub use drain_pool::{DrainPool, Drained, Setup};
 pub use step::Step;
 pub use throttle::Throttled;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_disk_cache::DiskCache;
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Region, Result};
+use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Region, Result};
 
 /// Shorter times are saved up: a sleep costs more than that.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
@@ -48,33 +48,15 @@ impl<R: Region + 'static> Throttled<R> {
 }
 
 impl<R: Region + 'static> BlockDevice for Throttled<R> {
-    fn geometry(&self) -> Geometry {
-        self.cache.geometry()
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.cache.read(at, out)
-    }
+    tidegate_media::forward!(self => self.cache; geometry, read, flush, discard, extent);
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         self.throttle(data.len() as u64 / u64::from(self.geometry().block_size));
         self.cache.write(at, data, durability)
     }
 
-    fn flush(&self) -> Result<()> {
-        self.cache.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.cache.discard(range)
-    }
-
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         self.throttle(range.blocks);
         self.cache.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.cache.extent(range)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_background::{Bell, Destager, Dirty, Left, Step, Ticket};
+use tidegate_background::{Bell, Destager, Dirty, Step, SweepFailures, Ticket};
 use tidegate_disk_cache::{
     Checksums, Contents, DiskCache, FormatSpec, Options, format_ordered, identify, lay_out_journal,
 };
@@ -117,7 +117,7 @@ fn started() -> (Arc<List>, Destager) {
     (list, destager)
 }
 
-fn flushed(destager: &Destager) -> Left {
+fn flushed(destager: &Destager) -> SweepFailures {
     destager.wait_until(destager.flush(), Instant::now() + Duration::from_secs(60)).expect("a flush ends")
 }
 
@@ -195,7 +195,7 @@ fn a_flush_names_what_the_disk_refused_and_moves_the_rest() {
     assert_eq!(list.dirty(), [3, 70]);
     list.0.lock().unwrap().bad.clear();
     assert!(flushed(&destager).is_nothing());
-    assert_eq!((list.dirty(), destager.left()), (Vec::new(), Left::default()));
+    assert_eq!((list.dirty(), destager.left()), (Vec::new(), SweepFailures::default()));
 }
 
 /// Waits for `many` sweeps that end with blocks refused for now, and says how long that took.

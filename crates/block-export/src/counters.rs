@@ -182,21 +182,21 @@ impl Counters {
     }
 
     /// Counts a connection, which is open until the result is dropped.
-    pub(crate) fn open(&self) -> Tally<'_> {
+    pub(crate) fn open(&self) -> ConnectionCounters<'_> {
         self.open.fetch_add(1, Ordering::Relaxed);
         let number = self.total.fetch_add(1, Ordering::Relaxed);
         let stripe = &self.stripes[usize::try_from(number).unwrap_or_default() % STRIPES];
-        Tally { counters: self, stripe }
+        ConnectionCounters { counters: self, stripe }
     }
 }
 
-/// One open connection's way to count.
-pub struct Tally<'c> {
+/// The counters that one open connection adds to.
+pub struct ConnectionCounters<'c> {
     counters: &'c Counters,
     stripe: &'c Stripe,
 }
 
-impl Tally<'_> {
+impl ConnectionCounters<'_> {
     /// Counts an answered request: the bytes it was about if it succeeded, and how long it took.
     pub fn answered(&self, kind: RequestKind, bytes: Option<u64>, took: Duration) {
         let cells = &self.stripe.0[kind as usize];
@@ -210,7 +210,7 @@ impl Tally<'_> {
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for ConnectionCounters<'_> {
     fn drop(&mut self) {
         self.counters.open.fetch_sub(1, Ordering::Relaxed);
     }

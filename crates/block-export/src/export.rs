@@ -6,7 +6,7 @@
 //! that reads and writes back, shared by threads that write whole blocks. Reads take no lock: the
 //! device shows each block old or new.
 
-use crate::counters::{Counters, ExportCounters, Tally};
+use crate::counters::{ConnectionCounters, Counters, ExportCounters};
 use crate::flush_latency::FlushLatency;
 use crate::span::{Partial, Span};
 use std::sync::{Arc, RwLock};
@@ -39,12 +39,12 @@ pub struct Export {
     stripes: [Stripe; STRIPES],
     counters: Counters,
     flush_latency: FlushLatency,
-    writes: Writes,
+    writes: WriteSplitting,
 }
 
 /// How writes of whole blocks reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writes {
+enum WriteSplitting {
     /// Cut where that is convenient.
     InPieces,
     /// In one call, up to [`WHOLE_WRITE_BYTES_MAX`].
@@ -119,7 +119,7 @@ impl Export {
             stripes: std::array::from_fn(|_| Stripe::default()),
             counters: Counters::new(),
             flush_latency: FlushLatency::default(),
-            writes: Writes::InPieces,
+            writes: WriteSplitting::InPieces,
         }
     }
 
@@ -127,7 +127,7 @@ impl Export {
     /// in one call, however it arrives: for a device that puts several blocks in place as one.
     #[must_use]
     pub fn with_whole_writes(self) -> Export {
-        Export { writes: Writes::Whole, ..self }
+        Export { writes: WriteSplitting::Whole, ..self }
     }
 
     /// The name by which clients ask for it.
@@ -164,7 +164,7 @@ impl Export {
     /// Whether a write of `len` bytes from `offset` on has to be one call of the device.
     pub fn writes_whole(&self, offset: u64, len: u64) -> bool {
         let in_blocks = (offset | len) & (self.block_bytes() as u64 - 1) == 0;
-        self.writes == Writes::Whole && in_blocks && len <= WHOLE_WRITE_BYTES_MAX.into()
+        self.writes == WriteSplitting::Whole && in_blocks && len <= WHOLE_WRITE_BYTES_MAX.into()
     }
 
     /// Rounds `offset` down to the start of its block.
@@ -178,7 +178,7 @@ impl Export {
     }
 
     /// Counts a connection that uses the export as long as the result lives.
-    pub fn count_connection(&self) -> Tally<'_> {
+    pub fn count_connection(&self) -> ConnectionCounters<'_> {
         self.counters.open()
     }
 

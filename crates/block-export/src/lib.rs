@@ -15,6 +15,6 @@ mod flush_latency;
 mod span;
 
 pub use busy_poll::{PollBudget, Poller, VainPoll};
-pub use counters::{ExportCounters, Latency, RequestCounters, RequestKind, Tally};
+pub use counters::{ConnectionCounters, ExportCounters, Latency, RequestCounters, RequestKind};
 pub use export::{BLOCK_BYTES_MAX, EXTENT_CALLS_MAX, Export, Scratch, WHOLE_WRITE_BYTES_MAX, Zeroing};
 pub use flush_latency::FlushLatency;

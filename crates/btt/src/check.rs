@@ -26,7 +26,7 @@ pub enum Repair {
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// What the volume is.
     pub summary: Summary,
     /// What its blocks are used for; after a repair, what they are used for now.
@@ -51,7 +51,7 @@ pub struct Finding {
     pub repaired: bool,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether the volume keeps every rule, by itself or after a repair.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.repaired)
@@ -59,13 +59,13 @@ impl Report {
 }
 
 /// Checks the volume on `region`, and repairs it if asked. `Err` where there is no volume to check.
-pub fn check<R: Region + ?Sized>(region: &R, repair: Repair) -> Result<Report, OpenError> {
+pub fn check<R: Region + ?Sized>(region: &R, repair: Repair) -> Result<CheckReport, OpenError> {
     let located = match locate(region, None) {
         Ok(located) => located,
         Err(reason) => return Err(no_volume(region, reason)?),
     };
     let summary = located.summary();
-    let mut report = Report {
+    let mut report = CheckReport {
         summary,
         counts: Counts::default(),
         given_up: 0,
@@ -91,7 +91,7 @@ pub fn check<R: Region + ?Sized>(region: &R, repair: Repair) -> Result<Report, O
     Ok(report)
 }
 
-impl Report {
+impl CheckReport {
     /// Repairs the arena `found`, of which `before` is known, and looks at it again.
     fn add_repaired<R: Region + ?Sized>(
         &mut self,

@@ -100,7 +100,7 @@ mod survey;
 mod wear;
 
 pub use audit::{Counts, ERROR_FLAG_RULE};
-pub use check::{Finding, Repair, Report, check};
+pub use check::{CheckReport, Finding, Repair, check};
 pub use format::{FormatError, FormatSpec, PlannedArena, format, format_arenas, plan};
 pub use identify::{Identity, OpenError, identify};
 pub use io::{Btt, Writes};

@@ -1,7 +1,7 @@
 //! A cache and its disk as C programs hold them, without a pointer in sight.
 
 use crate::options::{self, Making};
-use crate::status::Failure;
+use crate::status::CallFailure;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,15 +33,21 @@ impl Cache {
     /// Makes a region of `bytes` bytes at `pmem`, where nothing may be, in front of `disk`. If the
     /// disk is to keep the order of commits, it gets its journal before the region is a cache:
     /// without one it does no harm.
-    pub(crate) fn create(pmem: &Path, bytes: u64, disk: &Path, block_size: u32, words: &str) -> Result<(), Failure> {
+    pub(crate) fn create(
+        pmem: &Path,
+        bytes: u64,
+        disk: &Path,
+        block_size: u32,
+        words: &str,
+    ) -> Result<(), CallFailure> {
         let Making { sums, ordered, force } = options::of_making(words)?;
         if !block_size.is_power_of_two() || block_size < 512 {
-            return Err(Failure::BlockSize(block_size));
+            return Err(CallFailure::BlockSize(block_size));
         }
         let disk = unlocked(|| FileDisk::open(disk, DiskAccess::ReadWrite, block_size))?;
         match find_journal(&disk)? {
-            Some(FoundJournal { blocks: blocks @ 1.., .. }) => return Err(Failure::UnderWay(blocks)),
-            Some(FoundJournal { uuid, .. }) if !force => return Err(Failure::OfAnother(Uuid::from_bytes(uuid))),
+            Some(FoundJournal { blocks: blocks @ 1.., .. }) => return Err(CallFailure::UnderWay(blocks)),
+            Some(FoundJournal { uuid, .. }) if !force => return Err(CallFailure::OfAnother(Uuid::from_bytes(uuid))),
             _ => {}
         }
         let uuid = Uuid::new_v4().into_bytes();
@@ -52,13 +58,13 @@ impl Cache {
         let journal = match ordered {
             true => {
                 let blocks = blocks_in(bytes, block_size, ring_slots).unwrap_or(1);
-                let journal = journal_at_the_end(&disk, block_size, blocks).ok_or(Failure::NoRoom(blocks))?;
+                let journal = journal_at_the_end(&disk, block_size, blocks).ok_or(CallFailure::NoRoom(blocks))?;
                 let at = journal.records_at() * u64::from(block_size);
                 if let Some(by) = claim_of(&disk, at)?.filter(|_| !force) {
-                    return Err(Failure::EndClaimed(at, by));
+                    return Err(CallFailure::EndClaimed(at, by));
                 }
                 if !force && !has_room_for(&disk, &journal, uuid)? {
-                    return Err(Failure::EndHolds(at));
+                    return Err(CallFailure::EndHolds(at));
                 }
                 Some(journal)
             }
@@ -84,16 +90,16 @@ impl Cache {
     }
 
     /// Opens the cache at `pmem` in front of `disk`; what was interrupted is finished.
-    pub(crate) fn open(pmem: &Path, disk: &Path, words: &str) -> Result<Cache, Failure> {
+    pub(crate) fn open(pmem: &Path, disk: &Path, words: &str) -> Result<Cache, CallFailure> {
         let region = Arc::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
-        let identity = identify(&*region).map_err(tidegate_media::Error::from)?.ok_or(Failure::NoCache)?;
+        let identity = identify(&*region).map_err(tidegate_media::Error::from)?.ok_or(CallFailure::NoCache)?;
         let on_disk_file = region.domain() == Domain::DiskFile;
         if on_disk_file && !check(&*region).is_ok_and(|report| report.findings.is_empty()) {
-            return Err(Failure::Damaged);
+            return Err(CallFailure::Damaged);
         }
         let disk = unlocked(|| FileDisk::open(disk, DiskAccess::ReadWrite, identity.block_size))?;
         if disk.identity() != DiskIdentity(identity.disk) {
-            return Err(Failure::AnotherDisk);
+            return Err(CallFailure::AnotherDisk);
         }
         refuse_taken(&disk, identity.uuid)?;
         let options = options::of_opening(words, identity.block_size)?;
@@ -111,8 +117,8 @@ impl Cache {
     }
 
     /// This cache, if the process that asks has opened it.
-    pub(crate) fn own(&self) -> Result<&Cache, Failure> {
-        if self.owner.is_current() { Ok(self) } else { Err(Failure::Forked) }
+    pub(crate) fn own(&self) -> Result<&Cache, CallFailure> {
+        if self.owner.is_current() { Ok(self) } else { Err(CallFailure::Forked) }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -123,20 +129,20 @@ impl Cache {
         self.engine.transaction_blocks_max()
     }
 
-    pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<(), Failure> {
+    pub(crate) fn read(&self, block: u64, out: &mut [u8]) -> Result<(), CallFailure> {
         Ok(self.device.read(Lba(block), out)?)
     }
 
-    pub(crate) fn write(&self, block: u64, data: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write(&self, block: u64, data: &[u8]) -> Result<(), CallFailure> {
         Ok(self.device.write(Lba(block), data, Durability::Fua)?)
     }
 
-    pub(crate) fn flush(&self) -> Result<(), Failure> {
+    pub(crate) fn flush(&self) -> Result<(), CallFailure> {
         Ok(self.device.flush()?)
     }
 
     /// Moves at most `blocks_max` dirty blocks to the disk. How many are dirty then.
-    pub(crate) fn destage(&self, blocks_max: u32) -> Result<u64, Failure> {
+    pub(crate) fn destage(&self, blocks_max: u32) -> Result<u64, CallFailure> {
         let progress = self.engine.destage_step(blocks_max);
         let refused = progress.failed.into_iter().map(|(_, error)| error).next().or(progress.flush_failed);
         refused.map_or(Ok(self.engine.dirty_blocks()), |error| Err(error.into()))
@@ -144,15 +150,15 @@ impl Cache {
 }
 
 /// Refuses a disk that is marked for another region than `own`.
-fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), Failure> {
+fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), CallFailure> {
     match disk.mark().filter(|mark| mark.region != own) {
-        Some(mark) => Err(Failure::Taken { region: Uuid::from_bytes(mark.region), place: mark.place }),
+        Some(mark) => Err(CallFailure::Taken { region: Uuid::from_bytes(mark.region), place: mark.place }),
         None => Ok(()),
     }
 }
 
 /// Marks `disk` for the region `own` at `pmem`, before anything is written to that.
-fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), Failure> {
+fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), CallFailure> {
     let mark = DiskMark { region: own, place: std::path::absolute(pmem)? };
     if disk.mark().as_ref() != Some(&mark) {
         disk.set_mark(&mark)?;
@@ -179,7 +185,7 @@ fn unlocked<T>(open: impl FnMut() -> Result<T, MapError>) -> Result<T, MapError>
 /// Lets no block be read that is older than `disk`, as the cache `identity` in `region` may have
 /// them if somebody wrote to the disk without it. What the disk has too is dropped; what it lacks
 /// may not go there.
-fn distrust(region: &Arc<MappedRegion>, identity: &Identity, disk: &FileDisk) -> Result<(), Failure> {
+fn distrust(region: &Arc<MappedRegion>, identity: &Identity, disk: &FileDisk) -> Result<(), CallFailure> {
     if !disk.was_changed_without(region) {
         return Ok(());
     }
@@ -208,23 +214,23 @@ impl Transaction {
     }
 
     /// This transaction, if the process that asks has begun it.
-    pub(crate) fn own(&mut self) -> Result<&mut Transaction, Failure> {
+    pub(crate) fn own(&mut self) -> Result<&mut Transaction, CallFailure> {
         self.cache.own()?;
         Ok(self)
     }
 
     /// Adds whole blocks from `block` on.
-    pub(crate) fn write(&mut self, block: u64, data: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, block: u64, data: &[u8]) -> Result<(), CallFailure> {
         Ok(self.writes.write(Lba(block), data)?)
     }
 
     /// Reads blocks as the transaction sees them.
-    pub(crate) fn read(&mut self, block: u64, out: &mut [u8]) -> Result<(), Failure> {
+    pub(crate) fn read(&mut self, block: u64, out: &mut [u8]) -> Result<(), CallFailure> {
         Ok(self.writes.read(Lba(block), out)?)
     }
 
     /// Puts all of it in place, durably as far as the memory allows.
-    pub(crate) fn commit(self) -> Result<(), Failure> {
+    pub(crate) fn commit(self) -> Result<(), CallFailure> {
         self.writes.commit()?;
         self.cache.flush()
     }

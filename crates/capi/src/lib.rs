@@ -26,7 +26,7 @@ mod status;
 pub use cache::{Cache, Transaction};
 pub use status::Status;
 
-use status::{Failure, ended};
+use status::{CallFailure, ended};
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn tidegate_open_with(
 ) -> Status {
     ended(|| {
         // SAFETY: L4.
-        let out = unsafe { out.as_mut() }.ok_or(Failure::Null)?;
+        let out = unsafe { out.as_mut() }.ok_or(CallFailure::Null)?;
         // SAFETY: L2, and the texts are used within this call only.
         let (pmem, disk, words) = unsafe { (path(pmem)?, path(disk)?, words(options)?) };
         let cache = Cache::open(pmem, disk, words)?;
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn tidegate_destage(cache: *const Cache, blocks_max: u32, 
 pub unsafe extern "C" fn tidegate_begin(cache: *const Cache, out: *mut *mut Transaction) -> Status {
     ended(|| {
         // SAFETY: L4.
-        let out = unsafe { out.as_mut() }.ok_or(Failure::Null)?;
+        let out = unsafe { out.as_mut() }.ok_or(CallFailure::Null)?;
         // SAFETY: L1.
         unsafe { given(cache) }?;
         // SAFETY: L1: it came from `Arc::into_raw`, whose count goes up for the one that is made
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn tidegate_transaction_write(
 ) -> Status {
     ended(|| {
         // SAFETY: L1 and L5.
-        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?.own()?;
+        let transaction = unsafe { transaction.as_mut() }.ok_or(CallFailure::Null)?.own()?;
         // SAFETY: L3.
         transaction.write(block, unsafe { slice(data, bytes) }?)
     })
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn tidegate_transaction_read(
 ) -> Status {
     ended(|| {
         // SAFETY: L1 and L5.
-        let transaction = unsafe { transaction.as_mut() }.ok_or(Failure::Null)?.own()?;
+        let transaction = unsafe { transaction.as_mut() }.ok_or(CallFailure::Null)?.own()?;
         // SAFETY: L3.
         transaction.read(block, unsafe { room(out, bytes) }?)
     })
@@ -313,7 +313,7 @@ pub extern "C" fn tidegate_message() -> *const c_char {
 }
 
 /// A number about `of`; 0 if it may not be used, or the library has a mistake.
-fn number<N: Default>(of: Result<&Cache, Failure>, about: impl FnOnce(&Cache) -> N) -> N {
+fn number<N: Default>(of: Result<&Cache, CallFailure>, about: impl FnOnce(&Cache) -> N) -> N {
     let mut number = N::default();
     let asked = ended(|| {
         number = about(of?);
@@ -324,16 +324,16 @@ fn number<N: Default>(of: Result<&Cache, Failure>, about: impl FnOnce(&Cache) ->
 
 /// # Safety
 /// L1, for as long as the answer lives.
-unsafe fn given<'a>(cache: *const Cache) -> Result<&'a Cache, Failure> {
+unsafe fn given<'a>(cache: *const Cache) -> Result<&'a Cache, CallFailure> {
     // SAFETY: the caller keeps L1.
-    unsafe { cache.as_ref() }.ok_or(Failure::Null)?.own()
+    unsafe { cache.as_ref() }.ok_or(CallFailure::Null)?.own()
 }
 
 /// # Safety
 /// L1 and L5; the handle is not used any more.
-unsafe fn taken(transaction: *mut Transaction) -> Result<Box<Transaction>, Failure> {
+unsafe fn taken(transaction: *mut Transaction) -> Result<Box<Transaction>, CallFailure> {
     if transaction.is_null() {
-        return Err(Failure::Null);
+        return Err(CallFailure::Null);
     }
     // SAFETY: L1: it came from `Box::into_raw` in `tidegate_begin`, and comes back once.
     Ok(unsafe { Box::from_raw(transaction) })
@@ -341,33 +341,33 @@ unsafe fn taken(transaction: *mut Transaction) -> Result<Box<Transaction>, Failu
 
 /// # Safety
 /// L2, for as long as the answer lives.
-unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, Failure> {
+unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, CallFailure> {
     if text.is_null() {
-        return Err(Failure::Null);
+        return Err(CallFailure::Null);
     }
     // SAFETY: the caller keeps L2.
     let text = unsafe { CStr::from_ptr(text) };
     let bytes = text.to_bytes();
-    if bytes.is_empty() { Err(Failure::Text) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
+    if bytes.is_empty() { Err(CallFailure::Text) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
 }
 
 /// Options as they were named; null names none.
 ///
 /// # Safety
 /// L2, for as long as the answer lives.
-unsafe fn words<'a>(text: *const c_char) -> Result<&'a str, Failure> {
+unsafe fn words<'a>(text: *const c_char) -> Result<&'a str, CallFailure> {
     if text.is_null() {
         return Ok("");
     }
     // SAFETY: the caller keeps L2.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Failure::Text)
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| CallFailure::Text)
 }
 
 /// # Safety
 /// L3, for as long as the answer lives.
-unsafe fn slice<'a>(data: *const u8, bytes: usize) -> Result<&'a [u8], Failure> {
+unsafe fn slice<'a>(data: *const u8, bytes: usize) -> Result<&'a [u8], CallFailure> {
     if data.is_null() || isize::try_from(bytes).is_err() {
-        return Err(Failure::Null);
+        return Err(CallFailure::Null);
     }
     // SAFETY: the caller keeps L3, and no slice is longer than `isize` says.
     Ok(unsafe { std::slice::from_raw_parts(data, bytes) })
@@ -375,9 +375,9 @@ unsafe fn slice<'a>(data: *const u8, bytes: usize) -> Result<&'a [u8], Failure> 
 
 /// # Safety
 /// L3, for as long as the answer lives.
-unsafe fn room<'a>(out: *mut u8, bytes: usize) -> Result<&'a mut [u8], Failure> {
+unsafe fn room<'a>(out: *mut u8, bytes: usize) -> Result<&'a mut [u8], CallFailure> {
     if out.is_null() || isize::try_from(bytes).is_err() {
-        return Err(Failure::Null);
+        return Err(CallFailure::Null);
     }
     // SAFETY: the caller keeps L3, and no slice is longer than `isize` says.
     Ok(unsafe { std::slice::from_raw_parts_mut(out, bytes) })

@@ -41,7 +41,7 @@ pub enum Status {
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     #[error("a pointer is null that may not be")]
     Null,
     #[error(
@@ -96,37 +96,39 @@ pub(crate) enum Failure {
     Device(#[from] Error),
 }
 
-impl From<NewLayoutError> for Failure {
-    fn from(error: NewLayoutError) -> Failure {
+impl From<NewLayoutError> for CallFailure {
+    fn from(error: NewLayoutError) -> CallFailure {
         match error {
-            NewLayoutError::Open(error) => Failure::Open(error),
-            NewLayoutError::Dirty(blocks) => Failure::DiskChanged(blocks),
-            NewLayoutError::Format(error) => Failure::Format(error),
+            NewLayoutError::Open(error) => CallFailure::Open(error),
+            NewLayoutError::Dirty(blocks) => CallFailure::DiskChanged(blocks),
+            NewLayoutError::Format(error) => CallFailure::Format(error),
         }
     }
 }
 
-impl Failure {
+impl CallFailure {
     fn status(&self) -> Status {
         match self {
-            Failure::Null | Failure::Forked | Failure::Text | Failure::BlockSize(_) | Failure::Option(_) => {
-                Status::TidegateMisuse
-            }
-            Failure::NoRoom(_) => Status::TidegateMisuse,
-            Failure::NoCache | Failure::Damaged | Failure::AnotherDisk | Failure::DiskChanged(_) => {
+            CallFailure::Null
+            | CallFailure::Forked
+            | CallFailure::Text
+            | CallFailure::BlockSize(_)
+            | CallFailure::Option(_) => Status::TidegateMisuse,
+            CallFailure::NoRoom(_) => Status::TidegateMisuse,
+            CallFailure::NoCache | CallFailure::Damaged | CallFailure::AnotherDisk | CallFailure::DiskChanged(_) => {
                 Status::TidegateRefused
             }
-            Failure::EndHolds(_) | Failure::EndClaimed(..) => Status::TidegateRefused,
-            Failure::OfAnother(_) | Failure::Taken { .. } | Failure::UnderWay(_) => Status::TidegateRefused,
-            Failure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
-            Failure::Map(_) | Failure::Io(_) => Status::TidegateSystem,
-            Failure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
-            Failure::Format(_) => Status::TidegateMisuse,
-            Failure::Open(OpenError::Device(error)) => of_device(error),
-            Failure::Open(_) => Status::TidegateRefused,
-            Failure::Transaction(TransactionError::TooLarge { .. }) => Status::TidegateTooLarge,
-            Failure::Transaction(TransactionError::Conflict { .. }) => Status::TidegateConflict,
-            Failure::Transaction(TransactionError::Device(error)) | Failure::Device(error) => of_device(error),
+            CallFailure::EndHolds(_) | CallFailure::EndClaimed(..) => Status::TidegateRefused,
+            CallFailure::OfAnother(_) | CallFailure::Taken { .. } | CallFailure::UnderWay(_) => Status::TidegateRefused,
+            CallFailure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
+            CallFailure::Map(_) | CallFailure::Io(_) => Status::TidegateSystem,
+            CallFailure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
+            CallFailure::Format(_) => Status::TidegateMisuse,
+            CallFailure::Open(OpenError::Device(error)) => of_device(error),
+            CallFailure::Open(_) => Status::TidegateRefused,
+            CallFailure::Transaction(TransactionError::TooLarge { .. }) => Status::TidegateTooLarge,
+            CallFailure::Transaction(TransactionError::Conflict { .. }) => Status::TidegateConflict,
+            CallFailure::Transaction(TransactionError::Device(error)) | CallFailure::Device(error) => of_device(error),
         }
     }
 }
@@ -146,7 +148,7 @@ thread_local! {
 }
 
 /// Runs `call`; neither an error nor a panic gets past this.
-pub(crate) fn ended(call: impl FnOnce() -> Result<(), Failure>) -> Status {
+pub(crate) fn ended(call: impl FnOnce() -> Result<(), CallFailure>) -> Status {
     // What a panic leaves half done is behind locks, which refuse everyone who meets them after it.
     let (status, message) = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
         Ok(Ok(())) => return Status::TidegateOk,
@@ -173,7 +175,7 @@ mod tests {
     fn a_panic_becomes_a_status() {
         let status = ended(|| panic!("a test of what a caller sees"));
         assert_eq!(status, Status::TidegateBug);
-        assert_eq!(ended(|| Err(Failure::Null)), Status::TidegateMisuse);
+        assert_eq!(ended(|| Err(CallFailure::Null)), Status::TidegateMisuse);
         MESSAGE.with(|kept| {
             let text: &CStr = &kept.borrow();
             assert_eq!(text.to_str(), Ok("a pointer is null that may not be"));

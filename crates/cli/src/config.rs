@@ -26,7 +26,7 @@ use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{Identity, Plan, VolumePlan, access};
+use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -37,7 +37,7 @@ pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 /// The whole file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ConfigFile {
     #[serde(default, deserialize_with = "one_or_more")]
     listen: Vec<WrittenPlace>,
     #[serde(default)]
@@ -285,7 +285,7 @@ fn read_file(path: &Path) -> io::Result<String> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
-    let written: Written = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
+    let written: ConfigFile = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
     let listen = written.listen.into_iter().map(|WrittenPlace(place)| place.below(folder)).collect();
     let volumes: Vec<_> = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
@@ -328,10 +328,10 @@ fn served_twice(volumes: &[VolumePlan]) -> Option<&PathBuf> {
 }
 
 impl WrittenIdentity {
-    fn plan(self, folder: &Path) -> Identity {
+    fn plan(self, folder: &Path) -> TlsIdentity {
         let WrittenIdentity { certificate, key, clients } = self;
         let in_folder = |path: PathBuf| folder.join(path);
-        Identity { certificate: in_folder(certificate), key: in_folder(key), clients: clients.map(in_folder) }
+        TlsIdentity { certificate: in_folder(certificate), key: in_folder(key), clients: clients.map(in_folder) }
     }
 }
 
@@ -458,7 +458,8 @@ mod tests {
         assert_eq!((plan.listen.len(), &sockets[..]), (3, &["/run/a.sock".into(), "/etc/tidegate/b.sock".into()][..]));
         assert!(plan.insecure);
         let in_etc = |name: &str| PathBuf::from("/etc/tidegate").join(name);
-        let identity = Identity { certificate: in_etc("c.pem"), key: "/k.pem".into(), clients: Some(in_etc("a.pem")) };
+        let identity =
+            TlsIdentity { certificate: in_etc("c.pem"), key: "/k.pem".into(), clients: Some(in_etc("a.pem")) };
         assert_eq!(plan.tls, Some(identity));
         assert_eq!(plan.socket_mode.as_raw_mode(), 0o660);
         assert_eq!(plan.peers, Peers { uids: vec![7, 8, 0], gids: vec![70] });

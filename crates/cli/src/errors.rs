@@ -217,11 +217,11 @@ pub(crate) fn report(failure: &Failure, json: bool) -> Exit {
 
 fn report_on_stderr(report: &Report, json: bool) -> Exit {
     #[derive(Serialize)]
-    struct Answer<'a> {
+    struct JsonError<'a> {
         error: &'a Report,
     }
     let text = if json {
-        serde_json::to_string(&Answer { error: report }).expect("strings and a number have a JSON form")
+        serde_json::to_string(&JsonError { error: report }).expect("strings and a number have a JSON form")
     } else {
         let [what, why, next] = [&report.what, &report.why, &report.next].map(|line| shown(line, Ends::OfNothing));
         format!("tidegate: error: {what}\n  why: {why}\n  next: {next}")

@@ -3,7 +3,7 @@
 
 use crate::cache::DiskCache;
 use crate::free_list::FreeEntry;
-use crate::index::{Index, IndexStripe, State};
+use crate::index::{BlockState, Index, IndexStripe};
 use tidegate_layout::disk_cache::{CacheEntry, EntryState};
 use tidegate_media::sync::SpinGuard;
 use tidegate_media::{LINE_BYTES, Poison, Region, Result};
@@ -132,7 +132,7 @@ impl<R: Region> DiskCache<R> {
         victim: &Victim,
     ) -> Result<Option<(FreeEntry, u32)>> {
         let cached = stripe.get(victim.lba).filter(|cached| cached.entry == victim.entry);
-        let Some(cached) = cached.filter(|cached| cached.state == State::Clean) else { return Ok(None) };
+        let Some(cached) = cached.filter(|cached| cached.state == BlockState::Clean) else { return Ok(None) };
         self.medium.refuse_after_failure()?;
         let counter = cached.counter.wrapping_add(1);
         self.retire_before(counter)?;

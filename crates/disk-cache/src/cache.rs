@@ -2,7 +2,7 @@
 
 use crate::commit::committer::Committer;
 use crate::commit::conflicts::Conflicts;
-use crate::counters::{Counters, Tally};
+use crate::counters::{Counters, UnlockedCounts};
 use crate::destage::destager::Destager;
 use crate::free_list::FreeList;
 use crate::index::Index;
@@ -30,7 +30,7 @@ pub struct DiskCache<R> {
     pub(crate) reader: Reader,
     pub(crate) destager: Destager,
     pub(crate) mode: AtomicU32,
-    pub(crate) tally: Tally,
+    pub(crate) tally: UnlockedCounts,
     pub(crate) found: AsOpened,
 }
 
@@ -85,7 +85,7 @@ pub enum Journaling {
 
 /// How full a cache is, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fill {
+pub struct Occupancy {
     /// Blocks that it can hold.
     pub blocks: u32,
     /// Blocks that the disk has too.
@@ -127,7 +127,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// How full the cache is: exact while nothing is going on.
-    pub fn fill(&self) -> Fill {
+    pub fn fill(&self) -> Occupancy {
         let (mut cached, mut dirty, mut kept) = (0, 0, 0);
         for stripe in 0..self.table.index.stripes() {
             let [cached_here, dirty_here, kept_here] = self.table.index.lock(stripe).fill();
@@ -136,7 +136,7 @@ impl<R: Region> DiskCache<R> {
             kept += kept_here;
         }
         let free = u32::try_from(self.table.free_list.free_blocks()).expect("fewer than there are blocks");
-        Fill { blocks: self.medium.plan.blocks, clean: cached - dirty, dirty, free, kept }
+        Occupancy { blocks: self.medium.plan.blocks, clean: cached - dirty, dirty, free, kept }
     }
 
     /// Blocks that only the cache has.

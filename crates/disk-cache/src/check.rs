@@ -19,7 +19,7 @@ use tidegate_wal::Loaded;
 
 /// What was found on a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// What the superblock says.
     pub identity: Identity,
     /// Blocks that only the cache has.
@@ -48,7 +48,7 @@ pub enum Finding {
     Lost(PoisonedEntries),
 }
 
-impl Report {
+impl CheckReport {
     /// Whether the cache opens: no rule is broken, and what is needed can be read.
     pub fn opens(&self) -> bool {
         self.findings.iter().all(|finding| matches!(finding, Finding::Lost(_)))
@@ -61,7 +61,7 @@ impl Report {
 pub struct NoCache(pub Finding);
 
 /// Verifies every rule. Reads only; what recovery would do is done in DRAM.
-pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
+pub fn check<R: Region + ?Sized>(region: &R) -> Result<CheckReport, NoCache> {
     if region.len() < CURSORS_AT {
         return Err(NoCache(Poison { at: 0, len: CURSORS_AT }.into()));
     }
@@ -114,7 +114,8 @@ pub fn check<R: Region + ?Sized>(region: &R) -> Result<Report, NoCache> {
     }
     let free = u32::try_from(used.absent().count()).expect("at most every block");
     let unretired = ring.map_or(0, |(_, elements)| u32::try_from(elements).expect("a ring has fewer"));
-    Ok(Report { identity: Identity::from(&newest.superblock), dirty, clean: clean_blocks, free, unretired, findings })
+    let identity = Identity::from(&newest.superblock);
+    Ok(CheckReport { identity, dirty, clean: clean_blocks, free, unretired, findings })
 }
 
 fn finding(wrong: NoSuperblock) -> Finding {

@@ -9,7 +9,7 @@ pub(crate) mod transaction;
 use crate::cache::DiskCache;
 use crate::commit::redo::{COUNTER_STRIDE, Move};
 use crate::free_list::FreeEntry;
-use crate::index::{Cached, IndexStripe, State};
+use crate::index::{BlockState, Cached, IndexStripe};
 use std::collections::BTreeSet;
 use std::iter;
 use tidegate_media::sync::{Ordering, SpinGuard};
@@ -38,7 +38,7 @@ impl<R: Region> DiskCache<R> {
         let mut stripe = self.table.index.lock_for(lba);
         let side = stripe.side();
         let known = match stripe.get_mut(lba) {
-            None | Some(Cached { state: State::Volatile, .. }) => return self.commit_new(stripe, lba, block),
+            None | Some(Cached { state: BlockState::Volatile, .. }) => return self.commit_new(stripe, lba, block),
             Some(known) => known,
         };
         let counter = known.counter.wrapping_add(1);
@@ -162,7 +162,7 @@ impl<R: Region> DiskCache<R> {
         let (FreeEntry { entry, counter }, fresh) = match cached {
             None => (self.table.free_list.take_entry(), true),
             // If the commit fails nobody may give it up: nobody knows then what its entry says.
-            Some(cached) if cached.state == State::Volatile => (self.take_over(stripe, lba, cached), true),
+            Some(cached) if cached.state == BlockState::Volatile => (self.take_over(stripe, lba, cached), true),
             Some(Cached { entry, counter, .. }) => (FreeEntry { entry, counter }, false),
         };
         let replaced = cached.map(|cached| cached.block);
@@ -173,7 +173,7 @@ impl<R: Region> DiskCache<R> {
     /// the block that is free for that.
     fn moved(&self, stripe: &mut IndexStripe, to: &Move, named: bool) -> Option<u32> {
         let before = stripe.get(to.lba);
-        let was = before.map_or(State::Clean, |cached| cached.state);
+        let was = before.map_or(BlockState::Clean, |cached| cached.state);
         let named = named || before.is_some_and(|cached| cached.named);
         let state = was.committed();
         let side = stripe.side();

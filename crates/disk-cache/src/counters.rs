@@ -55,7 +55,7 @@ impl Count {
 
 /// What is not counted under a stripe's lock.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct UnlockedCounts {
     pub(crate) destaged: Count,
     pub(crate) destage_writes: Count,
     pub(crate) disk_flushes: Count,
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
     pub(crate) damaged: Count,
 }
 
-impl Tally {
+impl UnlockedCounts {
     pub(crate) fn counters(&self, index: &Index) -> Counters {
         let mut counters = Counters {
             destaged: self.destaged.get(),

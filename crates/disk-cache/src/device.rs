@@ -2,7 +2,7 @@
 
 use crate::cache::DiskCache;
 use crate::commit::Write;
-use crate::destage::step::Progress;
+use crate::destage::step::DestageStep;
 use crate::mode::Mode;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange, Misuse, Region, Result};
@@ -154,7 +154,7 @@ impl<R: Region> DiskCache<R> {
         }
         let mut lbas: Vec<u64> = writes.iter().map(|(lba, _)| *lba).collect();
         while !lbas.is_empty() {
-            let mut progress = Progress::default();
+            let mut progress = DestageStep::default();
             lbas = self.destage(&lbas, &mut progress);
             let failed = progress.failed.into_iter().map(|(_, error)| error).next();
             failed.or(progress.flush_failed).map_or(Ok(()), Err)?;

@@ -20,7 +20,7 @@ pub(crate) struct Cached {
     pub(crate) entry: u32,
     pub(crate) block: u32,
     pub(crate) counter: u16,
-    pub(crate) state: State,
+    pub(crate) state: BlockState,
     /// Whether the entry's first word is known to be durable.
     pub(crate) named: bool,
     /// The side of the last cut on which the block was committed, if it is dirty: see
@@ -51,7 +51,7 @@ pub const POSTPONED_MAX: usize = 2;
 
 /// How a cached block stands to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum BlockState {
     /// The disk holds the same bytes.
     Clean,
     /// The disk holds the same bytes, and the cache forgets them when the process ends: the block's
@@ -68,33 +68,39 @@ pub(crate) enum State {
     Overtaken,
 }
 
-impl State {
+impl BlockState {
     /// After a commit.
-    pub(crate) fn committed(self) -> State {
+    pub(crate) fn committed(self) -> BlockState {
         match self {
-            State::Clean | State::Volatile | State::Dirty => State::Dirty,
+            BlockState::Clean | BlockState::Volatile | BlockState::Dirty => BlockState::Dirty,
             // What the disk has of it is as old as before.
-            State::Postponed(_) => self,
-            State::Destaging | State::Overtaken => State::Overtaken,
+            BlockState::Postponed(_) => self,
+            BlockState::Destaging | BlockState::Overtaken => BlockState::Overtaken,
         }
     }
 
     /// After a sweep has left it to the next one, if it may.
-    fn postponed(self) -> Option<State> {
+    fn postponed(self) -> Option<BlockState> {
         match self {
-            State::Dirty => Some(State::Postponed(1)),
-            State::Postponed(times) if usize::from(times) < POSTPONED_MAX => Some(State::Postponed(times + 1)),
-            State::Postponed(_) | State::Clean | State::Volatile | State::Destaging | State::Overtaken => None,
+            BlockState::Dirty => Some(BlockState::Postponed(1)),
+            BlockState::Postponed(times) if usize::from(times) < POSTPONED_MAX => {
+                Some(BlockState::Postponed(times + 1))
+            }
+            BlockState::Postponed(_)
+            | BlockState::Clean
+            | BlockState::Volatile
+            | BlockState::Destaging
+            | BlockState::Overtaken => None,
         }
     }
 
     pub(crate) fn is_dirty(self) -> bool {
-        !matches!(self, State::Clean | State::Volatile)
+        !matches!(self, BlockState::Clean | BlockState::Volatile)
     }
 
     /// Whether it is dirty, and nobody writes it to the disk.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, State::Dirty | State::Postponed(_))
+        matches!(self, BlockState::Dirty | BlockState::Postponed(_))
     }
 }
 
@@ -205,15 +211,17 @@ impl Index {
         let before = stripe.map.insert(lba, cached);
         debug_assert_eq!(before, None, "block {lba} is cached once");
         match cached.state {
-            State::Clean | State::Volatile => self.note(stripe, Use::Came(cached.entry, lba)),
-            State::Dirty | State::Postponed(_) | State::Destaging | State::Overtaken => stripe.dirty += 1,
+            BlockState::Clean | BlockState::Volatile => self.note(stripe, Use::Came(cached.entry, lba)),
+            BlockState::Dirty | BlockState::Postponed(_) | BlockState::Destaging | BlockState::Overtaken => {
+                stripe.dirty += 1
+            }
         }
     }
 
     /// Takes out a clean block that is a victim of the policy.
     pub(crate) fn remove_victim(stripe: &mut IndexStripe, lba: u64) {
         let cached = stripe.map.remove(&lba);
-        debug_assert!(cached.is_some_and(|cached| cached.state == State::Clean), "a clean block goes");
+        debug_assert!(cached.is_some_and(|cached| cached.state == BlockState::Clean), "a clean block goes");
         stripe.counts.evictions += 1;
         stripe.changed();
     }
@@ -221,7 +229,10 @@ impl Index {
     /// Takes out a victim that only this process knew. The disk has had its bytes all the time.
     pub(crate) fn remove_volatile(stripe: &mut IndexStripe, lba: u64) {
         let cached = stripe.map.remove(&lba);
-        debug_assert!(cached.is_some_and(|cached| cached.state == State::Volatile), "a block that was read in goes");
+        debug_assert!(
+            cached.is_some_and(|cached| cached.state == BlockState::Volatile),
+            "a block that was read in goes"
+        );
         stripe.counts.evictions += 1;
     }
 
@@ -400,7 +411,7 @@ impl IndexStripe {
 
     /// The blocks that `entries` name.
     pub(crate) fn named_by(&self, entries: &BTreeSet<u32>) -> Vec<u64> {
-        let named = |cached: &Cached| cached.state != State::Volatile && entries.contains(&cached.entry);
+        let named = |cached: &Cached| cached.state != BlockState::Volatile && entries.contains(&cached.entry);
         self.map.iter().filter(|(_, cached)| named(cached)).map(|(lba, _)| *lba).collect()
     }
 }
@@ -439,7 +450,7 @@ mod tests {
         let cached =
             |entry, state| Cached { entry, block: entry, counter: 0, state, named: true, side: Side::default() };
         for entry in 0..1024 {
-            let state = if entry < 1000 { State::Dirty } else { State::Clean };
+            let state = if entry < 1000 { BlockState::Dirty } else { BlockState::Clean };
             index.insert(&mut index.lock_for(entry.into()), entry.into(), cached(entry, state));
         }
         let mut looks = 0;

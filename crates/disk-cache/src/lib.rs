@@ -122,8 +122,8 @@ mod open;
 mod read;
 mod region_io;
 
-pub use cache::{DiskCache, Fill, Journaling, Options};
-pub use check::{Finding, NoCache, Report, check};
+pub use cache::{DiskCache, Journaling, Occupancy, Options};
+pub use check::{CheckReport, Finding, NoCache, check};
 pub use commit::conflicts::Conflicts;
 pub use commit::transaction::{Transaction, TransactionError};
 pub use counters::Counters;
@@ -132,7 +132,7 @@ pub use destage::disk_journal::{
     FoundJournal, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal, recover_disk,
     retire_journal,
 };
-pub use destage::step::Progress;
+pub use destage::step::DestageStep;
 pub use index::POSTPONED_MAX;
 pub use mode::{Mode, NoMode};
 pub use no_disk::NoDisk;

@@ -11,12 +11,12 @@ pub(crate) mod superblock_copies;
 use crate::cache::{AsOpened, BlockTable, DiskCache, Journaling, Options};
 use crate::commit::committer::Committer;
 use crate::commit::redo::{EntryMove, Ring};
-use crate::counters::Tally;
+use crate::counters::UnlockedCounts;
 use crate::destage::destager::Destager;
 use crate::destage::first_blocks::FirstBlocks;
 use crate::destage::order::Order;
 use crate::free_list::{FreeEntry, FreeList};
-use crate::index::{Cached, Index, Side, State};
+use crate::index::{BlockState, Cached, Index, Side};
 use crate::open::format::Identity;
 use crate::open::guard::Guard;
 use crate::open::poisoned_entries::PoisonedEntries;
@@ -139,7 +139,7 @@ impl<R: Region> DiskCache<R> {
                 journal.map(|journal| Order::new(journal, identity.uuid)),
             ),
             mode: AtomicU32::new(options.mode.number()),
-            tally: Tally::default(),
+            tally: UnlockedCounts::default(),
             found: AsOpened { identity, poisoned, changed },
         };
         cache.settle_order();
@@ -271,7 +271,7 @@ impl Rebuilt {
             match state {
                 EntryState::Free { counter } => free.push(FreeEntry { entry, counter }),
                 EntryState::Holds { lba, block, counter, clean } => {
-                    let state = if clean { State::Clean } else { State::Dirty };
+                    let state = if clean { BlockState::Clean } else { BlockState::Dirty };
                     let cached = Cached { entry, block, counter, state, named: true, side: Side::default() };
                     let mut stripe = index.lock_for(lba);
                     let rule = if !used.insert(block) {

@@ -13,8 +13,8 @@ pub(crate) mod reader;
 pub(crate) mod volatile;
 
 use crate::cache::DiskCache;
-use crate::index::{Cached, IndexStripe, State};
-use crate::read::filter::Run;
+use crate::index::{BlockState, Cached, IndexStripe};
+use crate::read::filter::RunLength;
 use crate::read::reader::Reads;
 use tidegate_media::{Lba, Region, Result};
 
@@ -49,7 +49,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Reads blocks from `first` on, none of which was cached, from the disk in one go, and takes
     /// those into the cache that are let in.
-    pub(crate) fn read_missing(&self, first: u64, run: Run, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_missing(&self, first: u64, run: RunLength, out: &mut [u8]) -> Result<()> {
         if out.is_empty() {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl<R: Region> DiskCache<R> {
             self.medium.fence().inspect_err(|_| self.table.free_list.give_entry(free))?;
         }
         self.medium.store_state(free.entry, self.medium.plan.holding_word(lba, block, counter, true));
-        let (entry, state, side) = (free.entry, State::Clean, stripe.side());
+        let (entry, state, side) = (free.entry, BlockState::Clean, stripe.side());
         let cached = Cached { entry, block, counter, state, named: false, side };
         self.table.index.insert(stripe, lba, cached);
         stripe.counts.fills += 1;

@@ -32,7 +32,7 @@ pub enum Synced {
 
 /// How full a lane is, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fill {
+pub struct Occupancy {
     /// In DRAM and nowhere else.
     pub dirty: u64,
     /// In entries that are newer than the file below.
@@ -43,9 +43,9 @@ pub struct Fill {
     pub dram: u64,
 }
 
-impl Fill {
-    pub(crate) fn plus(self, other: Fill) -> Fill {
-        Fill {
+impl Occupancy {
+    pub(crate) fn plus(self, other: Occupancy) -> Occupancy {
+        Occupancy {
             dirty: self.dirty + other.dirty,
             out_of_sync: self.out_of_sync + other.out_of_sync,
             pool: self.pool + other.pool,
@@ -107,9 +107,9 @@ impl<R: Region> FileCache<R> {
     }
 
     /// How full the lane is.
-    pub fn fill(&self) -> Fill {
+    pub fn fill(&self) -> Occupancy {
         let lane = self.lane();
-        Fill {
+        Occupancy {
             dirty: lane.dirty_bytes(),
             out_of_sync: lane.out_of_sync_bytes(),
             pool: lane.medium.plan.data_bytes(),

@@ -115,7 +115,7 @@ mod tiers;
 mod truncate;
 
 pub use below::{BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, Refused};
-pub use cache::{FileCache, Fill, Persistence, Synced};
+pub use cache::{FileCache, Occupancy, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;
 pub use lanes::file::FileId;
@@ -124,7 +124,7 @@ pub use namespace::{
     NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
 };
 pub use open::attach::Detached;
-pub use open::format::{FormatError, FormatSpec, OpenError, dram_bytes, format, identify};
+pub use open::format::{PoolFormatError, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile};
-pub use tiers::write_back::Progress;
+pub use tiers::write_back::WriteBackStep;

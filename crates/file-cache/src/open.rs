@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::lanes::file::{File, FileId, Record};
 use crate::lanes::lane::Lane;
 use crate::lanes::records::words_of;
-use crate::open::format::{OpenError, broken_rule, lane_plan};
+use crate::open::format::{PoolOpenError, broken_rule, lane_plan};
 use crate::open::load::{Contents, Counted, load};
 use crate::region_io::Medium;
 use crate::tiers::dram::{Unsynced, Written};
@@ -30,7 +30,7 @@ impl<R: Region> FileCache<R> {
     /// Opens lane `lane` of the pool on `region`, for this process alone: the caller holds the lock
     /// that says so. `dram` is memory of [`crate::dram_bytes`] that outlives the process: zeroes,
     /// or what the last process that had the lane open left there.
-    pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, OpenError> {
+    pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, PoolOpenError> {
         let plan = lane_plan(&region, lane)?;
         let medium = Medium { region, plan };
         let Contents { records, mut entries, version, ring } = load(&medium)?;
@@ -64,7 +64,7 @@ impl<R: Region> FileCache<R> {
 
 impl<R: Region> Lane<R> {
     /// Files and entries as the records say, in the order of the entries' versions.
-    fn take_over(&mut self, records: &BTreeMap<u32, TrustedRecord>, entries: &[Counted]) -> Result<(), OpenError> {
+    fn take_over(&mut self, records: &BTreeMap<u32, TrustedRecord>, entries: &[Counted]) -> Result<(), PoolOpenError> {
         for (number, record) in records {
             let TrustedRecord { identity: [device, inode, generation], size, void, version, stamp, .. } = *record;
             let mut file = File::detached(FileIdentity { device, inode, generation }, &record.hint, size);
@@ -83,7 +83,7 @@ impl<R: Region> Lane<R> {
     }
 
     /// The unsynced writes of a process that was killed, and the lengths that it saw.
-    fn take_over_unsynced(&mut self, left: BTreeMap<u32, (VolatileFile, Written)>) -> Result<(), OpenError> {
+    fn take_over_unsynced(&mut self, left: BTreeMap<u32, (VolatileFile, Written)>) -> Result<(), PoolOpenError> {
         for (number, (raw, written)) in left {
             let [device, inode, generation] = raw.identity();
             let identity = FileIdentity { device, inode, generation };

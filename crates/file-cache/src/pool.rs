@@ -5,14 +5,14 @@
 //! chooses the lane; if that lane has no free record, the next lane takes the file.
 
 use crate::below::{BackingFile, Below, FileIdentity};
-use crate::cache::{FileCache, Fill, Persistence, Synced};
+use crate::cache::{FileCache, Occupancy, Persistence, Synced};
 use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::open::attach::Detached;
-use crate::open::format::{OpenError, identify};
+use crate::open::format::{PoolOpenError, identify};
 use crate::open::recover::Recovered;
-use crate::tiers::write_back::Progress;
+use crate::tiers::write_back::WriteBackStep;
 use std::sync::Arc;
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
@@ -36,8 +36,8 @@ impl<R: Region> FilePool<R> {
     /// memory, by the lane's number: see [`FileCache::open`].
     pub fn open(
         region: &Arc<R>,
-        mut dram: impl FnMut(u32) -> Result<Arc<dyn Region>, OpenError>,
-    ) -> Result<FilePool<R>, OpenError> {
+        mut dram: impl FnMut(u32) -> Result<Arc<dyn Region>, PoolOpenError>,
+    ) -> Result<FilePool<R>, PoolOpenError> {
         let lanes = 0..identify(region)?.plan.lanes;
         let open = |lane| FileCache::open(region.clone(), lane, dram(lane)?);
         Ok(FilePool { lanes: lanes.map(open).collect::<Result<_, _>>()?, opening: Mutex::new(()) })
@@ -112,8 +112,8 @@ impl<R: Region> FilePool<R> {
 
     /// Writes back about `budget_bytes` of one file of a lane: see [`FileCache::write_back_step`].
     /// A lane that does not exist has nothing to write back.
-    pub fn write_back_step(&self, lane: usize, budget_bytes: u64) -> Result<Progress, FileError> {
-        self.lanes.get(lane).map_or(Ok(Progress::default()), |lane| lane.write_back_step(budget_bytes))
+    pub fn write_back_step(&self, lane: usize, budget_bytes: u64) -> Result<WriteBackStep, FileError> {
+        self.lanes.get(lane).map_or(Ok(WriteBackStep::default()), |lane| lane.write_back_step(budget_bytes))
     }
 
     /// Tells every lane the time: see [`FileCache::tick`].
@@ -123,9 +123,14 @@ impl<R: Region> FilePool<R> {
 
     /// Has about `budget_bytes` of one file of a lane leave DRAM: see
     /// [`FileCache::write_dirty_step`]. A lane that does not exist has nothing in DRAM.
-    pub fn write_dirty_step(&self, lane: usize, budget_bytes: u64, older_than: u64) -> Result<Progress, FileError> {
+    pub fn write_dirty_step(
+        &self,
+        lane: usize,
+        budget_bytes: u64,
+        older_than: u64,
+    ) -> Result<WriteBackStep, FileError> {
         let lane = self.lanes.get(lane);
-        lane.map_or(Ok(Progress::default()), |lane| lane.write_dirty_step(budget_bytes, older_than))
+        lane.map_or(Ok(WriteBackStep::default()), |lane| lane.write_dirty_step(budget_bytes, older_than))
     }
 
     /// Every file that an earlier process left, and for which no file below was found yet.
@@ -167,8 +172,8 @@ impl<R: Region> FilePool<R> {
     }
 
     /// How full the pool is.
-    pub fn fill(&self) -> Fill {
-        self.lanes.iter().map(FileCache::fill).fold(Fill::default(), Fill::plus)
+    pub fn fill(&self) -> Occupancy {
+        self.lanes.iter().map(FileCache::fill).fold(Occupancy::default(), Occupancy::plus)
     }
 
     /// What was done since the pool was opened.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    FormatSpec, FoundNode, NamespaceError, NamespaceLog, NamespaceSource, Refused, Witness, format,
+    FoundNode, NamespaceError, NamespaceLog, NamespaceSource, PoolSpec, Refused, Witness, format,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, NodeIdentity};
 use tidegate_sim::Region;
@@ -38,8 +38,8 @@ impl NamespaceSource for StubSource {
     }
 }
 
-fn spec(namespace_lines: u32) -> FormatSpec {
-    FormatSpec { uuid: [7; 16], lanes: 1, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16, namespace_lines }
+fn spec(namespace_lines: u32) -> PoolSpec {
+    PoolSpec { uuid: [7; 16], lanes: 1, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16, namespace_lines }
 }
 
 fn pool() -> Arc<Region> {

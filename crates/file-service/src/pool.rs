@@ -11,7 +11,7 @@ use crate::lifecycle::failure::ServiceFailure;
 use crate::pool::volatile::Volatile;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tidegate_file_cache::{FilePool, FormatSpec, OpenError, dram_bytes, format, identify};
+use tidegate_file_cache::{FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::unlocked::unlocked;
@@ -104,7 +104,7 @@ impl Pool {
     fn find_layout(&self) -> Result<Layout, ServiceFailure> {
         match identify(&*self.region) {
             Ok(_) => Ok(Layout::Pool),
-            Err(OpenError::NoPool(_)) => match self.region.is_all_zero() {
+            Err(PoolOpenError::NoPool(_)) => match self.region.is_all_zero() {
                 Ok(true) => Ok(Layout::Blank),
                 Ok(false) => Err(ServiceFailure::NotAPool { pool: self.path.clone() }),
                 Err(poison) => Err(ServiceFailure::Poisoned { pool: self.path.clone(), poison }),
@@ -143,7 +143,7 @@ impl Pool {
             memory.push(region);
         }
         let mut memory = memory.into_iter();
-        let next = |lane| memory.next().ok_or(OpenError::NoLane { lane, lanes });
+        let next = |lane| memory.next().ok_or(PoolOpenError::NoLane { lane, lanes });
         FilePool::open(&self.region, next).map_err(|error| self.not_opened(error))
     }
 
@@ -161,7 +161,7 @@ impl Pool {
         Ok(identify(&*self.region).map_err(|error| self.not_opened(error))?.plan.lanes)
     }
 
-    fn not_opened(&self, error: OpenError) -> ServiceFailure {
+    fn not_opened(&self, error: PoolOpenError) -> ServiceFailure {
         ServiceFailure::NotOpened { pool: self.path.clone(), error }
     }
 }
@@ -196,19 +196,19 @@ pub(crate) fn salvage_of(pool: &Path) -> PathBuf {
 }
 
 /// What a fresh pool of `bytes` is like.
-fn spec(bytes: u64) -> FormatSpec {
+fn spec(bytes: u64) -> PoolSpec {
     let lanes = (bytes / LANE_BYTES).clamp(1, LANES_MAX.into());
     let files = (bytes / lanes / BYTES_PER_FILE).clamp(16, 1 << 16);
     // Every 16th byte for the ring, of elements of 64 bytes.
     let ring_slots = (bytes / lanes / 16 / 64).clamp(64, 1 << 15);
     let ring_slots = if ring_slots.is_power_of_two() { ring_slots } else { ring_slots.next_power_of_two() / 2 };
     let namespace_lines = (bytes / BYTES_PER_NAMESPACE_LINE).clamp(NAMESPACE_LINES_MIN.into(), NAMESPACE_LINES_MAX);
-    FormatSpec {
+    PoolSpec {
         namespace_lines: u32::try_from(namespace_lines).unwrap_or(NAMESPACE_LINES_MIN),
         lanes: u32::try_from(lanes).unwrap_or(1),
         files: u32::try_from(files).unwrap_or(16),
         ring_slots: u32::try_from(ring_slots).unwrap_or(64),
-        ..FormatSpec::usual(*uuid::Uuid::new_v4().as_bytes())
+        ..PoolSpec::usual(*uuid::Uuid::new_v4().as_bytes())
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod backing;
 pub(crate) mod block_set;
 pub(crate) mod contents;
+mod forward;
 
 use crate::error::{Misuse, Result};
 use std::fmt;

@@ -43,7 +43,7 @@ impl Sub for Counters {
 
 /// The counts of one region.
 #[derive(Debug)]
-pub struct Tally {
+pub(crate) struct RegionCounts {
     stripes: ThreadLocalCounters<ThreadCounts>,
 }
 
@@ -56,28 +56,28 @@ struct ThreadCounts {
     fences: AtomicU64,
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally { stripes: ThreadLocalCounters::new(STRIPES) }
+impl Default for RegionCounts {
+    fn default() -> RegionCounts {
+        RegionCounts { stripes: ThreadLocalCounters::new(STRIPES) }
     }
 }
 
-impl Tally {
+impl RegionCounts {
     /// Counts `bytes` stored.
-    pub fn stored(&self, bytes: u64) {
+    pub(crate) fn stored(&self, bytes: u64) {
         let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.bytes_stored, bytes);
     }
 
     /// Counts the lines that a flush of `at..at + len` covers.
-    pub fn flushed(&self, at: u64, len: u64) {
+    pub(crate) fn flushed(&self, at: u64, len: u64) {
         let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.lines_flushed, lines(at, len, LINE_BYTES));
         add(sole, &stripe.lines_256_touched, lines(at, len, LINE_256_BYTES));
     }
 
     /// Counts `len` bytes stored at `at` and their lines, which count as flushed.
-    pub fn streamed(&self, at: u64, len: u64) {
+    pub(crate) fn streamed(&self, at: u64, len: u64) {
         let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.bytes_stored, len);
         add(sole, &stripe.lines_flushed, lines(at, len, LINE_BYTES));
@@ -85,13 +85,13 @@ impl Tally {
     }
 
     /// Counts a fence.
-    pub fn fenced(&self) {
+    pub(crate) fn fenced(&self) {
         let (stripe, sole) = self.stripes.mine();
         add(sole, &stripe.fences, 1);
     }
 
     /// The counts so far.
-    pub fn snapshot(&self) -> Counters {
+    pub(crate) fn snapshot(&self) -> Counters {
         // Relaxed: a number is all that is read; whoever waited for a thread's work sees its counts
         // by that waiting.
         let sum = |count: fn(&ThreadCounts) -> &AtomicU64| {

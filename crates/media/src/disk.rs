@@ -50,7 +50,7 @@ pub enum DiskAccess {
 
 /// How requests reach a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum IoMethod {
     /// Past the page cache, many writes at once.
     DirectMany,
     /// Past the page cache, one at a time: the system refuses io_uring.
@@ -59,12 +59,12 @@ pub enum Way {
     Cached,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for IoMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::DirectMany => "past the page cache, many writes at once",
-            Way::DirectSingle => "past the page cache, one write at a time (the system refuses io_uring)",
-            Way::Cached => "through the page cache, one write at a time (O_DIRECT is refused for such blocks)",
+            IoMethod::DirectMany => "past the page cache, many writes at once",
+            IoMethod::DirectSingle => "past the page cache, one write at a time (the system refuses io_uring)",
+            IoMethod::Cached => "through the page cache, one write at a time (O_DIRECT is refused for such blocks)",
         })
     }
 }
@@ -123,7 +123,7 @@ impl fmt::Display for Refusal {
 pub struct FileDisk {
     file: LockedFile,
     geometry: Geometry,
-    way: Way,
+    way: IoMethod,
     /// Addresses of buffers that the disk takes as they are; 1: any.
     alignment: usize,
     ring: Mutex<Option<Ring>>,
@@ -159,9 +159,9 @@ impl FileDisk {
         let alignment = go_direct(&file, block_size);
         let ring = alignment.and_then(|_| Ring::new().ok());
         let way = match (alignment, &ring) {
-            (Some(_), Some(_)) => Way::DirectMany,
-            (Some(_), None) => Way::DirectSingle,
-            (None, _) => Way::Cached,
+            (Some(_), Some(_)) => IoMethod::DirectMany,
+            (Some(_), None) => IoMethod::DirectSingle,
+            (None, _) => IoMethod::Cached,
         };
         Ok(FileDisk {
             file,
@@ -177,7 +177,7 @@ impl FileDisk {
     }
 
     /// How requests reach it.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> IoMethod {
         self.way
     }
 

@@ -5,7 +5,7 @@
 //! file. When one fails, the kernel may have dropped the pages and forgotten that it did, so no
 //! flush is tried again: from then on every write and flush is refused.
 
-use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};
+use crate::block::{BlockDevice, Durability, Geometry, Lba, LbaRange};
 use crate::error::{Result, Sealed};
 use crate::flushes::Flushes;
 use std::fs::File;
@@ -46,12 +46,10 @@ impl FileBacked {
 }
 
 impl BlockDevice for FileBacked {
+    crate::forward!(self => self.device; read, extent);
+
     fn geometry(&self) -> Geometry {
         Geometry { volatile_cache: true, atomic_blocks: 0, ..self.device.geometry() }
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.device.read(at, out)
     }
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
@@ -75,10 +73,6 @@ impl BlockDevice for FileBacked {
         self.flushes.check()?;
         self.device.write_zeroes(range, durability)?;
         self.sync_if(durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.device.extent(range)
     }
 }
 

@@ -6,7 +6,7 @@
 pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;
 
-use crate::counters::{Counters, Tally};
+use crate::counters::{Counters, RegionCounts};
 use crate::domain::{Domain, Evidence, Sysfs};
 use crate::error::{Poison, Sealed, tells_of_no_room};
 use crate::locked_file::LockedFile;
@@ -59,7 +59,7 @@ pub struct MappedRegion {
     part: MappedPart,
     file: Option<LockedFile>,
     domain: Domain,
-    tally: Tally,
+    tally: RegionCounts,
     /// Why the first store was lost, found out when it is told first: there may be room later.
     why_sealed: OnceLock<Sealed>,
 }
@@ -145,7 +145,7 @@ impl MappedRegion {
             part: MappedPart::over(mapping, instructions),
             file,
             domain,
-            tally: Tally::default(),
+            tally: RegionCounts::default(),
             why_sealed: OnceLock::new(),
         }
     }

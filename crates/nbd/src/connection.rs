@@ -4,13 +4,13 @@ mod offload;
 mod timeouts;
 
 use crate::buffers::{Input, Output};
-use crate::failure::{ConnectionError, End, Failure, Violation};
+use crate::failure::{ConnectionError, End, RequestFailure, Violation};
 use crate::handshake::{self, Handshake};
 use crate::service::Service;
 use crate::stream::Stream;
 use crate::tls::{Encrypted, Tls};
 use crate::transmission::execution::Executor;
-use crate::transmission::{self, OffloadedRequest, Transmission};
+use crate::transmission::{OffloadedRequest, RequestProgress, Transmission};
 use offload::{SharedStream, Turn};
 use std::io::{self, ErrorKind};
 use std::mem;
@@ -33,7 +33,7 @@ pub(crate) enum Progress<'e> {
     ExportChosen(usize),
     Upgrade(usize, &'e Tls),
     Ended(End),
-    Broken(Failure),
+    Broken(RequestFailure),
 }
 
 impl<'e> Phase<'e> {
@@ -50,11 +50,11 @@ impl<'e> Phase<'e> {
                 }
             },
             Phase::Transmission(transmission) => Ok(match transmission.step(input, out)? {
-                transmission::Progress::Consumed(len) => Progress::Consumed(len),
-                transmission::Progress::Offload(len, request) => Progress::Offload(len, request),
-                transmission::Progress::NeedMore => Progress::NeedMore,
-                transmission::Progress::Disconnected => Progress::Ended(End::Disconnected),
-                transmission::Progress::Broken(failure) => Progress::Broken(failure),
+                RequestProgress::Consumed(len) => Progress::Consumed(len),
+                RequestProgress::Offload(len, request) => Progress::Offload(len, request),
+                RequestProgress::NeedMore => Progress::NeedMore,
+                RequestProgress::Disconnected => Progress::Ended(End::Disconnected),
+                RequestProgress::Broken(failure) => Progress::Broken(failure),
             }),
         }
     }

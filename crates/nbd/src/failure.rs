@@ -20,7 +20,7 @@ pub(crate) enum Errno {
 
 /// A request that got no success.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     #[error(transparent)]
     Device(#[from] Error),
     #[error("the export is read-only")]
@@ -55,27 +55,29 @@ pub(crate) enum Failure {
     FlushRange,
 }
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn errno(&self) -> Errno {
         match self {
-            Failure::ReadOnly | Failure::Device(Error::Misuse(Misuse::ReadOnly)) => Errno::Perm,
-            Failure::Device(Error::Misuse(_)) => Errno::Inval,
-            Failure::Device(error) if error.is_for_want_of_room() => Errno::NoSpc,
-            Failure::Device(Error::Media(_) | Error::NoRoom(_) | Error::Corrupt(_) | Error::Sealed(_)) => Errno::Io,
-            Failure::WritePastEnd { .. } => Errno::NoSpc,
-            Failure::LongChunk { .. } => Errno::Overflow,
-            Failure::SlowZeroes => Errno::NotSup,
-            Failure::ReadPastEnd { .. }
-            | Failure::LongPayload { .. }
-            | Failure::UnknownCommand { .. }
-            | Failure::ForeignFlags { .. }
-            | Failure::ForeignPayload { .. }
-            | Failure::NoContext
-            | Failure::StatusPayload { .. }
-            | Failure::ForeignContext { .. }
-            | Failure::NoContextNamed
-            | Failure::EmptyStatus
-            | Failure::FlushRange => Errno::Inval,
+            RequestFailure::ReadOnly | RequestFailure::Device(Error::Misuse(Misuse::ReadOnly)) => Errno::Perm,
+            RequestFailure::Device(Error::Misuse(_)) => Errno::Inval,
+            RequestFailure::Device(error) if error.is_for_want_of_room() => Errno::NoSpc,
+            RequestFailure::Device(Error::Media(_) | Error::NoRoom(_) | Error::Corrupt(_) | Error::Sealed(_)) => {
+                Errno::Io
+            }
+            RequestFailure::WritePastEnd { .. } => Errno::NoSpc,
+            RequestFailure::LongChunk { .. } => Errno::Overflow,
+            RequestFailure::SlowZeroes => Errno::NotSup,
+            RequestFailure::ReadPastEnd { .. }
+            | RequestFailure::LongPayload { .. }
+            | RequestFailure::UnknownCommand { .. }
+            | RequestFailure::ForeignFlags { .. }
+            | RequestFailure::ForeignPayload { .. }
+            | RequestFailure::NoContext
+            | RequestFailure::StatusPayload { .. }
+            | RequestFailure::ForeignContext { .. }
+            | RequestFailure::NoContextNamed
+            | RequestFailure::EmptyStatus
+            | RequestFailure::FlushRange => Errno::Inval,
         }
     }
 }

@@ -13,10 +13,10 @@ pub(crate) mod execution;
 pub(crate) mod reply;
 
 use crate::buffers::{Gathered, Output};
-use crate::failure::{Failure, Violation};
+use crate::failure::{RequestFailure, Violation};
 use crate::limits::{INPUT_BYTES, SKIPPED_BYTES_MAX, STATUS_PAYLOAD_BYTES_MAX};
 use crate::transmission::execution::{Broken, Executor, LongRead, Taken};
-use crate::wire::{Command, Request};
+use crate::wire::{Command, RequestHeader};
 
 /// A client that uses an export.
 pub(crate) struct Transmission<'e> {
@@ -31,7 +31,7 @@ pub(crate) struct Transmission<'e> {
 struct Payload {
     whole: Taken,
     arrived: u64,
-    fate: Result<(), Failure>,
+    fate: Result<(), RequestFailure>,
     /// What has arrived, if nothing is written before all of it is there.
     gathered: Option<Gathered>,
 }
@@ -73,7 +73,7 @@ impl OffloadedRequest {
 }
 
 /// What became of the input.
-pub(crate) enum Progress {
+pub(crate) enum RequestProgress {
     /// This many bytes were understood: none, where a reply goes on that is sent in pieces.
     Consumed(usize),
     /// These bytes were a request that may take long.
@@ -83,7 +83,7 @@ pub(crate) enum Progress {
     /// The client says good-bye.
     Disconnected,
     /// A reply cannot be finished.
-    Broken(Failure),
+    Broken(RequestFailure),
 }
 
 impl<'e> Transmission<'e> {
@@ -112,7 +112,7 @@ impl<'e> Transmission<'e> {
     }
 
     /// Executes one request, or a piece of one, at the front of `input`.
-    pub(crate) fn step(&mut self, input: &[u8], out: &mut Output) -> Result<Progress, Violation> {
+    pub(crate) fn step(&mut self, input: &[u8], out: &mut Output) -> Result<RequestProgress, Violation> {
         if let Some(payload) = self.payload.take() {
             return Ok(self.take_piece(payload, input, out));
         }
@@ -121,26 +121,26 @@ impl<'e> Transmission<'e> {
         }
         let headers = self.executor.headers();
         let header_bytes = headers.request_bytes();
-        let Some((header, rest)) = input.split_at_checked(header_bytes) else { return Ok(Progress::NeedMore) };
-        let request = Request::decode(headers, header).map_err(|found| Violation::RequestMagic { found })?;
+        let Some((header, rest)) = input.split_at_checked(header_bytes) else { return Ok(RequestProgress::NeedMore) };
+        let request = RequestHeader::decode(headers, header).map_err(|found| Violation::RequestMagic { found })?;
         let payload_bytes = request.payload_bytes(headers);
         if payload_bytes > SKIPPED_BYTES_MAX {
             return Err(Violation::EndlessPayload { len: payload_bytes });
         }
         Ok(match request.command {
-            Command::Disconnect if payload_bytes == 0 => Progress::Disconnected,
+            Command::Disconnect if payload_bytes == 0 => RequestProgress::Disconnected,
             Command::Write => self.begin_write(request, rest, out),
             Command::BlockStatus if (1..=STATUS_PAYLOAD_BYTES_MAX).contains(&payload_bytes) => {
-                let Some(payload) = rest.get(..piece_len(payload_bytes)) else { return Ok(Progress::NeedMore) };
+                let Some(payload) = rest.get(..piece_len(payload_bytes)) else { return Ok(RequestProgress::NeedMore) };
                 match self.executor.named_status(&request, payload) {
                     Ok(status) => self.execute(status, &[], header_bytes + payload.len(), out),
                     Err(failure) => self.skip(request, failure, out),
                 }
             }
             Command::BlockStatus if payload_bytes > 0 => {
-                self.skip(request, Failure::StatusPayload { len: payload_bytes }, out)
+                self.skip(request, RequestFailure::StatusPayload { len: payload_bytes }, out)
             }
-            _ if payload_bytes > 0 => self.skip(request, Failure::ForeignPayload { len: payload_bytes }, out),
+            _ if payload_bytes > 0 => self.skip(request, RequestFailure::ForeignPayload { len: payload_bytes }, out),
             _ => match self.executor.long_read(&request) {
                 Some(reading) => self.read_on(reading, header_bytes, out),
                 None => self.execute(request, &[], header_bytes, out),
@@ -149,40 +149,40 @@ impl<'e> Transmission<'e> {
     }
 
     /// Refuses a request and takes its payload from the input.
-    fn skip(&mut self, request: Request, failure: Failure, out: &mut Output) -> Progress {
+    fn skip(&mut self, request: RequestHeader, failure: RequestFailure, out: &mut Output) -> RequestProgress {
         let header_bytes = self.executor.headers().request_bytes();
         let whole = self.executor.take(request);
         self.go_on(Box::new(Payload { whole, arrived: 0, fate: Err(failure), gathered: None }), header_bytes, out)
     }
 
-    fn read_on(&mut self, reading: LongRead, len: usize, out: &mut Output) -> Progress {
+    fn read_on(&mut self, reading: LongRead, len: usize, out: &mut Output) -> RequestProgress {
         match self.executor.read_on(reading, out) {
             Ok(rest) => {
                 self.reading = rest;
-                Progress::Consumed(len)
+                RequestProgress::Consumed(len)
             }
-            Err(Broken(failure)) => Progress::Broken(failure),
+            Err(Broken(failure)) => RequestProgress::Broken(failure),
         }
     }
 
     /// Executes a request that is all there, or offloads it.
-    fn execute(&mut self, request: Request, data: &[u8], len: usize, out: &mut Output) -> Progress {
+    fn execute(&mut self, request: RequestHeader, data: &[u8], len: usize, out: &mut Output) -> RequestProgress {
         let taken = self.executor.take(request);
         if self.is_worth_offloading(&taken) {
-            return Progress::Offload(len, OffloadedRequest { taken, work: Work::Whole(data.to_vec()) });
+            return RequestProgress::Offload(len, OffloadedRequest { taken, work: Work::Whole(data.to_vec()) });
         }
         self.executor.answer(taken, data, out);
-        Progress::Consumed(len)
+        RequestProgress::Consumed(len)
     }
 
     /// Executes or offloads a request whose payload was put together. The payload goes with it: a
     /// copy would not be counted among the bytes that a connection holds.
-    fn execute_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> Progress {
+    fn execute_gathered(&mut self, taken: Taken, payload: Gathered, len: usize, out: &mut Output) -> RequestProgress {
         if self.is_worth_offloading(&taken) {
-            return Progress::Offload(len, OffloadedRequest { taken, work: Work::Gathered(payload) });
+            return RequestProgress::Offload(len, OffloadedRequest { taken, work: Work::Gathered(payload) });
         }
         self.executor.answer(taken, payload.bytes(), out);
-        Progress::Consumed(len)
+        RequestProgress::Consumed(len)
     }
 
     fn is_worth_offloading(&self, taken: &Taken) -> bool {
@@ -191,14 +191,14 @@ impl<'e> Transmission<'e> {
 
     /// Executes a write whose payload is here, waits for one that fits the buffer, and begins to
     /// take any other.
-    fn begin_write(&mut self, request: Request, rest: &[u8], out: &mut Output) -> Progress {
+    fn begin_write(&mut self, request: RequestHeader, rest: &[u8], out: &mut Output) -> RequestProgress {
         let header_bytes = self.executor.headers().request_bytes();
         let fate = self.executor.check(&request);
         if fate.is_ok()
             && let Ok(len) = usize::try_from(request.len)
             && header_bytes + len <= INPUT_BYTES
         {
-            let Some(data) = rest.get(..len) else { return Progress::NeedMore };
+            let Some(data) = rest.get(..len) else { return RequestProgress::NeedMore };
             return self.execute(request, data, header_bytes + len, out);
         }
         let gathers = fate.is_ok() && self.executor.writes_whole(&request);
@@ -209,7 +209,7 @@ impl<'e> Transmission<'e> {
 
     /// Takes as much of a payload as makes whole blocks of the device, so that none is written in
     /// two pieces.
-    fn take_piece(&mut self, mut payload: Box<Payload>, input: &[u8], out: &mut Output) -> Progress {
+    fn take_piece(&mut self, mut payload: Box<Payload>, input: &[u8], out: &mut Output) -> RequestProgress {
         let left = payload.whole.request.len - payload.arrived;
         let mut piece = (input.len() as u64).min(left);
         if let Some(gathered) = &mut payload.gathered {
@@ -223,27 +223,27 @@ impl<'e> Transmission<'e> {
         }
         if piece == 0 {
             self.payload = Some(payload);
-            return Progress::NeedMore;
+            return RequestProgress::NeedMore;
         }
         payload.arrived += piece;
         self.go_on(payload, piece_len(piece), out)
     }
 
     /// Waits for the rest of a payload, or ends its request.
-    fn go_on(&mut self, payload: Box<Payload>, len: usize, out: &mut Output) -> Progress {
+    fn go_on(&mut self, payload: Box<Payload>, len: usize, out: &mut Output) -> RequestProgress {
         if payload.arrived < payload.whole.request.len {
             self.payload = Some(payload);
-            return Progress::Consumed(len);
+            return RequestProgress::Consumed(len);
         }
         let Payload { whole, arrived: _, fate, gathered } = *payload;
         if let Some(gathered) = gathered {
             return self.execute_gathered(whole, gathered, len, out);
         }
         if fate.is_ok() && self.executor.is_long(&whole.request) {
-            return Progress::Offload(len, OffloadedRequest { taken: whole, work: Work::EndOfWrite });
+            return RequestProgress::Offload(len, OffloadedRequest { taken: whole, work: Work::EndOfWrite });
         }
         self.executor.end_write(whole, fate, out);
-        Progress::Consumed(len)
+        RequestProgress::Consumed(len)
     }
 }
 

@@ -182,7 +182,7 @@ impl Headers {
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct RequestHeader {
     pub(crate) flags: u16,
     pub(crate) command: Command,
     /// The client's name for the request, repeated in the reply.
@@ -193,10 +193,10 @@ pub(crate) struct Request {
     pub(crate) contexts: Contexts,
 }
 
-impl Request {
+impl RequestHeader {
     /// The request in `header`, which is as long as `headers` says, or the number found where its
     /// magic should be.
-    pub(crate) fn decode(headers: Headers, header: &[u8]) -> Result<Request, u32> {
+    pub(crate) fn decode(headers: Headers, header: &[u8]) -> Result<RequestHeader, u32> {
         let mut fields = Fields(header);
         let (magic, flags, command) = (fields.fixed_u32(), fields.fixed_u16(), fields.fixed_u16());
         let expected = match headers {
@@ -206,7 +206,7 @@ impl Request {
         if magic != expected {
             return Err(magic);
         }
-        Ok(Request {
+        Ok(RequestHeader {
             flags,
             command: Command::from_number(command),
             cookie: fields.fixed_u64(),

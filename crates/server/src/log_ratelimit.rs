@@ -10,10 +10,11 @@ const SECONDS: u64 = 10;
 
 /// Decides which lines of one kind are written.
 #[derive(Debug, Default)]
-pub(crate) struct LogRatelimit(Mutex<State>);
+pub(crate) struct LogRatelimit(Mutex<Suppression>);
 
+/// Lines of one kind: when the last one was written, and how many were suppressed since.
 #[derive(Debug, Default)]
-struct State {
+struct Suppression {
     last: Option<Instant>,
     suppressed: u64,
 }

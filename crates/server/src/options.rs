@@ -25,7 +25,7 @@ pub struct Plan {
     /// Whether TCP may listen without encryption.
     pub insecure: bool,
     /// The server's identity: with it TCP connections have to be encrypted.
-    pub tls: Option<Identity>,
+    pub tls: Option<TlsIdentity>,
     /// Permissions of unix sockets.
     pub socket_mode: Mode,
     /// Who may connect to them.
@@ -56,7 +56,7 @@ impl Default for Plan {
 
 /// PEM files that tell clients who the server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct TlsIdentity {
     /// The server's certificate, and those that lead to its authority.
     pub certificate: PathBuf,
     /// Its private key.

@@ -26,7 +26,7 @@ pub struct Ending {
     /// The clients.
     pub connections: Arc<Connections>,
     /// The volumes.
-    pub volumes: Vec<Served>,
+    pub volumes: Vec<ServedVolume>,
     /// What started it.
     pub systemd: SystemdNotify,
     /// Shows how far the drain of a write cache is.
@@ -48,7 +48,7 @@ pub struct Ended {
 }
 
 /// A volume that was served.
-pub struct Served {
+pub struct ServedVolume {
     /// The export's name.
     pub name: String,
     /// The region.
@@ -61,7 +61,7 @@ pub struct Served {
     pub disk: Option<Arc<OnlineDisk>>,
 }
 
-impl Served {
+impl ServedVolume {
     /// Why `error` keeps it from its end.
     fn not_settled(&self, error: &tidegate_media::Error) -> Failure {
         let (path, why) = (self.pmem.clone(), error.to_string());
@@ -88,7 +88,7 @@ impl Ending {
         let unfinished = ending.connections.end(FINISHING_MAX);
         // One volume's failure leaves the others their end.
         let settled: Vec<_> = ending.volumes.iter().map(|volume| ending.settle(volume)).collect();
-        let farewell = |((volume, clients_cut), settled): ((&Served, u64), &Result<(), Failure>)| Farewell {
+        let farewell = |((volume, clients_cut), settled): ((&ServedVolume, u64), &Result<(), Failure>)| Farewell {
             name: volume.name.clone(),
             file: volume.pmem.clone(),
             clients_cut,
@@ -100,7 +100,7 @@ impl Ending {
         Ok(Ended { farewells, unfinished, settled: settled.into_iter().collect() })
     }
 
-    fn settle(&self, volume: &Served) -> Result<(), Failure> {
+    fn settle(&self, volume: &ServedVolume) -> Result<(), Failure> {
         let drained = match &volume.drain {
             Some(layer) => drain(&**layer, |line| self.tell_progress(line)),
             None => Ok(()),
@@ -136,7 +136,7 @@ impl Ending {
     fn left(&self) -> Vec<String> {
         let open = self.connections.counts().open;
         let clients = format!("{open} connections, whose unanswered requests may or may not have been carried out");
-        let undrained = |volume: &Served| {
+        let undrained = |volume: &ServedVolume| {
             let bytes = volume.drain.as_ref().map_or(0, |layer| layer.bytes_left());
             let path = volume.pmem.display();
             // A change under way has the disk for itself, and nobody waits for that now.
@@ -161,7 +161,7 @@ impl Ending {
 mod tests {
     use super::*;
     use crate::sockets::access::Peers;
-    use crate::sockets::connections::Offer;
+    use crate::sockets::connections::Services;
     use std::io;
     use std::path::Path;
     use tidegate_block_export::Export;
@@ -196,7 +196,7 @@ mod tests {
         let exports = Exports::new(vec![Export::new("", "", Arc::clone(&device))]).expect("one export");
         let unix = Service::plain(exports);
         let tcp = unix.with(Encryption::Off);
-        let volume = |pmem: &str, drain: Option<u64>| Served {
+        let volume = |pmem: &str, drain: Option<u64>| ServedVolume {
             name: pmem.to_owned(),
             disk: None,
             pmem: pmem.into(),
@@ -204,7 +204,7 @@ mod tests {
             drain: drain.map(|bytes| Arc::new(Stuck(bytes)) as Arc<dyn Drain>),
         };
         let ending = Ending {
-            connections: Connections::new(Offer { unix, tcp }, Peers::default(), 1),
+            connections: Connections::new(Services { unix, tcp }, Peers::default(), 1),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
             systemd: SystemdNotify::from_environment(),
             show_progress: |_| {},

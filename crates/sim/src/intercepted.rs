@@ -4,9 +4,7 @@
 use crate::disk::SECTOR_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_media::{
-    BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, LineOrder, Poison, Region, Result, Sealed,
-};
+use tidegate_media::{BlockDevice, Durability, Lba, LineOrder, Poison, Region, Result, Sealed};
 
 /// What is done at the reads, writes and flushes of a device, around the device's own; each is only
 /// passed on unless it is given here.
@@ -37,9 +35,7 @@ pub struct Intercepted<D: ?Sized, I> {
 }
 
 impl<D: BlockDevice + ?Sized, I: Intercept> BlockDevice for Intercepted<D, I> {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
+    tidegate_media::forward!(self => self.device; geometry, discard, write_zeroes, extent);
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         self.by.read(&*self.device, at, out)
@@ -51,18 +47,6 @@ impl<D: BlockDevice + ?Sized, I: Intercept> BlockDevice for Intercepted<D, I> {
 
     fn flush(&self) -> Result<()> {
         self.by.flush(&*self.device)
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.device.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.device.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.device.extent(range)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_crashcheck::disk_cache::LostFlush;
 use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::sync::yield_now;
-use tidegate_media::{Backing, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result, Run};
+use tidegate_media::{Backing, BlockDevice, Durability, Lba, LbaRange, Result, Run};
 use tidegate_sim::{Content, Disk, mix};
 use tidegate_virtual_cores::{is_inside, point};
 
@@ -123,9 +123,7 @@ impl Backing for StagedDisk {
 }
 
 impl BlockDevice for StagedDisk {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
+    tidegate_media::forward!(self => self.disk; geometry, extent);
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         self.pass(READ, at, 0);
@@ -161,9 +159,5 @@ impl BlockDevice for StagedDisk {
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         self.pass(ZEROES, range.first, range.blocks);
         self.disk.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.disk.extent(range)
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate_btt::{FormatSpec, Repair, Report};
+use tidegate_btt::{CheckReport, FormatSpec, Repair};
 use tidegate_layout::btt::Version;
 use tidegate_media::BlockDevice;
 use tidegate_trials::artefacts::announce;
@@ -136,7 +136,7 @@ impl Target {
         interrupted
     }
 
-    fn assert_sound(&self, image: &Path) -> Report {
+    fn assert_sound(&self, image: &Path) -> CheckReport {
         let report = tidegate_btt::check(&Namespace::open(image, self.label_bytes), Repair::No).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         report

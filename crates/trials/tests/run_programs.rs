@@ -268,8 +268,8 @@ fn a_file_that_is_mapped_for_reading_is_held_until_the_mapping_is_made_writable(
         assert!(output.status.success(), "{how}: {}\n{said}", output.status);
         kept_syncs(&said)
     };
-    // Twenty syncs before, as many behind, and in some cases as many between. A machine that is busy
-    // leaves some of them to the kernel.
+    // Twenty syncs before, as many behind, and in some cases as many between. A machine that is
+    // busy leaves some of them to the kernel.
     for how in ["nothing", "mapped"] {
         assert!(kept(how) > 20, "{how}");
     }

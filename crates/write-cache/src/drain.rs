@@ -14,7 +14,7 @@ const FREED_TOGETHER: u32 = 8;
 
 /// What a call of [`WriteCache::drain_step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct DrainStep {
     /// Blocks evicted.
     pub evicted: u32,
     /// Whether sets with blocks to evict were seen and left: by the budget, or because another
@@ -28,9 +28,9 @@ impl<R: Region> WriteCache<R> {
     ///
     /// Any number of threads may drain at once. An error is remembered: every later call answers it
     /// too.
-    pub fn drain_step(&self, budget: u32, cursor: &mut usize, scratch: &mut [u8]) -> Result<Progress> {
+    pub fn drain_step(&self, budget: u32, cursor: &mut usize, scratch: &mut [u8]) -> Result<DrainStep> {
         self.check()?;
-        let mut progress = Progress { evicted: 0, more: false };
+        let mut progress = DrainStep { evicted: 0, more: false };
         if !self.wants_draining() {
             return Ok(progress);
         }

@@ -81,5 +81,5 @@ mod write;
 pub use cache::{Doorbell, WriteCache};
 pub use complete::{CompleteError, complete};
 pub use counters::Counters;
-pub use drain::Progress;
+pub use drain::DrainStep;
 pub use options::{CreateError, Fill, Options, bytes_for};

@@ -13,7 +13,7 @@ use tidegate_media::{
 };
 use tidegate_sim::{Disk, DiskFault, Intercept, Intercepted, SharedMemory};
 use tidegate_write_cache::{
-    CompleteError, Counters, CreateError, Doorbell, Fill, Options, Progress, WriteCache, bytes_for, complete,
+    CompleteError, Counters, CreateError, Doorbell, DrainStep, Fill, Options, WriteCache, bytes_for, complete,
 };
 use zerocopy::IntoBytes;
 
@@ -52,7 +52,7 @@ fn get(device: &dyn BlockDevice, lba: u64) -> u8 {
     block[0]
 }
 
-fn drain(cache: &WriteCache<MappedRegion>, budget: u32) -> Progress {
+fn drain(cache: &WriteCache<MappedRegion>, budget: u32) -> DrainStep {
     cache.drain_step(budget, &mut 0, &mut [0; BLOCK]).unwrap()
 }
 
@@ -65,8 +65,8 @@ fn a_write_is_read_at_once_and_reaches_the_device_by_draining() {
         assert_eq!((get(&cache, 3), get(&cache, 4), get(&cache, 5)), (1, 2, 0));
         assert_eq!((get(&*disk, 3), get(&*disk, 4)), (0, 0), "nothing is evicted but by draining");
         assert_eq!(cache.bytes_left(), 2 * BLOCK as u64);
-        assert_eq!(drain(&cache, 1), Progress { evicted: 1, more: true });
-        assert_eq!(drain(&cache, 9), Progress { evicted: 1, more: false });
+        assert_eq!(drain(&cache, 1), DrainStep { evicted: 1, more: true });
+        assert_eq!(drain(&cache, 9), DrainStep { evicted: 1, more: false });
         assert_eq!((get(&*disk, 3), get(&*disk, 4), cache.bytes_left()), (1, 2, 0));
         assert_eq!((get(&cache, 3), get(&cache, 4)), (1, 2));
     }

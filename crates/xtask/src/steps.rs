@@ -82,8 +82,23 @@ pub(crate) fn test(extent: Extent) -> Result<ExitCode> {
         }
         outcomes.push(Outcome { name: step.name, took: began.elapsed(), result });
     }
-    print!("{}", report(&outcomes, began.elapsed()));
+    print!("{}{}", left_out(extent), report(&outcomes, began.elapsed()));
     Ok(if outcomes.iter().all(|outcome| outcome.result.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A line about what `extent` does not run.
+fn left_out(extent: Extent) -> String {
+    match extent {
+        Extent::Quick => {
+            // Of `tests`, a part runs.
+            let steps = STEPS.iter().filter(|step| !(step.runs)(extent) && step.name != "tests");
+            let steps = steps.map(|step| step.name.to_owned());
+            let tests = SLOW_PACKAGES.iter().map(|package| format!("tests of {package}"));
+            format!("\nnot run: {}\n", steps.chain(tests).collect::<Vec<_>>().join(", "))
+        }
+        Extent::Full => "\nnot run: the long forms of campaigns, which --long runs\n".to_owned(),
+        Extent::Long => String::new(),
+    }
 }
 
 /// The table of all steps, and a last line in the form in which `cargo test` itself closes.
@@ -123,10 +138,13 @@ fn campaigns(extent: Extent) -> &'static [(&'static str, &'static str)] {
     if extent == Extent::Long { &LONG } else { &[] }
 }
 
-/// All but the whole-stack trials, which need clients, guests and root, and the campaigns, which
-/// take long.
+/// The whole-stack trials, which need clients, guests and root; the campaigns, which take long; and
+/// what links libraries of others.
+const SLOW_PACKAGES: [&str; 3] = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"];
+
+/// The tests of all packages but those.
 fn tests_of_single_crates() -> Result<()> {
-    let others = ["tidegate-trials", "tidegate-crashcheck", "tidegate-rivals"].map(|package| ["--exclude", package]);
+    let others = SLOW_PACKAGES.map(|package| ["--exclude", package]);
     let packages = [&["--workspace"], others.as_flattened()].concat();
     Suite::build(cargo_command(&[]), &packages, built())?.pass(&[])
 }
@@ -239,6 +257,14 @@ mod tests {
         ));
         let bad = report(&[outcome("format", Err(anyhow::anyhow!("no")))], Duration::from_secs(3));
         assert!(bad.contains("FAILED. 0 passed; 1 failed"));
+    }
+
+    #[test]
+    fn each_extent_names_what_it_leaves_out() {
+        let quick = left_out(Extent::Quick);
+        assert!(["schedules", "storms", "tests of tidegate-trials"].iter().all(|name| quick.contains(name)), "{quick}");
+        assert!(!quick.contains("format") && left_out(Extent::Full).contains("--long"));
+        assert_eq!(left_out(Extent::Long), "");
     }
 
     #[test]

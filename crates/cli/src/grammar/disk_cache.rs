@@ -9,7 +9,7 @@ use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
-use tidegate_server::cached_disk::disk::{self, DiskPlan, Named};
+use tidegate_server::cached_disk::disk::{self, DiskLocation, DiskPlan};
 use tidegate_server::cached_disk::volatile;
 
 /// The heading of flags about disk caches, in the help of every command that has them.
@@ -115,8 +115,8 @@ pub(crate) struct DiskPlace {
 }
 
 impl DiskPlace {
-    pub(crate) fn named(&self) -> Named<'_> {
-        Named { path: self.disk.as_deref(), force: self.force }
+    pub(crate) fn location(&self) -> DiskLocation<'_> {
+        DiskLocation { path: self.disk.as_deref(), force: self.force }
     }
 }
 
@@ -154,8 +154,8 @@ impl Flush {
         self.file.as_ref().or(self.pmem.as_ref()).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn named(&self) -> Named<'_> {
-        Named { path: self.disk.as_deref(), force: self.force }
+    pub(crate) fn location(&self) -> DiskLocation<'_> {
+        DiskLocation { path: self.disk.as_deref(), force: self.force }
     }
 }
 

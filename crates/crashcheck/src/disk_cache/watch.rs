@@ -7,9 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_layout::disk_cache::{JournalHeader, JournalPlan};
-use tidegate_media::{
-    Backing, BlockDevice, Durability, Extent, Geometry, InTurn, Lba, LbaRange, Region as Medium, Result, Run, Sealed,
-};
+use tidegate_media::{Backing, BlockDevice, Durability, InTurn, Lba, LbaRange, Region as Medium, Result, Run, Sealed};
 use tidegate_sim::{Cut, Disk, DiskCut, Image, InterceptMemory, InterceptedMemory, Recorded, Region, Rng, SectorTear};
 use zerocopy::FromBytes;
 
@@ -173,13 +171,7 @@ impl InterceptMemory for InWatched {
 pub(crate) struct WatchedDisk(pub(crate) Arc<Watcher>);
 
 impl BlockDevice for WatchedDisk {
-    fn geometry(&self) -> Geometry {
-        self.0.disk.geometry()
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.0.disk.read(at, out)
-    }
+    tidegate_media::forward!(self => self.0.disk; geometry, read, discard, extent);
 
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         self.0.instant();
@@ -192,17 +184,9 @@ impl BlockDevice for WatchedDisk {
         if self.0.flushes() { self.0.disk.flush() } else { Ok(()) }
     }
 
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.0.disk.discard(range)
-    }
-
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         self.0.instant();
         self.0.disk.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.0.disk.extent(range)
     }
 }
 

@@ -5,8 +5,8 @@ use crate::file_cache::mutants::{Faults, FilesBug};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, OpenError, Refused,
-    dram_bytes, format, identify,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, PoolOpenError, PoolSpec,
+    Refused, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -42,7 +42,7 @@ impl SmallPool {
     pub fn with_lanes(lanes: u32, chunks: u64) -> SmallPool {
         let region = Region::new(16384 + u64::from(lanes) * chunks * ((1 << 20) + 16 * 32 + 4096));
         let spec =
-            FormatSpec { uuid: [7; 16], lanes, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16, namespace_lines: 0 };
+            PoolSpec { uuid: [7; 16], lanes, files: 2, ring_slots: 8, bytes_per_entry: 1 << 16, namespace_lines: 0 };
         format(&region, &spec).expect("the region takes a pool");
         let plan = identify(&region).expect("it was just laid out").plan;
         let lanes = (0..lanes).map(|lane| plan.lane(lane)).collect();
@@ -228,7 +228,7 @@ impl Machine {
     }
 
     /// Opens the pool, with what the last process left in its memory.
-    pub(crate) fn open(self: &Arc<Machine>) -> Result<FilePool<Watched>, OpenError> {
+    pub(crate) fn open(self: &Arc<Machine>) -> Result<FilePool<Watched>, PoolOpenError> {
         let dram = self.dram.lock().expect("no holder panics").clone();
         FilePool::open(&Arc::new(self.memory()), |lane| Ok(dram[lane as usize].clone()))
     }

@@ -5,8 +5,8 @@ use crate::namespace::mutants::{Faults, NamesBug};
 use crate::namespace::tree::{DEVICE, ENODATA, Tree};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FormatSpec, FoundNode,
-    NamespaceSource, OpenError, Refused, Witness, dram_bytes, format, identify,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FoundNode, NamespaceSource,
+    PoolOpenError, PoolSpec, Refused, Witness, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, PoolPlan};
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -30,7 +30,7 @@ impl NamesPool {
     /// A pool with the smallest log and one lane.
     pub fn new() -> NamesPool {
         let region = Region::new((u64::from(NAMESPACE_LINES_MIN) << 6) + (4 << 20) + (1 << 16));
-        let spec = FormatSpec {
+        let spec = PoolSpec {
             uuid: [7; 16],
             lanes: 1,
             files: 4,
@@ -118,7 +118,7 @@ impl Machine {
     }
 
     /// Opens the pool, with what the last process left in its memory.
-    pub(crate) fn open(self: &Arc<Machine>) -> Result<FilePool<Watched>, OpenError> {
+    pub(crate) fn open(self: &Arc<Machine>) -> Result<FilePool<Watched>, PoolOpenError> {
         let dram = self.dram.lock().expect("no holder panics").clone();
         FilePool::open(&self.memory(), |_| Ok(dram.clone()))
     }

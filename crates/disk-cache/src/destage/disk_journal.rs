@@ -176,15 +176,15 @@ fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
     for block_size in sizes {
         let places = places_of(disk, block_size);
         let unreadable = places.iter().find_map(|place| match place {
-            Place::Unreadable(error) => Some(error.clone()),
+            HeaderSlot::Unreadable(error) => Some(error.clone()),
             _ => None,
         });
-        if let Some(error) = unreadable.filter(|_| !places.iter().any(|place| matches!(place, Place::NoHeader))) {
+        if let Some(error) = unreadable.filter(|_| !places.iter().any(|place| matches!(place, HeaderSlot::NoHeader))) {
             hidden = hidden.or(Some((block_size, error)));
         }
         for place in places {
             newest = match place {
-                Place::Header(header) => newest.max_by_sequence(Some(header)),
+                HeaderSlot::Header(header) => newest.max_by_sequence(Some(header)),
                 _ => newest,
             };
         }
@@ -196,8 +196,8 @@ fn find(disk: &dyn Backing) -> Result<Option<TrustedJournal>> {
     }
 }
 
-/// What lies where a header may.
-enum Place {
+/// A place of a journal header, as it was read.
+enum HeaderSlot {
     Header(TrustedJournal),
     /// A header that was torn, perhaps.
     Torn,
@@ -206,21 +206,21 @@ enum Place {
 }
 
 /// The places of headers of this block size at the end of `disk`.
-fn places_of(disk: &dyn Backing, block_size: u32) -> Vec<Place> {
+fn places_of(disk: &dyn Backing, block_size: u32) -> Vec<HeaderSlot> {
     let Geometry { block_size: own, .. } = disk.geometry();
     let (each, end) = (u64::from(block_size), disk.geometry().bytes() / u64::from(block_size));
     let mut block = AlignedBytes::zeroed(own as usize);
     let mut place = |at: u64| {
         if let Err(error) = disk.read(Lba(at / u64::from(own)), &mut block) {
             let rule = "every place can be read where the header may lie that counts";
-            return Place::Unreadable(Corrupt { rule, at, found: error.to_string() }.into());
+            return HeaderSlot::Unreadable(Corrupt { rule, at, found: error.to_string() }.into());
         }
         let within = usize::try_from(at % u64::from(own)).expect("a place in a block");
         let header = JournalHeader::read_from_prefix(&block[within..]).expect("a block is larger than a header").0;
         match header.check() {
-            Ok(found) if found.plan.block_size == block_size && found.plan.end() == end => Place::Header(found),
-            Err(_) if header.magic == JOURNAL_MAGIC => Place::Torn,
-            _ => Place::NoHeader,
+            Ok(found) if found.plan.block_size == block_size && found.plan.end() == end => HeaderSlot::Header(found),
+            Err(_) if header.magic == JOURNAL_MAGIC => HeaderSlot::Torn,
+            _ => HeaderSlot::NoHeader,
         }
     };
     (end.saturating_sub(JOURNAL_HEADERS)..end).map(|number| place(number * each)).collect()

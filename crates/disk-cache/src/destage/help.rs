@@ -1,7 +1,7 @@
 //! Destaging by a writer that finds no room.
 
 use crate::cache::DiskCache;
-use crate::destage::step::Progress;
+use crate::destage::step::DestageStep;
 use tidegate_media::sync::yield_now;
 use tidegate_media::{Error, Region, Result};
 
@@ -19,7 +19,7 @@ impl<R: Region> DiskCache<R> {
         self.tally.helps.add(1);
         let blocks = HELP_BLOCKS.max(u32::try_from(wanted).unwrap_or(u32::MAX));
         let mut refused: Option<Error> = None;
-        let mut has_room_after = |progress: Progress| {
+        let mut has_room_after = |progress: DestageStep| {
             let failed = progress.failed.into_iter().map(|(_, error)| error).next();
             refused = progress.flush_failed.or(failed).or(refused.take());
             progress.cleaned > 0 || self.table.free_list.free_blocks() >= wanted

@@ -34,7 +34,7 @@
 use crate::cache::DiskCache;
 use crate::destage::disk_journal::Journal;
 use crate::destage::order::{Group, Order, Stage};
-use crate::destage::step::Progress;
+use crate::destage::step::DestageStep;
 use crate::destage::sweep::neighbours;
 use tidegate_layout::disk_cache::{JournalRecord, TrustedJournal};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Result};
@@ -62,10 +62,10 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// A part of bringing a group to the disk, of up to `blocks_max` blocks; a new group if none is
-    /// under way. [`Progress::more`] is false when the group has ended, or cannot go on.
-    pub(crate) fn step_in_order(&self, order: &Order, blocks_max: u32) -> Progress {
+    /// under way. [`DestageStep::more`] is false when the group has ended, or cannot go on.
+    pub(crate) fn step_in_order(&self, order: &Order, blocks_max: u32) -> DestageStep {
         let mut under_way = order.under_way.lock();
-        let mut progress = Progress::default();
+        let mut progress = DestageStep::default();
         let stage = std::mem::replace(&mut under_way.stage, Stage::Unknown);
         let (stage, refusal) = self.advance(order, stage, self.step_blocks(blocks_max), &mut progress);
         under_way.stage = stage;
@@ -94,7 +94,13 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// What follows `stage`, and what was in the way.
-    fn advance(&self, order: &Order, stage: Stage, most: usize, progress: &mut Progress) -> (Stage, Option<Refusal>) {
+    fn advance(
+        &self,
+        order: &Order,
+        stage: Stage,
+        most: usize,
+        progress: &mut DestageStep,
+    ) -> (Stage, Option<Refusal>) {
         let journal = Journal { disk: &*self.disk, plan: order.plan };
         match stage {
             Stage::Unknown => match self.settled(journal, order.uuid) {
@@ -234,7 +240,7 @@ impl<R: Region> DiskCache<R> {
         group: Group,
         next: usize,
         most: usize,
-        progress: &mut Progress,
+        progress: &mut DestageStep,
     ) -> (Stage, Option<Refusal>) {
         let until = group.lbas.len().min(next + most);
         let lbas = &group.lbas[next..until];
@@ -264,7 +270,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Ends the group, all of which is in place.
-    fn retire_group(&self, journal: Journal<'_>, group: Group, progress: &mut Progress) -> (Stage, Option<Refusal>) {
+    fn retire_group(&self, journal: Journal<'_>, group: Group, progress: &mut DestageStep) -> (Stage, Option<Refusal>) {
         let header = group.header.retired();
         match self.written(journal, &header) {
             Ok(()) => {
@@ -303,7 +309,7 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// The disk has the group: what was not committed since is clean, and what was kept is free.
-    fn end(&self, lbas: &[u64], progress: &mut Progress) {
+    fn end(&self, lbas: &[u64], progress: &mut DestageStep) {
         for &lba in lbas {
             let mut stripe = self.table.index.lock_for(lba);
             let kept = stripe.no_longer_kept(lba);

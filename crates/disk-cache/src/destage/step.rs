@@ -31,7 +31,7 @@
 use crate::cache::DiskCache;
 use crate::destage::destager::Doorbell;
 use crate::destage::sweep::{SHORT_MAX, ShortRuns, Sweep, neighbours};
-use crate::index::{Cached, IndexStripe, State};
+use crate::index::{BlockState, Cached, IndexStripe};
 use std::sync::Arc;
 use tidegate_media::sync::{Ordering, yield_now};
 use tidegate_media::{AlignedBytes, Error, Lba, Region, Run, Sealed};
@@ -39,7 +39,7 @@ use tidegate_policy::writeback::destage::SweepScope;
 
 /// What a call of [`DiskCache::destage_step`] did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct DestageStep {
     /// Blocks written to the disk.
     pub written: u32,
     /// Blocks that turned clean.
@@ -71,24 +71,24 @@ impl<R: Region> DiskCache<R> {
     /// Writes up to `blocks_max` dirty blocks to the disk, flushes it, and turns them clean. Any
     /// number of threads may do so at once.
     ///
-    /// Blocks are tried in sweeps over the disk. When [`Progress::more`] is false a sweep has
+    /// Blocks are tried in sweeps over the disk. When [`DestageStep::more`] is false a sweep has
     /// ended; what failed or came since is tried by the next one.
     ///
     /// Where the disk is to keep the order of commits, a step is a part of bringing a group there,
     /// and the group's end that of a sweep.
-    pub fn destage_step(&self, blocks_max: u32) -> Progress {
+    pub fn destage_step(&self, blocks_max: u32) -> DestageStep {
         self.destage_step_in(blocks_max, SweepScope::Everything)
     }
 
     /// Does a [destage step](DiskCache::destage_step) with the `scope` of its sweep. A sweep leaves
     /// nothing out, and follows no run, if all of its steps take everything. Where the order of
     /// commits is kept, nothing is ever left out.
-    pub fn destage_step_in(&self, blocks_max: u32, scope: SweepScope) -> Progress {
+    pub fn destage_step_in(&self, blocks_max: u32, scope: SweepScope) -> DestageStep {
         if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
         }
         let lbas = self.next_of(&mut self.destager.sweep.lock(), blocks_max, scope);
-        let mut progress = Progress::default();
+        let mut progress = DestageStep::default();
         let passed_over = self.destage(&lbas, &mut progress);
         progress.more = self.destager.sweep.lock().goes_on_with(passed_over);
         if progress.more && progress.written == 0 {
@@ -98,12 +98,12 @@ impl<R: Region> DiskCache<R> {
     }
 
     /// Does a destage step of a sweep of the caller's own.
-    pub(crate) fn step_of(&self, sweep: &mut Sweep, blocks_max: u32) -> Progress {
+    pub(crate) fn step_of(&self, sweep: &mut Sweep, blocks_max: u32) -> DestageStep {
         if let Some(order) = &self.destager.order {
             return self.step_in_order(order, blocks_max);
         }
         let lbas = self.next_of(sweep, blocks_max, SweepScope::Everything);
-        let mut progress = Progress::default();
+        let mut progress = DestageStep::default();
         // Whoever writes the others to the disk gives room too.
         self.destage(&lbas, &mut progress);
         progress.more = sweep.goes_on_with(Vec::new());
@@ -112,7 +112,7 @@ impl<R: Region> DiskCache<R> {
 
     /// A part of the sweep under way, by one who is not to end it, nor begin the next; None: none
     /// is under way, or no more of it is to be had.
-    pub(crate) fn step_beside(&self, blocks_max: u32) -> Option<Progress> {
+    pub(crate) fn step_beside(&self, blocks_max: u32) -> Option<DestageStep> {
         if self.destager.order.is_some() {
             return None;
         }
@@ -120,7 +120,7 @@ impl<R: Region> DiskCache<R> {
         if lbas.is_empty() {
             return None;
         }
-        let mut progress = Progress::default();
+        let mut progress = DestageStep::default();
         let mut not_done = self.destage(&lbas, &mut progress);
         match progress.flush_failed {
             Some(_) => not_done = lbas,
@@ -134,7 +134,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Writes those of `lbas` to the disk that are dirty, flushes, and turns them clean. They
     /// ascend. Returns those that somebody else is writing to the disk.
-    pub(crate) fn destage(&self, lbas: &[u64], progress: &mut Progress) -> Vec<u64> {
+    pub(crate) fn destage(&self, lbas: &[u64], progress: &mut DestageStep) -> Vec<u64> {
         let failures = self.flush_failures();
         let mut bytes = AlignedBytes::zeroed(lbas.len() * self.geometry.block_size as usize);
         let (copied, passed_over) = self.copy_out(lbas, &mut bytes, progress);
@@ -278,7 +278,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Copies the dirty ones among `lbas`, one behind the other, and marks them; then those that
     /// are marked already.
-    fn copy_out(&self, lbas: &[u64], bytes: &mut [u8], progress: &mut Progress) -> (Vec<u64>, Vec<u64>) {
+    fn copy_out(&self, lbas: &[u64], bytes: &mut [u8], progress: &mut DestageStep) -> (Vec<u64>, Vec<u64>) {
         let size = self.geometry.block_size as usize;
         let mut copied = Vec::with_capacity(lbas.len());
         let mut passed_over = Vec::new();
@@ -286,17 +286,17 @@ impl<R: Region> DiskCache<R> {
             let mut stripe = self.table.index.lock_for(lba);
             let Some(cached) = stripe.get(lba) else { continue };
             match cached.state {
-                State::Clean | State::Volatile => continue,
-                State::Destaging | State::Overtaken => {
+                BlockState::Clean | BlockState::Volatile => continue,
+                BlockState::Destaging | BlockState::Overtaken => {
                     passed_over.push(lba);
                     continue;
                 }
-                State::Dirty | State::Postponed(_) => {}
+                BlockState::Dirty | BlockState::Postponed(_) => {}
             }
             let place = copied.len() * size;
             match self.copy_block(lba, cached, &mut bytes[place..place + size]) {
                 Ok(()) => {
-                    stripe.update(lba, Cached { state: State::Destaging, ..cached });
+                    stripe.update(lba, Cached { state: BlockState::Destaging, ..cached });
                     copied.push(lba);
                 }
                 Err(error) => progress.failed.push((Lba(lba), error)),
@@ -307,7 +307,7 @@ impl<R: Region> DiskCache<R> {
 
     /// Writes runs of neighbours, and what is in a run that failed block by block. Returns what was
     /// written; the rest is unmarked.
-    fn write_out(&self, copied: Vec<u64>, bytes: &[u8], progress: &mut Progress) -> Vec<u64> {
+    fn write_out(&self, copied: Vec<u64>, bytes: &[u8], progress: &mut DestageStep) -> Vec<u64> {
         let spans = neighbours(&copied, self.geometry.block_size);
         let failed = self.write_spans(&copied, &spans, bytes, progress);
         let singles: Vec<(usize, usize)> = failed
@@ -336,7 +336,7 @@ impl<R: Region> DiskCache<R> {
         copied: &[u64],
         spans: &[(usize, usize)],
         bytes: &[u8],
-        progress: &mut Progress,
+        progress: &mut DestageStep,
     ) -> Vec<((usize, usize), Error)> {
         let size = self.geometry.block_size as usize;
         let runs: Vec<Run<'_>> = spans
@@ -380,25 +380,25 @@ impl<R: Region> DiskCache<R> {
 
     /// Ends the destaging of `written`. If the disk was `flushed`, those not committed since turn
     /// clean.
-    fn settle(&self, written: &[u64], flushed: bool, progress: &mut Progress) {
+    fn settle(&self, written: &[u64], flushed: bool, progress: &mut DestageStep) {
         for &lba in written {
             let mut stripe = self.table.index.lock_for(lba);
             let cached = stripe.get(lba).expect("a block stays cached while it is destaged");
-            let clean = flushed && cached.state == State::Destaging;
+            let clean = flushed && cached.state == BlockState::Destaging;
             match clean {
                 true => self.turn_clean(&mut stripe, lba, cached, progress),
-                false => stripe.update(lba, Cached { state: State::Dirty, ..cached }),
+                false => stripe.update(lba, Cached { state: BlockState::Dirty, ..cached }),
             }
         }
     }
 
     /// The disk holds block `lba` as it is `cached`, and has confirmed a flush since.
-    pub(crate) fn turn_clean(&self, stripe: &mut IndexStripe, lba: u64, cached: Cached, progress: &mut Progress) {
+    pub(crate) fn turn_clean(&self, stripe: &mut IndexStripe, lba: u64, cached: Cached, progress: &mut DestageStep) {
         // Neither flushed nor fenced: if it is lost, the block is only written once more.
         self.medium.store_state(cached.entry, self.medium.plan.holding_word(lba, cached.block, cached.counter, true));
         self.table.dirty.fetch_sub(1, Ordering::Relaxed);
         progress.cleaned += 1;
-        stripe.update(lba, Cached { state: State::Clean, ..cached });
+        stripe.update(lba, Cached { state: BlockState::Clean, ..cached });
         self.table.index.turned_clean(stripe, lba, cached.entry);
         self.destager.settle_doubt(lba);
     }

@@ -4,14 +4,14 @@
 //! Writes always come in. Past the cache they would lose its gain: each would wait for a flush of
 //! the disk, and a request of several blocks would not be whole.
 
-use crate::counters::Tally;
+use crate::counters::UnlockedCounts;
 use tidegate_media::LbaRange;
 use tidegate_media::sync::Mutex;
 use tidegate_policy::admit::{Admit, Doorkeeper, Sequential};
 
 /// What a read is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum RunLength {
     /// A run longer than the cut-off.
     Long,
     /// Anything else.
@@ -35,18 +35,18 @@ impl Filter {
     }
 
     /// What the read of `range` is part of. Every read has to be told, cached or not.
-    pub(crate) fn run(&self, range: LbaRange) -> Run {
-        let Some(sequential) = &self.sequential else { return Run::Short };
+    pub(crate) fn run(&self, range: LbaRange) -> RunLength {
+        let Some(sequential) = &self.sequential else { return RunLength::Short };
         let blocks = u32::try_from(range.blocks).unwrap_or(u32::MAX);
         match sequential.lock().is_sequential(range.first.0, blocks) {
-            true => Run::Long,
-            false => Run::Short,
+            true => RunLength::Long,
+            false => RunLength::Short,
         }
     }
 
     /// Whether block `lba`, which was missed by a read that is part of `run`, comes in.
-    pub(crate) fn lets_in(&self, lba: u64, run: Run, tally: &Tally) -> bool {
-        if run == Run::Long {
+    pub(crate) fn lets_in(&self, lba: u64, run: RunLength, tally: &UnlockedCounts) -> bool {
+        if run == RunLength::Long {
             tally.past_in_runs.add(1);
             return false;
         }

@@ -1,8 +1,8 @@
 //! The state that reads share: the filter for blocks that are read, and the blocks that a restart
 //! forgets.
 
-use crate::counters::Tally;
-use crate::read::filter::{Filter, Run};
+use crate::counters::UnlockedCounts;
+use crate::read::filter::{Filter, RunLength};
 use tidegate_media::LbaRange;
 use tidegate_media::sync::{AtomicU64, Ordering};
 
@@ -38,12 +38,12 @@ impl Reader {
     }
 
     /// What the read of `range` is part of. Every read has to be told, cached or not.
-    pub(crate) fn run(&self, range: LbaRange) -> Run {
+    pub(crate) fn run(&self, range: LbaRange) -> RunLength {
         self.filter.run(range)
     }
 
     /// Whether block `lba`, which was missed by a read that is part of `run`, comes in.
-    pub(super) fn lets_in(&self, lba: u64, run: Run, tally: &Tally) -> bool {
+    pub(super) fn lets_in(&self, lba: u64, run: RunLength, tally: &UnlockedCounts) -> bool {
         self.filter.lets_in(lba, run, tally)
     }
 

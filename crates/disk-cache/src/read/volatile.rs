@@ -15,7 +15,7 @@
 use crate::cache::DiskCache;
 use crate::commit::Write;
 use crate::free_list::FreeEntry;
-use crate::index::{Cached, Index, IndexStripe, State};
+use crate::index::{BlockState, Cached, Index, IndexStripe};
 use crate::read::reader::Reads;
 use tidegate_layout::disk_cache::BlockSum;
 use tidegate_media::Region;
@@ -41,7 +41,7 @@ impl<R: Region> DiskCache<R> {
     pub(crate) fn hold(&self, stripe: &mut IndexStripe, lba: u64, block: u32) {
         let FreeEntry { entry, counter } = self.table.free_list.take_entry();
         self.reader.hold(entry, lba);
-        let (state, side) = (State::Volatile, stripe.side());
+        let (state, side) = (BlockState::Volatile, stripe.side());
         self.table.index.insert(stripe, lba, Cached { entry, block, counter, state, named: false, side });
         stripe.counts.fills += 1;
     }
@@ -57,7 +57,7 @@ impl<R: Region> DiskCache<R> {
     /// once.
     pub(crate) fn forget(&self, stripe: &mut IndexStripe, lba: u64, entry: u32) -> bool {
         let cached = stripe.get(lba).filter(|cached| cached.entry == entry);
-        let Some(volatile) = cached.filter(|cached| cached.state == State::Volatile) else { return false };
+        let Some(volatile) = cached.filter(|cached| cached.state == BlockState::Volatile) else { return false };
         Index::remove_volatile(stripe, lba);
         // The entry first: whoever takes the block finds one.
         self.table.free_list.give_entry(self.let_go(volatile));

@@ -39,7 +39,7 @@ fn reads_flush_nothing_and_a_restart_forgets_them() {
     assert_eq!(*region.cut().least(), image, "nothing is durable of it");
     assert_eq!((check(&*region).unwrap().clean, check(&*region).unwrap().free), (0, 8));
     drop(cache);
-    assert_eq!(open(&region, &disk).fill(), Fill { blocks: 8, clean: 0, dirty: 0, free: 8, kept: 0 });
+    assert_eq!(open(&region, &disk).fill(), Occupancy { blocks: 8, clean: 0, dirty: 0, free: 8, kept: 0 });
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn writes_over_them_are_hits_and_durable_alone_and_together() {
     write(&cache, 2, 102);
     cache.write(Lba(4), &[block(104), block(105), block(106)].concat(), Durability::Volatile).unwrap();
     let (hits, misses) = (cache.counters().write_hits, cache.counters().write_misses);
-    assert_eq!((hits, misses, cache.fill()), (3, 1, Fill { blocks: 12, clean: 3, dirty: 4, free: 5, kept: 0 }));
+    assert_eq!((hits, misses, cache.fill()), (3, 1, Occupancy { blocks: 12, clean: 3, dirty: 4, free: 5, kept: 0 }));
     write(&cache, 2, 112);
     let after = open(&after_a_cut(&region), &disk);
     assert_eq!([0, 2, 4, 5, 6].map(|lba| read(&after, lba)), [0, 112, 104, 105, 106]);

@@ -12,7 +12,7 @@ mod sweeps;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use tidegate_disk_cache::{
-    Checksums, Conflicts, Contents, DiskCache, Doorbell, Fill, Finding, FormatSpec, Journaling, Mode, NoDisk,
+    Checksums, Conflicts, Contents, DiskCache, Doorbell, Finding, FormatSpec, Journaling, Mode, NoDisk, Occupancy,
     OpenError, Options, Reads, TransactionError, check, format, format_with, identify,
 };
 use tidegate_layout::disk_cache::CachePlan;
@@ -67,7 +67,7 @@ fn what_is_written_is_read_and_survives_an_opening() {
     write(&cache, 3, 1);
     write(&cache, 3, 2);
     assert_eq!([read(&cache, 3), read(&cache, 5), read(&cache, 4)], [2, 50, 0]);
-    assert_eq!(cache.fill(), Fill { blocks: 8, clean: 2, dirty: 1, free: 5, kept: 0 });
+    assert_eq!(cache.fill(), Occupancy { blocks: 8, clean: 2, dirty: 1, free: 5, kept: 0 });
     assert_eq!(read(&*disk, 3), 0, "the disk has not heard of it");
     drop(cache);
     let cache = open(&region, &disk);

@@ -5,7 +5,7 @@ use tidegate_disk_cache::{
     NewLayout, erase_journal, find_journal, format_ordered, has_room_for, lay_out_anew, lay_out_journal, recover_disk,
 };
 use tidegate_layout::disk_cache::{JournalPlan, JournalRecord, TrustedJournal};
-use tidegate_media::{Extent, Geometry, LbaRange, Region as _};
+use tidegate_media::Region as _;
 use tidegate_sim::Ending;
 use zerocopy::IntoBytes;
 
@@ -103,35 +103,13 @@ struct FailsOnce {
 }
 
 impl BlockDevice for FailsOnce {
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.disk.read(at, out)
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.disk.write(at, data, durability)
-    }
+    tidegate_media::forward!(self => self.disk; geometry, read, write, discard, write_zeroes, extent);
 
     fn flush(&self) -> Result<()> {
         if self.flushes.fetch_sub(1, Ordering::Relaxed) == 0 {
             self.disk.fail(DiskFault::NextFlushFails);
         }
         self.disk.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.disk.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.disk.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.disk.extent(range)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The errors of the namespace log.
 
 use crate::below::Refused;
-use crate::open::format::OpenError;
+use crate::open::format::PoolOpenError;
 use tidegate_media::{Error, Poison, Sealed};
 
 /// Why the namespace log does not go on.
@@ -16,7 +16,7 @@ pub enum NamespaceError {
     Memory(#[from] Error),
     /// There is no pool.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] PoolOpenError),
     /// The pool was laid out without a namespace log.
     #[error("the pool has no namespace log: format it with one")]
     NoLog,

@@ -12,7 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// What a fresh pool is to be like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FormatSpec {
+pub struct PoolSpec {
     /// The pool's identity.
     pub uuid: [u8; 16],
     /// Lanes: processes that can use the pool at a time.
@@ -27,17 +27,17 @@ pub struct FormatSpec {
     pub namespace_lines: u32,
 }
 
-impl FormatSpec {
+impl PoolSpec {
     /// One lane for 256 files, commits of up to 16,384 blocks, an entry for each 4 KiB, a namespace
     /// log of 4 MiB.
-    pub fn usual(uuid: [u8; 16]) -> FormatSpec {
-        FormatSpec { uuid, lanes: 1, files: 256, ring_slots: 1 << 15, bytes_per_entry: 4096, namespace_lines: 1 << 16 }
+    pub fn usual(uuid: [u8; 16]) -> PoolSpec {
+        PoolSpec { uuid, lanes: 1, files: 256, ring_slots: 1 << 15, bytes_per_entry: 4096, namespace_lines: 1 << 16 }
     }
 }
 
 /// Why a region takes no pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FormatError {
+pub enum PoolFormatError {
     /// A ring that is no power of two, or too small.
     #[error("{0} elements make no ring: a power of two from 4 on does")]
     RingSlots(u32),
@@ -59,7 +59,7 @@ pub enum FormatError {
 
 /// Why a lane cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum PoolOpenError {
     /// Neither superblock counts.
     #[error("there is no pool for files: {0}")]
     NoPool(Corrupt),
@@ -82,28 +82,28 @@ pub enum OpenError {
     File(#[from] FileError),
 }
 
-impl From<Sealed> for OpenError {
-    fn from(sealed: Sealed) -> OpenError {
-        OpenError::Memory(sealed.into())
+impl From<Sealed> for PoolOpenError {
+    fn from(sealed: Sealed) -> PoolOpenError {
+        PoolOpenError::Memory(sealed.into())
     }
 }
 
-impl From<Poison> for OpenError {
-    fn from(poison: Poison) -> OpenError {
-        OpenError::Memory(poison.into())
+impl From<Poison> for PoolOpenError {
+    fn from(poison: Poison) -> PoolOpenError {
+        PoolOpenError::Memory(poison.into())
     }
 }
 
 /// Lays out a fresh pool on the whole of `region`. Whatever lies there is gone.
-pub fn format<R: Region + ?Sized>(region: &R, spec: &FormatSpec) -> Result<(), FormatError> {
-    let FormatSpec { uuid, lanes, files, ring_slots, bytes_per_entry, namespace_lines } = *spec;
+pub fn format<R: Region + ?Sized>(region: &R, spec: &PoolSpec) -> Result<(), PoolFormatError> {
+    let PoolSpec { uuid, lanes, files, ring_slots, bytes_per_entry, namespace_lines } = *spec;
     if !ring_slots.is_power_of_two() || ring_slots < 4 {
-        return Err(FormatError::RingSlots(ring_slots));
+        return Err(PoolFormatError::RingSlots(ring_slots));
     }
     if (1..NAMESPACE_LINES_MIN).contains(&namespace_lines) {
-        return Err(FormatError::NamespaceLines(namespace_lines));
+        return Err(PoolFormatError::NamespaceLines(namespace_lines));
     }
-    let too_small = FormatError::TooSmall { len: region.len(), lanes };
+    let too_small = PoolFormatError::TooSmall { len: region.len(), lanes };
     let plan = PoolPlan::fitting(region.len(), lanes, files, ring_slots, bytes_per_entry, namespace_lines);
     let plan = plan.ok_or(too_small)?;
     for at in SUPERBLOCK_COPIES_AT {
@@ -137,13 +137,13 @@ fn zero<R: Region + ?Sized>(region: &R, at: u64, len: u64) {
 }
 
 /// What the newest good superblock says.
-pub fn identify<R: Region + ?Sized>(region: &R) -> Result<TrustedPool, OpenError> {
+pub fn identify<R: Region + ?Sized>(region: &R) -> Result<TrustedPool, PoolOpenError> {
     let copies = SUPERBLOCK_COPIES_AT.map(|at| {
         let mut raw = PoolSuperblock::new_zeroed();
         if region.len() >= at + size_of::<PoolSuperblock>() as u64 {
             region.read(at, raw.as_mut_bytes())?;
         }
-        raw.check(region.len()).map_err(|broken| OpenError::NoPool(corrupt(at, broken)))
+        raw.check(region.len()).map_err(|broken| PoolOpenError::NoPool(corrupt(at, broken)))
     });
     match copies {
         [Ok(first), Ok(second)] => Ok(if second.sequence > first.sequence { second } else { first }),
@@ -153,28 +153,28 @@ pub fn identify<R: Region + ?Sized>(region: &R) -> Result<TrustedPool, OpenError
 }
 
 /// Where a lane's parts lie.
-pub(crate) fn lane_plan<R: Region + ?Sized>(region: &R, lane: u32) -> Result<LanePlan, OpenError> {
+pub(crate) fn lane_plan<R: Region + ?Sized>(region: &R, lane: u32) -> Result<LanePlan, PoolOpenError> {
     let pool = identify(region)?;
     if pool.read_only {
-        return Err(OpenError::ReadOnlyFeatures);
+        return Err(PoolOpenError::ReadOnlyFeatures);
     }
     if lane >= pool.plan.lanes {
-        return Err(OpenError::NoLane { lane, lanes: pool.plan.lanes });
+        return Err(PoolOpenError::NoLane { lane, lanes: pool.plan.lanes });
     }
     Ok(pool.plan.lane(lane))
 }
 
 /// Bytes of shared memory that a lane of the pool on `region` wants for `data_bytes` of unsynced
 /// writes.
-pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64, OpenError> {
+pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64, PoolOpenError> {
     let files = identify(region)?.plan.files;
     let blocks = data_bytes.div_ceil(tidegate_layout::file_cache::VOLATILE_BLOCK_BYTES);
     Ok(VolatilePlan { files, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }.bytes())
 }
 
 /// The lane breaks a rule that no single record or entry can keep.
-pub(crate) fn broken_rule(at: u64, rule: &'static str) -> OpenError {
-    OpenError::Memory(Corrupt { rule, at, found: "another".to_owned() }.into())
+pub(crate) fn broken_rule(at: u64, rule: &'static str) -> PoolOpenError {
+    PoolOpenError::Memory(Corrupt { rule, at, found: "another".to_owned() }.into())
 }
 
 pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {

@@ -9,7 +9,7 @@ use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::tiers::dram::{bytes_in, first_runs};
-use crate::tiers::write_back::Progress;
+use crate::tiers::write_back::WriteBackStep;
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {
@@ -21,7 +21,7 @@ impl<R: Region> FileCache<R> {
     /// Has about `budget_bytes` of one file leave DRAM: of the one that has waited longest, if it
     /// has unsynced writes that are older than `older_than`. Says how many bytes are left in DRAM,
     /// of any age. After an error the bytes are in DRAM still, and count as written now.
-    pub fn write_dirty_step(&self, budget_bytes: u64, older_than: u64) -> Result<Progress, FileError> {
+    pub fn write_dirty_step(&self, budget_bytes: u64, older_than: u64) -> Result<WriteBackStep, FileError> {
         let mut bytes = 0;
         let oldest = self.lane().pin_oldest_dirty(older_than)?;
         if let Some(file) = oldest {
@@ -32,7 +32,7 @@ impl<R: Region> FileCache<R> {
             self.unpin(file)?;
             bytes = written?;
         }
-        Ok(Progress { bytes, left_bytes: self.lane().dirty_bytes() })
+        Ok(WriteBackStep { bytes, left_bytes: self.lane().dirty_bytes() })
     }
 
     fn write_dirty(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {

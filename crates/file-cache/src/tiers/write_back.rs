@@ -17,7 +17,7 @@ const WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// What one step wrote back, and what is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct WriteBackStep {
     /// Bytes brought below, durably.
     pub bytes: u64,
     /// Bytes that only the pool has durably.
@@ -46,13 +46,13 @@ impl<R: Region> FileCache<R> {
     /// background: it waits for the disk, the program hardly for it. After an error nothing has
     /// changed, and the step may be tried again: files that did not fail, or failed less often in
     /// a row, have their turn first.
-    pub fn write_back_step(&self, budget_bytes: u64) -> Result<Progress, FileError> {
+    pub fn write_back_step(&self, budget_bytes: u64) -> Result<WriteBackStep, FileError> {
         let _sweep = self.sweep.lock();
-        let Some(file) = self.lane().pin_oldest()? else { return Ok(Progress::default()) };
+        let Some(file) = self.lane().pin_oldest()? else { return Ok(WriteBackStep::default()) };
         let done = self.write_back(file, budget_bytes);
         self.lane().file_mut(file)?.was_tried(done.is_ok());
         self.unpin(file)?;
-        Ok(Progress { bytes: done?, left_bytes: self.lane().out_of_sync_bytes() })
+        Ok(WriteBackStep { bytes: done?, left_bytes: self.lane().out_of_sync_bytes() })
     }
 
     fn write_back(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {

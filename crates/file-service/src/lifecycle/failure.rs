@@ -5,7 +5,7 @@ use crate::lifecycle::belonging::NotTogether;
 use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
-use tidegate_file_cache::{FileError, FormatError, NamespaceError, OpenError};
+use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 
@@ -77,7 +77,7 @@ pub enum ServiceFailure {
         /// The pool.
         pool: PathBuf,
         /// Why.
-        error: FormatError,
+        error: PoolFormatError,
     },
     /// The pool cannot be opened.
     #[error("the pool {} cannot be used", pool.display())]
@@ -85,7 +85,7 @@ pub enum ServiceFailure {
         /// The pool.
         pool: PathBuf,
         /// Why.
-        error: OpenError,
+        error: PoolOpenError,
     },
     /// The log of names cannot be used, or does not belong to SOURCE as it is.
     #[error("the names that the pool {} has cannot be brought to SOURCE", pool.display())]

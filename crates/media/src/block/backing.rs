@@ -4,7 +4,7 @@
 //! sorted by address, and hands over many runs in one call; the outcome of each is answered by
 //! itself, because a disk with some bad sectors is still a disk.
 
-use crate::block::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange};
+use crate::block::{BlockDevice, Durability, Lba};
 use crate::error::Result;
 use std::alloc::Layout;
 use std::ops::{Deref, DerefMut};
@@ -43,37 +43,13 @@ impl<B: Backing + ?Sized> Backing for Arc<B> {
     }
 }
 
-/// The seven verbs of a device, handed on to another.
-macro_rules! handed_on {
-    ([$($generics:tt)*] $what:ty, $self:ident => $to:expr) => {
-        impl<$($generics)*> BlockDevice for $what {
-            fn geometry(&$self) -> Geometry {
-                $to.geometry()
-            }
-            fn read(&$self, at: Lba, out: &mut [u8]) -> Result<()> {
-                $to.read(at, out)
-            }
-            fn write(&$self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-                $to.write(at, data, durability)
-            }
-            fn flush(&$self) -> Result<()> {
-                $to.flush()
-            }
-            fn discard(&$self, range: LbaRange) -> Result<()> {
-                $to.discard(range)
-            }
-            fn write_zeroes(&$self, range: LbaRange, durability: Durability) -> Result<()> {
-                $to.write_zeroes(range, durability)
-            }
-            fn extent(&$self, range: LbaRange) -> Result<Extent> {
-                $to.extent(range)
-            }
-        }
-    };
+impl<D: BlockDevice> BlockDevice for InTurn<D> {
+    crate::forward!(self => self.0; geometry, read, write, flush, discard, write_zeroes, extent);
 }
 
-handed_on!([D: BlockDevice] InTurn<D>, self => self.0);
-handed_on!([D: BlockDevice + ?Sized] Arc<D>, self => (**self));
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    crate::forward!(self => (**self); geometry, read, write, flush, discard, write_zeroes, extent);
+}
 
 /// What [`AlignedBytes`] begin at a multiple of: a page, which is enough for every disk.
 pub const ALIGNMENT_BYTES: usize = 4096;

@@ -140,7 +140,7 @@ fn without_io_uring_or_past_the_page_cache_it_is_the_same_disk() {
     let folder = tempfile::tempdir().unwrap();
     let path = sparse(folder.path(), 4096);
     let mut disk = opened(&path, 4096);
-    assert_ne!(disk.way(), Way::Cached, "this test needs a file system that knows O_DIRECT");
+    assert_ne!(disk.way(), IoMethod::Cached, "this test needs a file system that knows O_DIRECT");
     let run = |at, fill| (Lba(at), Crooked::new(8192, fill));
     let runs = [run(3, 1), run(9, 2), run(20, 3)];
     let runs: Vec<_> = runs.iter().map(|(at, data)| Run { at: *at, data: data.bytes() }).collect();

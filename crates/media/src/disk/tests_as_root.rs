@@ -37,7 +37,7 @@ fn a_block_device_is_a_disk() {
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
     let device = Loop::over(&file);
     let disk = FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096).unwrap();
-    assert_eq!((disk.geometry().blocks, disk.way()), (256, Way::DirectMany));
+    assert_eq!((disk.geometry().blocks, disk.way()), (256, IoMethod::DirectMany));
     assert!(disk.identity().is_known());
     assert!(matches!(FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096), Err(MapError::InUse { .. })));
     let data = aligned_copy(&[9; 3 * 4096]);

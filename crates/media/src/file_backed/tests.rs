@@ -1,7 +1,7 @@
 //! When a file-backed device syncs, and the effect of a failed sync.
 
 use super::*;
-use crate::block::ExtentKind;
+use crate::block::{Extent, ExtentKind};
 
 /// A device that accepts everything and keeps nothing.
 struct Sink;

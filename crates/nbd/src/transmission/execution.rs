@@ -3,16 +3,16 @@
 
 use crate::buffers::Output;
 use crate::contexts::{Contexts, Topic};
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::limits::{
     CACHE_BYTES_IN_LINE_MAX, PAYLOAD_BYTES_MAX, RANGE_BYTES_IN_LINE_MAX, REPLY_PIECE_BYTES, STATUS_EXTENTS_MAX,
     WHOLE_REPLY_BYTES_MAX,
 };
 use crate::transmission::reply::Replies;
-use crate::wire::{self, Command, Headers, Request, allocation, command_flag};
+use crate::wire::{self, Command, Headers, RequestHeader, allocation, command_flag};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate_block_export::{Export, RequestKind, Scratch, Tally, Zeroing};
+use tidegate_block_export::{ConnectionCounters, Export, RequestKind, Scratch, Zeroing};
 use tidegate_media::{Durability, ExtentKind};
 
 /// What handshake and transmission agree on.
@@ -26,7 +26,7 @@ pub(crate) struct Agreement {
 /// A request that is there, and since when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    pub(crate) request: Request,
+    pub(crate) request: RequestHeader,
     pub(crate) since: Instant,
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct LongRead {
 
 /// A device failed in the middle of a reply that has no room for that.
 #[derive(Debug)]
-pub(crate) struct Broken(pub(crate) Failure);
+pub(crate) struct Broken(pub(crate) RequestFailure);
 
 /// What one thread needs to execute requests of a connection.
 pub(crate) struct Executor<'e> {
     export: &'e Export,
     agreement: Agreement,
-    tally: Arc<Tally<'e>>,
+    tally: Arc<ConnectionCounters<'e>>,
     /// For ranges that cover blocks in part.
     scratch: Scratch,
     /// When the clock was read last: at the end of a request, or when there was one again. The next
@@ -74,7 +74,7 @@ impl<'e> Executor<'e> {
     }
 
     /// Whether a write has to be there whole before any of it is written.
-    pub(crate) fn writes_whole(&self, request: &Request) -> bool {
+    pub(crate) fn writes_whole(&self, request: &RequestHeader) -> bool {
         self.export.writes_whole(request.offset, request.len)
     }
 
@@ -83,13 +83,13 @@ impl<'e> Executor<'e> {
         self.now = Instant::now();
     }
 
-    pub(crate) fn take(&self, request: Request) -> Taken {
+    pub(crate) fn take(&self, request: RequestHeader) -> Taken {
         Taken { request, since: self.now }
     }
 
     /// Whether a request that passes the checks is likely to keep others waiting. Reads never are:
     /// their reply would keep the others waiting on its way out.
-    pub(crate) fn is_long(&self, request: &Request) -> bool {
+    pub(crate) fn is_long(&self, request: &RequestHeader) -> bool {
         let latency = self.export.flush_latency();
         let by_fua = request.asks(command_flag::FUA) && latency.fua_is_long();
         match request.command {
@@ -119,7 +119,7 @@ impl<'e> Executor<'e> {
     }
 
     /// The read that a request begins whose reply is too long to be put together first.
-    pub(crate) fn long_read(&self, request: &Request) -> Option<LongRead> {
+    pub(crate) fn long_read(&self, request: &RequestHeader) -> Option<LongRead> {
         let long = request.command == Command::Read && request.len > WHOLE_REPLY_BYTES_MAX.into();
         (long && self.check(request).is_ok()).then(|| LongRead { taken: self.take(*request), done: 0 })
     }
@@ -154,12 +154,12 @@ impl<'e> Executor<'e> {
     }
 
     /// Writes a piece of a longer write.
-    pub(crate) fn write_piece(&mut self, at: u64, data: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write_piece(&mut self, at: u64, data: &[u8]) -> Result<(), RequestFailure> {
         Ok(self.export.write(at, data, Durability::Volatile, &mut self.scratch)?)
     }
 
     /// Ends and answers a write that was made in pieces: they are made durable together.
-    pub(crate) fn end_write(&mut self, taken: Taken, fate: Result<(), Failure>, out: &mut Output) {
+    pub(crate) fn end_write(&mut self, taken: Taken, fate: Result<(), RequestFailure>, out: &mut Output) {
         let fate = fate.and_then(|()| match durability(&taken.request) {
             Durability::Fua => Ok(self.export.flush()?),
             Durability::Volatile => Ok(()),
@@ -178,7 +178,7 @@ impl<'e> Executor<'e> {
         self.now = now;
     }
 
-    fn learn_latency(&self, request: &Request, took: Duration) {
+    fn learn_latency(&self, request: &RequestHeader, took: Duration) {
         if request.command == Command::Flush {
             self.export.flush_latency().learn_flush(took);
         } else if request.asks(command_flag::FUA) {
@@ -187,23 +187,28 @@ impl<'e> Executor<'e> {
     }
 
     /// Reads straight into the reply.
-    fn read(&mut self, request: &Request, out: &mut Output) -> Result<(), Failure> {
+    fn read(&mut self, request: &RequestHeader, out: &mut Output) -> Result<(), RequestFailure> {
         self.agreement.replies.begin_data(request, out);
         let len = usize::try_from(request.len).expect("a payload fits in memory");
         Ok(self.export.read(request.offset, out.space(len), &mut self.scratch)?)
     }
 
-    fn status(&self, request: &Request, out: &mut Output) -> Result<(), Failure> {
+    fn status(&self, request: &RequestHeader, out: &mut Output) -> Result<(), RequestFailure> {
         let extents_max = if request.asks(command_flag::REQ_ONE) { 1 } else { STATUS_EXTENTS_MAX };
         let asked = if request.contexts.is_empty() { self.agreement.contexts } else { request.contexts };
         let told = asked.each().map(|context| Ok((context, self.told(context, request, extents_max)?)));
-        let told: Vec<(Topic, Vec<(u64, u32)>)> = told.collect::<Result<_, Failure>>()?;
+        let told: Vec<(Topic, Vec<(u64, u32)>)> = told.collect::<Result<_, RequestFailure>>()?;
         self.agreement.replies.put_statuses(request, &told, out);
         Ok(())
     }
 
     /// What `context` tells of the range of `request`: so many bytes with this status, and so on.
-    fn told(&self, context: Topic, request: &Request, extents_max: usize) -> Result<Vec<(u64, u32)>, Failure> {
+    fn told(
+        &self,
+        context: Topic,
+        request: &RequestHeader,
+        extents_max: usize,
+    ) -> Result<Vec<(u64, u32)>, RequestFailure> {
         let flags = |kind| match kind {
             ExtentKind::Data => 0,
             ExtentKind::Hole => allocation::HOLE | allocation::ZERO,
@@ -218,7 +223,7 @@ impl<'e> Executor<'e> {
     }
 
     /// Executes a request whose answer has no data.
-    fn execute(&mut self, request: &Request, data: &[u8]) -> Result<(), Failure> {
+    fn execute(&mut self, request: &RequestHeader, data: &[u8]) -> Result<(), RequestFailure> {
         let (offset, len) = (request.offset, request.len);
         match request.command {
             Command::Write => self.export.write(offset, data, durability(request), &mut self.scratch)?,
@@ -228,7 +233,7 @@ impl<'e> Executor<'e> {
             // As much as one READ may bring: the rest of a longer range would push out its own
             // beginning.
             Command::Cache => self.export.cache(offset, len.min(PAYLOAD_BYTES_MAX.into()), &mut self.scratch)?,
-            Command::Unknown(number) => return Err(Failure::UnknownCommand { number }),
+            Command::Unknown(number) => return Err(RequestFailure::UnknownCommand { number }),
             Command::Read | Command::BlockStatus | Command::Disconnect => {
                 unreachable!("their answer has data, or none is due")
             }
@@ -236,35 +241,39 @@ impl<'e> Executor<'e> {
         Ok(())
     }
 
-    fn write_zeroes(&mut self, request: &Request) -> Result<(), Failure> {
+    fn write_zeroes(&mut self, request: &RequestHeader) -> Result<(), RequestFailure> {
         let (offset, len) = (request.offset, request.len);
         let zeroing = if request.asks(command_flag::NO_HOLE) { Zeroing::AsData } else { Zeroing::AnyWay };
         let fast = zeroing == Zeroing::AnyWay && self.export.zeroes_fast(offset, len);
         if request.asks(command_flag::FAST_ZERO) && !fast {
-            return Err(Failure::SlowZeroes);
+            return Err(RequestFailure::SlowZeroes);
         }
         Ok(self.export.write_zeroes(offset, len, (zeroing, durability(request)), &mut self.scratch)?)
     }
 
     /// The BLOCK_STATUS without payload that means the same as `request` with this one.
-    pub(crate) fn named_status(&self, request: &Request, payload: &[u8]) -> Result<Request, Failure> {
+    pub(crate) fn named_status(
+        &self,
+        request: &RequestHeader,
+        payload: &[u8],
+    ) -> Result<RequestHeader, RequestFailure> {
         let Some((len, named)) = wire::status_payload(payload) else {
-            return Err(Failure::StatusPayload { len: request.len });
+            return Err(RequestFailure::StatusPayload { len: request.len });
         };
         let mut contexts = Contexts::default();
         for id in named {
             let fits = |context: &Topic| self.agreement.contexts.has(*context) && !contexts.has(*context);
             let context = Topic::numbered(id).filter(fits);
-            contexts = contexts.with(context.ok_or(Failure::ForeignContext { id })?);
+            contexts = contexts.with(context.ok_or(RequestFailure::ForeignContext { id })?);
         }
         if contexts.is_empty() {
-            return Err(Failure::NoContextNamed);
+            return Err(RequestFailure::NoContextNamed);
         }
-        Ok(Request { flags: request.flags & !command_flag::PAYLOAD_LEN, len, contexts, ..*request })
+        Ok(RequestHeader { flags: request.flags & !command_flag::PAYLOAD_LEN, len, contexts, ..*request })
     }
 
     /// Why `request` cannot even be tried.
-    pub(crate) fn check(&self, request: &Request) -> Result<(), Failure> {
+    pub(crate) fn check(&self, request: &RequestHeader) -> Result<(), RequestFailure> {
         let fua = command_flag::FUA;
         let (flags, writes) = match request.command {
             Command::Read if self.agreement.replies == Replies::Simple => (fua, false),
@@ -274,45 +283,47 @@ impl<'e> Executor<'e> {
             Command::Write if self.headers() == Headers::Extended => (fua | command_flag::PAYLOAD_LEN, true),
             Command::Write | Command::Trim => (fua, true),
             Command::WriteZeroes => (fua | command_flag::NO_HOLE | command_flag::FAST_ZERO, true),
-            Command::Unknown(number) => return Err(Failure::UnknownCommand { number }),
+            Command::Unknown(number) => return Err(RequestFailure::UnknownCommand { number }),
         };
         if request.flags & !flags != 0 {
-            return Err(Failure::ForeignFlags { flags: request.flags & !flags });
+            return Err(RequestFailure::ForeignFlags { flags: request.flags & !flags });
         }
         if writes && self.export.refuses_changes() {
-            return Err(Failure::ReadOnly);
+            return Err(RequestFailure::ReadOnly);
         }
         if request.command == Command::BlockStatus && self.agreement.contexts.is_empty() {
-            return Err(Failure::NoContext);
+            return Err(RequestFailure::NoContext);
         }
         self.check_length(request)?;
         self.check_end(request)
     }
 
-    fn check_length(&self, request: &Request) -> Result<(), Failure> {
+    fn check_length(&self, request: &RequestHeader) -> Result<(), RequestFailure> {
         let len = request.len;
         match request.command {
-            Command::Flush if request.offset != 0 || len != 0 => Err(Failure::FlushRange),
-            Command::BlockStatus if len == 0 => Err(Failure::EmptyStatus),
+            Command::Flush if request.offset != 0 || len != 0 => Err(RequestFailure::FlushRange),
+            Command::BlockStatus if len == 0 => Err(RequestFailure::EmptyStatus),
             Command::Read if len > WHOLE_REPLY_BYTES_MAX.into() && request.asks(command_flag::DF) => {
-                Err(Failure::LongChunk { len })
+                Err(RequestFailure::LongChunk { len })
             }
-            Command::Read | Command::Write if len > PAYLOAD_BYTES_MAX.into() => Err(Failure::LongPayload { len }),
+            Command::Read | Command::Write if len > PAYLOAD_BYTES_MAX.into() => {
+                Err(RequestFailure::LongPayload { len })
+            }
             _ => Ok(()),
         }
     }
 
-    fn check_end(&self, request: &Request) -> Result<(), Failure> {
+    fn check_end(&self, request: &RequestHeader) -> Result<(), RequestFailure> {
         let size = self.export.bytes();
         match (request.offset.checked_add(request.len), request.command) {
             (Some(end), _) if end <= size => Ok(()),
-            (_, Command::Write | Command::WriteZeroes) => Err(Failure::WritePastEnd { size }),
-            _ => Err(Failure::ReadPastEnd { size }),
+            (_, Command::Write | Command::WriteZeroes) => Err(RequestFailure::WritePastEnd { size }),
+            _ => Err(RequestFailure::ReadPastEnd { size }),
         }
     }
 }
 
-fn durability(request: &Request) -> Durability {
+fn durability(request: &RequestHeader) -> Durability {
     if request.asks(command_flag::FUA) { Durability::Fua } else { Durability::Volatile }
 }
 

@@ -5,9 +5,9 @@
 
 use crate::buffers::Output;
 use crate::contexts::Topic;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::limits::STRING_BYTES_MAX;
-use crate::wire::{self, Headers, Request, chunk};
+use crate::wire::{self, Headers, RequestHeader, chunk};
 use std::ops::Range;
 
 /// How the server answers, as agreed in the handshake.
@@ -29,7 +29,7 @@ impl Replies {
 
     /// Answers a request without data. Success has the same short answer with simple and structured
     /// replies.
-    pub(crate) fn put_fate(self, request: &Request, fate: Result<(), Failure>, out: &mut Output) {
+    pub(crate) fn put_fate(self, request: &RequestHeader, fate: Result<(), RequestFailure>, out: &mut Output) {
         match (fate, self) {
             (Ok(()), Replies::Extended) => self.put_chunk(chunk::NONE, request, 0, out),
             (Ok(()), _) => out.put(&wire::simple_reply(0, request.cookie)),
@@ -39,13 +39,13 @@ impl Replies {
     }
 
     /// Begins the answer to a read; as many bytes as it asks for have to follow.
-    pub(crate) fn begin_data(self, request: &Request, out: &mut Output) {
+    pub(crate) fn begin_data(self, request: &RequestHeader, out: &mut Output) {
         self.begin_piece(request, 0..request.len, out);
     }
 
     /// Begins a piece of the answer to a read, whose bytes have to follow; `part` counts them from
     /// the request's offset.
-    pub(crate) fn begin_piece(self, request: &Request, part: Range<u64>, out: &mut Output) {
+    pub(crate) fn begin_piece(self, request: &RequestHeader, part: Range<u64>, out: &mut Output) {
         let flags = if part.end == request.len { chunk::DONE } else { 0 };
         match self {
             Replies::Simple if part.start == 0 => out.put(&wire::simple_reply(0, request.cookie)),
@@ -60,7 +60,7 @@ impl Replies {
     }
 
     /// Tells what the bytes from the request's offset on are, context by context.
-    pub(crate) fn put_statuses(self, request: &Request, told: &[(Topic, Vec<(u64, u32)>)], out: &mut Output) {
+    pub(crate) fn put_statuses(self, request: &RequestHeader, told: &[(Topic, Vec<(u64, u32)>)], out: &mut Output) {
         for (nth, (context, extents)) in told.iter().enumerate() {
             let flags = if nth + 1 == told.len() { chunk::DONE } else { 0 };
             self.put_status((flags, *context), request, extents, out);
@@ -70,7 +70,7 @@ impl Replies {
     fn put_status(
         self,
         (chunk_flags, context): (u16, Topic),
-        request: &Request,
+        request: &RequestHeader,
         extents: &[(u64, u32)],
         out: &mut Output,
     ) {
@@ -96,7 +96,7 @@ impl Replies {
         }
     }
 
-    fn put_error(self, request: &Request, failure: &Failure, out: &mut Output) {
+    fn put_error(self, request: &RequestHeader, failure: &RequestFailure, out: &mut Output) {
         let text = failure.to_string();
         let shown = &text[..text.floor_char_boundary(STRING_BYTES_MAX)];
         let shown_len = u16::try_from(shown.len()).expect("a message is at most 4096 bytes long");
@@ -107,11 +107,11 @@ impl Replies {
     }
 
     /// The header of a reply's last chunk, with `len` bytes to follow.
-    fn put_chunk(self, kind: u16, request: &Request, len: u64, out: &mut Output) {
+    fn put_chunk(self, kind: u16, request: &RequestHeader, len: u64, out: &mut Output) {
         self.put_header((chunk::DONE, kind), request, len, out);
     }
 
-    fn put_header(self, (flags, kind): (u16, u16), request: &Request, len: u64, out: &mut Output) {
+    fn put_header(self, (flags, kind): (u16, u16), request: &RequestHeader, len: u64, out: &mut Output) {
         let (cookie, offset) = (request.cookie, request.offset);
         match self.headers() {
             Headers::Compact => out.put(&wire::chunk_header(flags, kind, cookie, short(len))),

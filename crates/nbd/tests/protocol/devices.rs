@@ -81,20 +81,14 @@ impl Thawing {
 }
 
 impl BlockDevice for Thawing {
+    tidegate_media::forward!(self => self.ram; read, flush, extent);
+
     fn geometry(&self) -> Geometry {
         Geometry { read_only: !self.writable.load(Ordering::Relaxed), ..self.ram.geometry() }
     }
 
-    fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
-        self.ram.read(at, out)
-    }
-
     fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
         self.check().and_then(|()| self.ram.write(at, data, durability))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.ram.flush()
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {
@@ -103,10 +97,6 @@ impl BlockDevice for Thawing {
 
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         self.check().and_then(|()| self.ram.write_zeroes(range, durability))
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.ram.extent(range)
     }
 }
 

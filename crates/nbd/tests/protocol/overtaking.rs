@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_block_export::{Export, RequestKind};
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Poison, Result};
+use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Poison, Result};
 use tidegate_nbd::{ConnectionError, End, Exports, Service, serve};
 use tidegate_nbd_client::client::{Client, Cookie, Dialect, Operation};
 use tidegate_nbd_client::ram::Ram;
@@ -70,9 +70,7 @@ impl Barrier {
 }
 
 impl BlockDevice for Gated {
-    fn geometry(&self) -> Geometry {
-        self.0.0.geometry()
-    }
+    tidegate_media::forward!(self => self.0.0; geometry, write_zeroes, extent);
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         let bad = self.barrier().state.lock().unwrap().bad_block;
@@ -97,14 +95,6 @@ impl BlockDevice for Gated {
     fn discard(&self, range: LbaRange) -> Result<()> {
         self.barrier().pass();
         self.0.0.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.0.0.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.0.0.extent(range)
     }
 }
 

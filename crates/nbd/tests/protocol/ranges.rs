@@ -7,7 +7,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+use tidegate_media::{BlockDevice, Durability, Lba, Result};
 use tidegate_nbd_client::client::{Client, Dialect, Operation};
 use tidegate_nbd_client::ram::Ram;
 
@@ -97,34 +97,12 @@ proptest! {
 struct Dawdling(Ram);
 
 impl BlockDevice for Dawdling {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
-    }
+    tidegate_media::forward!(self => self.0; geometry, write, flush, discard, write_zeroes, extent);
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         let result = self.0.read(at, out);
         thread::yield_now();
         result
-    }
-
-    fn write(&self, at: Lba, data: &[u8], durability: Durability) -> Result<()> {
-        self.0.write(at, data, durability)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.0.discard(range)
-    }
-
-    fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
-        self.0.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.0.extent(range)
     }
 }
 

@@ -13,12 +13,12 @@ const RUNS: usize = 8;
 pub struct Sequential {
     cutoff_blocks: u64,
     /// The newest first.
-    runs: [Run; RUNS],
+    runs: [AdjacentReads; RUNS],
 }
 
 /// A run of adjacent requests.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct AdjacentReads {
     /// The block that would go on with it.
     next: u64,
     /// Its blocks so far; 0: no run yet.
@@ -28,7 +28,7 @@ struct Run {
 impl Sequential {
     /// Runs of more than `cutoff_blocks` blocks are found; none with 0.
     pub fn new(cutoff_blocks: u32) -> Sequential {
-        Sequential { cutoff_blocks: u64::from(cutoff_blocks), runs: [Run::default(); RUNS] }
+        Sequential { cutoff_blocks: u64::from(cutoff_blocks), runs: [AdjacentReads::default(); RUNS] }
     }
 
     /// A request for `blocks` blocks from `first` on: whether it belongs to a run that is longer
@@ -42,7 +42,7 @@ impl Sequential {
         let before = goes_on.map_or(0, |at| self.runs[at].blocks);
         let blocks_now = before + u64::from(blocks);
         self.runs[..=at].rotate_right(1);
-        self.runs[0] = Run { next: first.saturating_add(u64::from(blocks)), blocks: blocks_now };
+        self.runs[0] = AdjacentReads { next: first.saturating_add(u64::from(blocks)), blocks: blocks_now };
         blocks_now > self.cutoff_blocks
     }
 }

@@ -51,7 +51,7 @@ const GAIN: u32 = 97;
 
 /// What is done in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Strategy {
     /// Requests are taken as they come.
     AsTheyCome,
     /// They are coalesced first.
@@ -62,7 +62,7 @@ enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The way that is kept, for so many windows more.
-    Kept(Way, u32),
+    Kept(Strategy, u32),
     /// One of two ways in turn: windows of both that are over, and the quickest of each.
     Trial { over: u32, as_they_come: Duration, coalesced: Duration },
 }
@@ -82,7 +82,7 @@ pub struct Coalescing {
 impl Default for Coalescing {
     /// Requests are taken as they come.
     fn default() -> Coalescing {
-        let stage = Stage::Kept(Way::AsTheyCome, VAIN_MIN);
+        let stage = Stage::Kept(Strategy::AsTheyCome, VAIN_MIN);
         Coalescing { stage, counted_since: None, requests: 0, vain: VAIN_MIN }
     }
 }
@@ -100,19 +100,19 @@ impl Coalescing {
             }
             _ => {}
         }
-        (self.stage.way() == Way::Coalesced).then_some(PAUSE)
+        (self.stage.way() == Strategy::Coalesced).then_some(PAUSE)
     }
 
     /// What follows a window in which a request took `each`.
     fn next(&mut self, each: Duration) -> Stage {
         match self.stage {
-            Stage::Kept(Way::AsTheyCome, _) if each > QUICK => self.stage,
+            Stage::Kept(Strategy::AsTheyCome, _) if each > QUICK => self.stage,
             Stage::Kept(way, left) if left > 1 && each <= QUICK => Stage::Kept(way, left - 1),
             Stage::Kept(..) => Stage::Trial { over: 0, as_they_come: SLOWEST, coalesced: SLOWEST },
             Stage::Trial { over, mut as_they_come, mut coalesced } => {
                 let quickest = match self.stage.way() {
-                    Way::AsTheyCome => &mut as_they_come,
-                    Way::Coalesced => &mut coalesced,
+                    Strategy::AsTheyCome => &mut as_they_come,
+                    Strategy::Coalesced => &mut coalesced,
                 };
                 *quickest = each.min(*quickest);
                 match over + 1 {
@@ -126,20 +126,20 @@ impl Coalescing {
     fn judge(&mut self, as_they_come: Duration, coalesced: Duration) -> Stage {
         if coalesced <= QUICK && coalesced * 100 <= as_they_come * GAIN {
             self.vain = VAIN_MIN;
-            return Stage::Kept(Way::Coalesced, KEPT);
+            return Stage::Kept(Strategy::Coalesced, KEPT);
         }
         let vain = self.vain;
         self.vain = (vain * VAIN_GROWTH).min(VAIN_MAX);
-        Stage::Kept(Way::AsTheyCome, vain)
+        Stage::Kept(Strategy::AsTheyCome, vain)
     }
 }
 
 impl Stage {
-    fn way(self) -> Way {
+    fn way(self) -> Strategy {
         match self {
             Stage::Kept(way, _) => way,
-            Stage::Trial { over, .. } if over % 2 == 0 => Way::AsTheyCome,
-            Stage::Trial { .. } => Way::Coalesced,
+            Stage::Trial { over, .. } if over % 2 == 0 => Strategy::AsTheyCome,
+            Stage::Trial { .. } => Strategy::Coalesced,
         }
     }
 }
@@ -167,10 +167,10 @@ mod tests {
 
         /// Eight requests, and whether they coalesced.
         fn serve(&mut self) -> bool {
-            let coalesces = self.coalescing.stage.way() == Way::Coalesced;
+            let coalesces = self.coalescing.stage.way() == Strategy::Coalesced;
             self.now += 8 * if coalesces { self.coalesced } else { self.as_it_comes };
             let pause = self.coalescing.pause(8, self.now);
-            assert_eq!(pause.is_some(), self.coalescing.stage.way() == Way::Coalesced);
+            assert_eq!(pause.is_some(), self.coalescing.stage.way() == Strategy::Coalesced);
             coalesces
         }
 

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
-use tidegate_media::{Backing, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result, Run};
+use tidegate_media::{Backing, BlockDevice, Durability, Lba, LbaRange, Result, Run};
 use tidegate_nbd_client::ram::Ram;
 use tidegate_sim::cost::{Disk as Told, disk_by_name};
 use tidegate_virtual_cores::{is_inside, now_ns, pass_time};
@@ -185,9 +185,7 @@ impl Busy {
 }
 
 impl BlockDevice for SlowDisk {
-    fn geometry(&self) -> Geometry {
-        self.ram.geometry()
-    }
+    tidegate_media::forward!(self => self.ram; geometry, discard, extent);
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         self.wait_until(self.read_done_ns(at, out.len() as u64 / 4096));
@@ -210,17 +208,9 @@ impl BlockDevice for SlowDisk {
         self.ram.flush()
     }
 
-    fn discard(&self, range: LbaRange) -> Result<()> {
-        self.ram.discard(range)
-    }
-
     fn write_zeroes(&self, range: LbaRange, durability: Durability) -> Result<()> {
         self.wait_until(self.write_done_ns(range.first, range.blocks));
         self.ram.write_zeroes(range, durability)
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.ram.extent(range)
     }
 }
 

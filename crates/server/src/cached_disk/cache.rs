@@ -3,16 +3,17 @@
 
 use crate::cached_disk::disk::{Disk, DiskPlan};
 use crate::cached_disk::refused::{Kind, RefusedBlocks};
-use crate::cached_disk::state::{DiskState, Hits, Past};
+use crate::cached_disk::state::{DiskState, Hits, NotAdmitted};
 use crate::failure::{AtFault, DiskFailure, Obstacle};
 use crate::stats::registry::{Metric, MetricSource, Unit};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_background::{Destager, Dirty, Left, Step, Throttled, Ticket};
+use tidegate_background::{Destager, Dirty, Step, SweepFailures, Throttled, Ticket};
 use tidegate_disk_cache::{
-    Counters, DiskCache, Fill, Guard, Journaling, Mode, OpenError, Options, Reads, Scrubbed, SweepScope, find_journal,
+    Counters, DiskCache, Guard, Journaling, Mode, Occupancy, OpenError, Options, Reads, Scrubbed, SweepScope,
+    find_journal,
 };
 use tidegate_host::progress::Drain;
 use tidegate_media::{AlignedBytes, BlockDevice, Durability, Error, FileDisk, Lba, Refusal, Region, Result};
@@ -42,7 +43,7 @@ pub trait CachedDisk: MetricSource {
     fn flush(&self) -> Ticket;
 
     /// What that flush left behind; None: it is under way.
-    fn flushed(&self, ticket: Ticket) -> Option<Left>;
+    fn flushed(&self, ticket: Ticket) -> Option<SweepFailures>;
 
     /// Reads what some entries from number `from` on name.
     fn scrub(&self, from: u32) -> Scrubbed;
@@ -52,7 +53,7 @@ pub trait CachedDisk: MetricSource {
     fn finish(&self, pmem: &Path) -> Result<(), DiskFailure>;
 
     /// What obstacle `left` from the disk. None: nothing was left.
-    fn obstacle(&self, left: &Left) -> Option<Obstacle>;
+    fn obstacle(&self, left: &SweepFailures) -> Option<Obstacle>;
 }
 
 /// A cache over any region.
@@ -117,7 +118,7 @@ impl<R: Region + 'static> Cached<R> {
     }
 
     /// What kind of trouble left `left` behind, and why.
-    fn trouble(&self, left: &Left) -> Option<(Kind, Obstacle)> {
+    fn trouble(&self, left: &SweepFailures) -> Option<(Kind, Obstacle)> {
         let obstacle = self.obstacle(left)?;
         let refusal =
             self.disk.last_refusal().filter(|refusal| obstacle.by == AtFault::Disk && refusal.is_of_a_change());
@@ -201,7 +202,7 @@ impl<R: Region + 'static> Cached<R> {
     }
 
     /// The first block of `left`, and why it was left.
-    fn first_of(&self, left: &Left) -> Option<String> {
+    fn first_of(&self, left: &SweepFailures) -> Option<String> {
         // A refused read tells nothing of a write.
         let refusal = self.disk.last_refusal().filter(Refusal::is_of_a_change);
         match (left.first.first(), &left.not_durable) {
@@ -219,7 +220,7 @@ impl<R: Region + 'static> Cached<R> {
     }
 
     /// What is at fault if something was left, as `left` says.
-    fn at_fault(&self, left: &Left) -> AtFault {
+    fn at_fault(&self, left: &SweepFailures) -> AtFault {
         match left.first.first() {
             Some((_, Error::Corrupt(_))) if !self.is_in_order() => AtFault::Damage,
             Some((_, Error::Corrupt(_))) if self.what_became_of_the_journal().is_some() => AtFault::Journal,
@@ -278,7 +279,7 @@ struct Draining<'a, R: Region + 'static> {
     cache: &'a DiskCache<R>,
     pmem: &'a Path,
     /// What the sweep under way had to leave.
-    left: Mutex<Left>,
+    left: Mutex<SweepFailures>,
 }
 
 impl<R: Region + 'static> Drain for Draining<'_, R> {
@@ -299,7 +300,7 @@ impl<R: Region + 'static> Drain for Draining<'_, R> {
             // Every dirty block was tried.
             let refused = left.first.first().map(|(_, error)| error.clone()).or_else(|| left.not_durable.clone());
             refused.map_or(Ok(()), Err)?;
-            *left = Left::default();
+            *left = SweepFailures::default();
         }
         Ok(())
     }
@@ -315,7 +316,7 @@ impl<R: Region + 'static> Drain for Draining<'_, R> {
 
 impl<R: Region + 'static> CachedDisk for Cached<R> {
     fn state(&self) -> DiskState {
-        let Fill { blocks, clean, dirty, .. } = self.cache.fill();
+        let Occupancy { blocks, clean, dirty, .. } = self.cache.fill();
         let counters = self.cache.counters();
         let Counters { read_hits, read_misses, write_hits, write_misses, .. } = counters;
         let bytes = |blocks: u32| u64::from(blocks) * self.block_bytes();
@@ -329,7 +330,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
             sequential_bytes: self.plan.sequential_bytes,
             forgets_reads: self.cache.reads() == Reads::Forgotten,
             checksums: self.cache.keeps_sums(),
-            past: Past { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
+            past: NotAdmitted { in_runs: counters.past_in_runs, turned_away: counters.turned_away },
             dirty_bytes: bytes(dirty),
             clean_bytes: bytes(clean),
             cache_bytes: bytes(blocks),
@@ -356,8 +357,8 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.destager.as_ref().map_or(Ticket(0), |destager| destager.flush())
     }
 
-    fn flushed(&self, ticket: Ticket) -> Option<Left> {
-        self.destager.as_ref().map_or(Some(Left::default()), |destager| destager.is_flushed(ticket))
+    fn flushed(&self, ticket: Ticket) -> Option<SweepFailures> {
+        self.destager.as_ref().map_or(Some(SweepFailures::default()), |destager| destager.is_flushed(ticket))
     }
 
     fn scrub(&self, from: u32) -> Scrubbed {
@@ -368,7 +369,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.drain(pmem, |line| tracing::info!("{line}"))
     }
 
-    fn obstacle(&self, left: &Left) -> Option<Obstacle> {
+    fn obstacle(&self, left: &SweepFailures) -> Option<Obstacle> {
         let why = self.first_of(left)?;
         Some(Obstacle { by: self.at_fault(left), why })
     }
@@ -376,7 +377,7 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
 
 impl<R: Region + 'static> MetricSource for Cached<R> {
     fn metrics(&self) -> Vec<Metric> {
-        let Fill { blocks, clean, dirty, .. } = self.cache.fill();
+        let Occupancy { blocks, clean, dirty, .. } = self.cache.fill();
         let Counters {
             read_hits,
             read_misses,

@@ -75,9 +75,9 @@ fn try_open(path: &Path, access: DiskAccess, block_size: u32) -> Result<Disk, Ma
     Ok(Disk { path: path.to_owned(), device: Arc::new(disk) })
 }
 
-/// Where somebody says that a disk is.
+/// Where a command looks for a disk.
 #[derive(Clone, Copy)]
-pub struct Named<'a> {
+pub struct DiskLocation<'a> {
     /// Its path; None: where it was noted.
     pub path: Option<&'a Path>,
     /// As in [`DiskPlan::force`].
@@ -92,14 +92,19 @@ pub(crate) fn refuse_detached(pmem: &Path, identity: &Identity) -> Result<(), Di
     }
 }
 
-/// Opens the disk that the cache `identity` in `pmem` belongs to: where it is `named`, or where it
+/// Opens the disk that the cache `identity` in `pmem` belongs to: at `location`, or where it
 /// was noted.
-pub fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access: DiskAccess) -> Result<Disk, Failure> {
+pub fn open_of(
+    pmem: &Path,
+    identity: &Identity,
+    location: DiskLocation<'_>,
+    access: DiskAccess,
+) -> Result<Disk, Failure> {
     refuse_detached(pmem, identity)?;
     let noted = Xattr::Disk.read(pmem);
-    let path = named.path.map(Path::to_owned).or_else(|| noted.clone());
+    let path = location.path.map(Path::to_owned).or_else(|| noted.clone());
     let path = path.ok_or_else(|| DiskFailure::NotNamed { pmem: pmem.to_owned() })?;
-    if named.path.is_none() {
+    if location.path.is_none() {
         refuse_note_of_another_user(pmem, &path)?;
     }
     let disk = try_open(&path, access, identity.block_size).map_err(|error| match error {
@@ -109,7 +114,7 @@ pub fn open_of(pmem: &Path, identity: &Identity, named: Named<'_>, access: DiskA
     match recognised(DiskIdentity(identity.disk), &disk, noted.as_deref()) {
         Recognised::AsIts => {}
         Recognised::ByNothing => warn_of_no_name(&disk),
-        Recognised::Elsewhere { was } if !named.force => {
+        Recognised::Elsewhere { was } if !location.force => {
             return Err(DiskFailure::Nameless { pmem: pmem.to_owned(), disk: disk.path, was }.into());
         }
         Recognised::Elsewhere { .. } => {}

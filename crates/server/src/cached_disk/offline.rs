@@ -1,13 +1,13 @@
 //! Work on a cache that no server uses: its region is opened for this process alone.
 
 use crate::cached_disk::cache::{Cached, STEP_ENTRIES};
-use crate::cached_disk::disk::{self, DiskPlan, Named, refuse_detached};
+use crate::cached_disk::disk::{self, DiskLocation, DiskPlan, refuse_detached};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner;
 use crate::cached_disk::resize::{Resizing, lay_out, lengthened, resized, resized_file, resizing};
 use crate::cached_disk::stale_check::{self, IfChanged};
 use crate::cached_disk::volatile::{Stake, Volatile};
-use crate::control::protocol::Found;
+use crate::control::protocol::ScrubFindings;
 use crate::failure::{DiskFailure, Failure, Step, VolumeFailure};
 use crate::volume::contents;
 use crate::volume::region;
@@ -42,16 +42,16 @@ struct Open {
     stale: bool,
 }
 
-/// Opens the cache in `pmem` for this process alone; its disk is where it is `named`, or where it
+/// Opens the cache in `pmem` for this process alone; its disk is at `location`, or where it
 /// was noted.
-fn open(pmem: &Path, named: Named<'_>) -> Result<Open, Failure> {
-    open_for(pmem, named, IfChanged::Refuse)
+fn open(pmem: &Path, location: DiskLocation<'_>) -> Result<Open, Failure> {
+    open_for(pmem, location, IfChanged::Refuse)
 }
 
-fn open_for(pmem: &Path, named: Named<'_>, if_changed: IfChanged) -> Result<Open, Failure> {
+fn open_for(pmem: &Path, location: DiskLocation<'_>, if_changed: IfChanged) -> Result<Open, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
-    let disk = disk::open_of(pmem, &identity, named, DiskAccess::ReadWrite)?;
-    owner::refuse_taken(&disk, &identity, named.force)?;
+    let disk = disk::open_of(pmem, &identity, location, DiskAccess::ReadWrite)?;
+    owner::refuse_taken(&disk, &identity, location.force)?;
     owner::take_again(&disk, pmem, identity.uuid)?;
     let stale = stale_check::check(pmem, &region, &identity, &disk, if_changed)?;
     if !stale {
@@ -70,8 +70,13 @@ fn open_for(pmem: &Path, named: Named<'_>, if_changed: IfChanged) -> Result<Open
 /// # Errors
 /// What the disk refused stays in the region. A disk that was changed without it gets nothing, if
 /// `if_changed` says so.
-pub fn flush(pmem: &Path, named: Named<'_>, if_changed: IfChanged, tell: impl FnMut(&str)) -> Result<(), Failure> {
-    let Open { region, identity, cached, stale } = open_for(pmem, named, if_changed)?;
+pub fn flush(
+    pmem: &Path,
+    location: DiskLocation<'_>,
+    if_changed: IfChanged,
+    tell: impl FnMut(&str),
+) -> Result<(), Failure> {
+    let Open { region, identity, cached, stale } = open_for(pmem, location, if_changed)?;
     cached.drain(pmem, tell)?;
     region::sync(pmem, &region)?;
     let disk = cached.disk();
@@ -84,8 +89,8 @@ pub fn flush(pmem: &Path, named: Named<'_>, if_changed: IfChanged, tell: impl Fn
 }
 
 /// Brings everything to the disk, and sets region and disk free from each other.
-pub fn detach(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<(), Failure> {
-    let Open { region, identity, cached, .. } = open(pmem, named)?;
+pub fn detach(pmem: &Path, location: DiskLocation<'_>, tell: impl FnMut(&str)) -> Result<(), Failure> {
+    let Open { region, identity, cached, .. } = open(pmem, location)?;
     cached.drain(pmem, tell)?;
     let disk = cached.disk();
     drop(cached);
@@ -97,7 +102,7 @@ pub fn detach(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<(
 }
 
 /// A disk that a region is put in front of.
-pub struct Taken<'a> {
+pub struct DiskToAttach<'a> {
     /// Its path.
     pub path: &'a Path,
     /// Whether it is taken although another region or its contents speak against it.
@@ -106,8 +111,8 @@ pub struct Taken<'a> {
 
 /// Puts the detached region at `pmem` in front of the disk at `path`, and returns the blocks of the
 /// volume. By force a disk of another region is taken, and what lies at its end overwritten.
-pub fn attach(pmem: &Path, disk: Taken<'_>, volatile: Volatile) -> Result<u64, Failure> {
-    let Taken { path, force } = disk;
+pub fn attach(pmem: &Path, disk: DiskToAttach<'_>, volatile: Volatile) -> Result<u64, Failure> {
+    let DiskToAttach { path, force } = disk;
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     if identity.disk != DETACHED {
         return Err(DiskFailure::Attached { pmem: pmem.to_owned() }.into());
@@ -127,7 +132,12 @@ pub fn attach(pmem: &Path, disk: Taken<'_>, volatile: Volatile) -> Result<u64, F
 }
 
 /// Makes the region at `pmem` `bytes` long, and its cache as large as fits.
-pub fn resize(pmem: &Path, named: Named<'_>, bytes: u64, tell: impl FnMut(&str)) -> Result<Resizing, Failure> {
+pub fn resize(
+    pmem: &Path,
+    location: DiskLocation<'_>,
+    bytes: u64,
+    tell: impl FnMut(&str),
+) -> Result<Resizing, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     refuse_detached(pmem, &identity)?;
     let layout = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: bytes };
@@ -139,7 +149,7 @@ pub fn resize(pmem: &Path, named: Named<'_>, bytes: u64, tell: impl FnMut(&str))
         }
         Resizing::Cache => drop(region),
     }
-    let Open { region, cached, .. } = open(pmem, named)?;
+    let Open { region, cached, .. } = open(pmem, location)?;
     cached.drain(pmem, tell)?;
     drop(cached);
     lengthened(pmem, &region, bytes)?;
@@ -156,9 +166,9 @@ pub struct Grown {
 }
 
 /// Makes the volume in `pmem` as large as its disk: what is cached goes there first.
-pub fn grow(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<Grown, Failure> {
+pub fn grow(pmem: &Path, location: DiskLocation<'_>, tell: impl FnMut(&str)) -> Result<Grown, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
-    let disk = disk::open_of(pmem, &identity, named, DiskAccess::ReadWrite)?;
+    let disk = disk::open_of(pmem, &identity, location, DiskAccess::ReadWrite)?;
     let grown = disk::growth(pmem, &identity, &disk);
     let block_bytes = u64::from(identity.block_size);
     let (was, disk_blocks) = (identity.disk_blocks, disk.device.geometry().blocks);
@@ -167,7 +177,7 @@ pub fn grow(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<Gro
         None => was,
         Some(growth) if identity.journal_blocks > 0 => return Err(DiskFailure::JournalInside(growth).into()),
         Some(_) => {
-            let Open { region, identity, cached, .. } = open(pmem, named)?;
+            let Open { region, identity, cached, .. } = open(pmem, location)?;
             cached.drain(pmem, tell)?;
             drop(cached);
             let region_bytes = region.len();
@@ -180,18 +190,18 @@ pub fn grow(pmem: &Path, named: Named<'_>, tell: impl FnMut(&str)) -> Result<Gro
 
 /// Reads every block that the cache in `pmem` holds, over a copy in memory of what recovery would
 /// change. Returns whether the cache keeps checksums, and what was found.
-pub fn scrub(pmem: &Path) -> Result<(bool, Found), Failure> {
+pub fn scrub(pmem: &Path) -> Result<(bool, ScrubFindings), Failure> {
     let (region, identity) = cache_in(pmem, Access::Private)?;
     let no_disk = Arc::new(NoDisk::new(identity.disk_blocks, identity.block_size));
     // A disk that is not there has no journal either.
     let options = Options { journaling: Journaling::Ignored, guard: Guard::Off, ..Options::default() };
     let cache = DiskCache::open(region, no_disk, options);
     let cache = cache.map_err(|error| VolumeFailure::of_open_cache(pmem, error))?;
-    let mut found = Found::default();
+    let mut found = ScrubFindings::default();
     let mut next = Some(0);
     while let Some(from) = next {
         let step = cache.scrub_step(from, STEP_ENTRIES);
-        found.add(Found::of(&step));
+        found.add(ScrubFindings::of(&step));
         next = step.next;
     }
     Ok((identity.sums == Checksums::Kept, found))

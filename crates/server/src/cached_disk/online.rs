@@ -16,7 +16,7 @@ use crate::cached_disk::owner;
 use crate::cached_disk::resize::{
     Resizing, lay_out, lengthened, map_again, resized, resized_file, resizing, shortened,
 };
-use crate::cached_disk::state::{Asked, DiskState};
+use crate::cached_disk::state::{DiskState, HitCounts};
 use crate::cached_disk::volatile::{Stake, Volatile};
 use crate::failure::{DiskFailure, Failure, Obstacle, Step};
 use crate::options::VolumePlan;
@@ -29,7 +29,7 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidegate_background::{Left, Ticket};
+use tidegate_background::{SweepFailures, Ticket};
 use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{
@@ -112,7 +112,7 @@ impl Modes {
 #[derive(Default)]
 struct Earlier {
     readings: Vec<Metric>,
-    asked: Asked,
+    hits: HitCounts,
 }
 
 /// What a disk lacks when its server ends.
@@ -218,7 +218,7 @@ impl OnlineDisk {
         let trouble = matches!(served, Served::ReadOnlyAfterFailure).then(|| READ_ONLY_AFTER_FAILURE.to_owned());
         let alone = || DiskState::without_cache(&self.disk, trouble);
         let cached = |front: &Front| DiskState { risk: self.risk_of(front), ..front.cached.state() };
-        served.front().map_or_else(alone, cached).after(&self.earlier().asked)
+        served.front().map_or_else(alone, cached).after(&self.earlier().hits)
     }
 
     fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
@@ -307,7 +307,7 @@ impl OnlineDisk {
     }
 
     /// What that flush left behind, and why; None: it is under way.
-    pub fn flushed(&self, ticket: FlushTicket) -> Option<(Left, Option<Obstacle>)> {
+    pub fn flushed(&self, ticket: FlushTicket) -> Option<(SweepFailures, Option<Obstacle>)> {
         match &*self.shared() {
             Served::Cached(cache, front) if *cache == ticket.cache => {
                 let left = front.cached.flushed(Ticket(ticket.sweep))?;
@@ -315,7 +315,7 @@ impl OnlineDisk {
                 Some((left, obstacle))
             }
             // The cache that was asked was emptied when it went.
-            _ => Some((Left::default(), None)),
+            _ => Some((SweepFailures::default(), None)),
         }
     }
 
@@ -490,7 +490,7 @@ impl OnlineDisk {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
-        let earlier = Earlier { readings: self.readings_of(served.front()), asked: self.state_of(served).asked() };
+        let earlier = Earlier { readings: self.readings_of(served.front()), hits: self.state_of(served).hit_counts() };
         *self.earlier() = earlier;
         match std::mem::replace(served, Served::ReadOnlyAfterFailure) {
             Served::Cached(_, Front { region, .. }) => Ok(region),

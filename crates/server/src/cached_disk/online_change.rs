@@ -19,7 +19,7 @@ use tidegate_disk_cache::Mode;
 /// What is to be changed.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum CacheChange {
     /// Region and disk part, and the server goes on with the disk alone.
     Detach,
     /// Region and cache become larger or smaller.
@@ -29,13 +29,13 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl CacheChange {
     /// What is done with reads and writes while the cache is emptied: little that is written is
     /// dirty then.
     fn meanwhile(self) -> Mode {
         match self {
-            Change::Detach => Mode::PassThrough,
-            Change::Resize { .. } => Mode::WriteThrough,
+            CacheChange::Detach => Mode::PassThrough,
+            CacheChange::Resize { .. } => Mode::WriteThrough,
         }
     }
 }
@@ -56,7 +56,7 @@ pub enum Outcome {
 /// A change under way. Dropped, it gives the lasting mode back.
 pub struct Changing<'a> {
     disk: &'a OnlineDisk,
-    change: Change,
+    change: CacheChange,
     /// What becomes of a region whose cache keeps what it holds. None: the cache is emptied.
     keeps: Option<Resizing>,
 }
@@ -67,10 +67,10 @@ impl<'a> Changing<'a> {
     /// # Errors
     /// Another is under way, there is no cache, nothing may be changed, or the region cannot have
     /// that size. Nothing has changed then.
-    pub fn begin(disk: &'a OnlineDisk, change: Change) -> Result<Changing<'a>, Failure> {
+    pub fn begin(disk: &'a OnlineDisk, change: CacheChange) -> Result<Changing<'a>, Failure> {
         disk.begin_change()?;
         let mut changing = Changing { disk, change, keeps: None };
-        if let Change::Resize { bytes } = change {
+        if let CacheChange::Resize { bytes } = change {
             changing.keeps = Some(disk.foresee_resize(bytes)?).filter(|foreseen| *foreseen != Resizing::Cache);
         }
         if changing.keeps.is_none() {
@@ -90,7 +90,7 @@ impl<'a> Changing<'a> {
     /// # Errors The obstacle that kept it from being made. Everything stays as it was, as far as
     /// `detach` and `resize` of [`OnlineDisk`] say.
     pub fn carry_out(&self, is_waited_for: impl Fn() -> bool) -> Result<Outcome, Failure> {
-        if let (Change::Resize { bytes }, Some(keeps)) = (self.change, self.keeps) {
+        if let (CacheChange::Resize { bytes }, Some(keeps)) = (self.change, self.keeps) {
             self.disk.resize_file(bytes)?;
             return Ok(Outcome::Resized(keeps));
         }
@@ -106,8 +106,8 @@ impl<'a> Changing<'a> {
             }
         }
         match self.change {
-            Change::Detach => self.disk.detach().map(|()| Outcome::Done),
-            Change::Resize { bytes } => self.disk.resize(bytes).map(|()| Outcome::Resized(Resizing::Cache)),
+            CacheChange::Detach => self.disk.detach().map(|()| Outcome::Done),
+            CacheChange::Resize { bytes } => self.disk.resize(bytes).map(|()| Outcome::Resized(Resizing::Cache)),
         }
     }
 }
@@ -130,11 +130,11 @@ mod tests {
     fn a_change_that_nobody_waits_for_is_not_made_and_the_lasting_mode_is_back() {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = live_in(folder.path());
-        for change in [Change::Detach, Change::Resize { bytes: 2 * MIB }] {
+        for change in [CacheChange::Detach, CacheChange::Resize { bytes: 2 * MIB }] {
             disk.write(Lba(7), &[1; 4096], Durability::Volatile).expect("it is taken");
             let changing = Changing::begin(&disk, change).expect("no other is under way");
             assert_eq!(disk.state().mode, change.meanwhile().to_string());
-            let second = Changing::begin(&disk, Change::Detach);
+            let second = Changing::begin(&disk, CacheChange::Detach);
             assert!(matches!(second, Err(Failure::Disk(DiskFailure::Changing { .. }))));
             assert_eq!(disk.state().mode, change.meanwhile().to_string(), "the second one changes nothing");
             assert!(matches!(changing.carry_out(|| false), Ok(Outcome::GivenUp)));
@@ -143,7 +143,7 @@ mod tests {
         }
         let length = || folder.path().join("v").metadata().expect("the region").len();
         assert_eq!(length(), 4 * MIB);
-        let changing = Changing::begin(&disk, Change::Resize { bytes: 2 * MIB }).expect("no other is under way");
+        let changing = Changing::begin(&disk, CacheChange::Resize { bytes: 2 * MIB }).expect("no other is under way");
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Resized(Resizing::Cache))));
         assert_eq!(length(), 2 * MIB);
     }
@@ -152,7 +152,7 @@ mod tests {
     fn a_mode_set_meanwhile_counts_afterwards_and_read_only_at_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = live_in(folder.path());
-        let changing = Changing::begin(&disk, Change::Resize { bytes: 3 * MIB }).expect("no other is under way");
+        let changing = Changing::begin(&disk, CacheChange::Resize { bytes: 3 * MIB }).expect("no other is under way");
         let set = |mode| {
             disk.set_mode(mode, Volatile::Refused).expect("there is a cache");
             disk.state().mode
@@ -161,10 +161,10 @@ mod tests {
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Resized(Resizing::Cache))));
         drop(changing);
         assert_eq!(disk.state().mode, "write-around");
-        let changing = Changing::begin(&disk, Change::Detach).expect("no other is under way");
+        let changing = Changing::begin(&disk, CacheChange::Detach).expect("no other is under way");
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
         drop(changing);
-        assert!(!disk.state().attached && Changing::begin(&disk, Change::Detach).is_err());
+        assert!(!disk.state().attached && Changing::begin(&disk, CacheChange::Detach).is_err());
         disk.attach(&folder.path().join("disk"), Volatile::Refused, false).expect("its own disk");
         assert_eq!(disk.state().mode, "write-around");
     }

@@ -7,7 +7,7 @@
 use crate::failure::{AtFault, Obstacle};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_background::{Left, Step};
+use tidegate_background::{Step, SweepFailures};
 use tidegate_disk_cache::POSTPONED_MAX;
 use tidegate_host::units::Human;
 use tidegate_media::{Error, Misuse};
@@ -17,11 +17,12 @@ use tidegate_media::{Error, Misuse};
 pub struct RefusedBlocks {
     pmem: PathBuf,
     disk: PathBuf,
-    seen: Mutex<Seen>,
+    history: Mutex<SweepHistory>,
 }
 
+/// Errors that were told, and what sweeps left behind.
 #[derive(Debug, Default)]
-struct Seen {
+struct SweepHistory {
     /// Kinds of errors that were told since everything was well.
     told: Vec<Kind>,
     /// What the sweep under way left behind so far, and then what the last ones did.
@@ -48,10 +49,10 @@ pub struct Kind {
 }
 
 /// What a step left behind, but for what it left for a moment.
-fn left_by(step: &Step) -> Left {
+fn left_by(step: &Step) -> SweepFailures {
     let stays = |(_, error): &&(_, Error)| *error != Error::Misuse(Misuse::NotNow);
     let refused = step.refused.iter().filter(stays).cloned().collect();
-    let mut left = Left::default();
+    let mut left = SweepFailures::default();
     left.add(Step { refused, ..step.clone() });
     left
 }
@@ -59,16 +60,16 @@ fn left_by(step: &Step) -> Left {
 impl RefusedBlocks {
     /// None so far, of the blocks in `pmem` on their way to `disk`.
     pub fn of(pmem: &Path, disk: &Path) -> Arc<RefusedBlocks> {
-        Arc::new(RefusedBlocks { pmem: pmem.to_owned(), disk: disk.to_owned(), seen: Mutex::default() })
+        Arc::new(RefusedBlocks { pmem: pmem.to_owned(), disk: disk.to_owned(), history: Mutex::default() })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn history(&self) -> MutexGuard<'_, SweepHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks that do not reach the disk now.
     pub fn blocks(&self) -> u64 {
-        self.seen().left.iter().map(|behind| behind.blocks).max().unwrap_or(0)
+        self.history().left.iter().map(|behind| behind.blocks).max().unwrap_or(0)
     }
 
     /// Hears of `step`. What it left is of the kind and for the reasons that `why` knows, and
@@ -76,32 +77,32 @@ impl RefusedBlocks {
     pub fn hear(
         &self,
         step: &Step,
-        why: impl FnOnce(&Left) -> Option<(Kind, Obstacle)>,
+        why: impl FnOnce(&SweepFailures) -> Option<(Kind, Obstacle)>,
         dirty_bytes: impl Fn() -> u64,
     ) {
         let left = left_by(step);
-        let mut seen = self.seen();
+        let mut history = self.history();
         if !left.is_nothing() {
-            seen.left[0] = Behind { any: true, blocks: seen.left[0].blocks + left.refused };
-            if let Some((kind, obstacle)) = why(&left).filter(|(kind, _)| !seen.told.contains(kind)) {
-                seen.told.push(kind);
+            history.left[0] = Behind { any: true, blocks: history.left[0].blocks + left.refused };
+            if let Some((kind, obstacle)) = why(&left).filter(|(kind, _)| !history.told.contains(kind)) {
+                history.told.push(kind);
                 self.warn(&obstacle, dirty_bytes());
             }
         }
         if !step.more {
-            self.sweep_ended(&mut seen, dirty_bytes);
+            self.sweep_ended(&mut history, dirty_bytes);
         }
     }
 
-    fn sweep_ended(&self, seen: &mut Seen, dirty_bytes: impl Fn() -> u64) {
-        if seen.told.is_empty() {
-            seen.left = Default::default();
+    fn sweep_ended(&self, history: &mut SweepHistory, dirty_bytes: impl Fn() -> u64) {
+        if history.told.is_empty() {
+            history.left = Default::default();
             return;
         }
-        let [this, earlier @ ..] = &seen.left;
+        let [this, earlier @ ..] = &history.left;
         let is_over = !this.any && (earlier.iter().take(POSTPONED_MAX).all(|behind| !behind.any) || dirty_bytes() == 0);
         if is_over {
-            *seen = Seen::default();
+            *history = SweepHistory::default();
             tracing::warn!(
                 "the disk {} takes everything again that is dirty in {}",
                 self.disk.display(),
@@ -109,8 +110,8 @@ impl RefusedBlocks {
             );
             return;
         }
-        seen.left.rotate_right(1);
-        seen.left[0] = Behind::default();
+        history.left.rotate_right(1);
+        history.left[0] = Behind::default();
     }
 
     fn warn(&self, obstacle: &Obstacle, dirty_bytes: u64) {

@@ -67,7 +67,7 @@ pub(crate) fn empty_cache(pmem: &Path, region: &Arc<MappedRegion>, identity: &Id
 mod tests {
     use super::*;
     use crate::cached_disk::cache::Cached;
-    use crate::cached_disk::disk::Named;
+    use crate::cached_disk::disk::DiskLocation;
     use crate::cached_disk::disk::{self, DiskPlan};
     use crate::cached_disk::offline;
     use crate::cached_disk::volatile::Volatile;
@@ -129,7 +129,7 @@ mod tests {
 
         fn flush(&self, if_changed: IfChanged) -> Result<(), Failure> {
             let force = if_changed == IfChanged::GoOn;
-            offline::flush(&self.pmem, Named { path: None, force }, if_changed, |_| {})
+            offline::flush(&self.pmem, DiskLocation { path: None, force }, if_changed, |_| {})
         }
 
         /// Somebody else writes block `block` of the disk.

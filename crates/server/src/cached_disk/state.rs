@@ -30,7 +30,7 @@ pub struct DiskState {
     pub forgets_reads: bool,
     /// Blocks read since the volume was opened that did not come in: in long runs, and those turned
     /// away.
-    pub past: Past,
+    pub past: NotAdmitted,
     /// Bytes that only the cache has.
     pub dirty_bytes: u64,
     /// Bytes that the disk has too.
@@ -50,9 +50,9 @@ pub struct DiskState {
     pub trouble: Option<String>,
 }
 
-/// Blocks that were read and did not come in.
+/// Blocks that were read and not admitted to the cache.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Past {
+pub struct NotAdmitted {
     /// They were in a long run.
     pub in_runs: u64,
     /// The admission policy did not let them in.
@@ -92,7 +92,7 @@ impl fmt::Display for DiskState {
             bytes => format!("runs over {} go past", Human(bytes)),
         };
         let kept = if self.forgets_reads { ", until a restart" } else { "" };
-        let Past { in_runs, turned_away } = self.past;
+        let NotAdmitted { in_runs, turned_away } = self.past;
         line(
             f,
             "takes in",
@@ -111,27 +111,30 @@ impl Hits {
     }
 }
 
-/// What a cache counted of the blocks asked for.
+/// Hits, misses and blocks not admitted, of one cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct HitCounts {
     reads: Hits,
     writes: Hits,
-    past: Past,
+    past: NotAdmitted,
 }
 
 impl DiskState {
-    /// What it counted so far.
-    pub fn asked(&self) -> Asked {
-        Asked { reads: self.reads, writes: self.writes, past: self.past }
+    /// Hits and misses so far, and what was not admitted.
+    pub fn hit_counts(&self) -> HitCounts {
+        HitCounts { reads: self.reads, writes: self.writes, past: self.past }
     }
 
     /// This state, with the `earlier` counts added.
-    pub fn after(self, earlier: &Asked) -> DiskState {
-        let Past { in_runs, turned_away } = self.past;
+    pub fn after(self, earlier: &HitCounts) -> DiskState {
+        let NotAdmitted { in_runs, turned_away } = self.past;
         DiskState {
             reads: self.reads.and(earlier.reads),
             writes: self.writes.and(earlier.writes),
-            past: Past { in_runs: in_runs + earlier.past.in_runs, turned_away: turned_away + earlier.past.turned_away },
+            past: NotAdmitted {
+                in_runs: in_runs + earlier.past.in_runs,
+                turned_away: turned_away + earlier.past.turned_away,
+            },
             ..self
         }
     }
@@ -147,7 +150,7 @@ impl DiskState {
             admit: String::new(),
             sequential_bytes: 0,
             forgets_reads: false,
-            past: Past::default(),
+            past: NotAdmitted::default(),
             dirty_bytes: 0,
             clean_bytes: 0,
             cache_bytes: 0,

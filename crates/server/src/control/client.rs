@@ -1,10 +1,10 @@
 //! Requests to a running server over its control socket, in its [`protocol`](super::protocol).
 
 use crate::cached_disk::online::FlushTicket;
-use crate::cached_disk::online_change::Change;
+use crate::cached_disk::online_change::CacheChange;
 use crate::cached_disk::state::DiskState;
 use crate::control::last_words::EndReport;
-use crate::control::protocol::{DiskAct, DiskAnswer, DiskReply, Request};
+use crate::control::protocol::{ControlRequest, DiskAct, DiskAnswer, DiskReply};
 use crate::failure::ControlFailure;
 use crate::stats::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
@@ -28,7 +28,7 @@ const FLUSH_ASKED_EVERY: Duration = Duration::from_millis(50);
 
 /// Asks the server that listens on the control socket `path`. `pmem`: one that has this volume.
 pub fn ask(path: &Path, pmem: Option<&Path>) -> Result<Snapshot, ControlFailure> {
-    exchange(path, pmem, &Request::Snapshot)
+    exchange(path, pmem, &ControlRequest::Snapshot)
 }
 
 /// Asks the same again, after `pause`.
@@ -47,10 +47,10 @@ pub fn ask_each<A: Send>(processes: &[Process], ask: impl Fn(&Process) -> Option
 
 /// Asks the process `pid`, which listens on the socket `path`.
 pub fn ask_process(path: &Path, pid: u32) -> Result<Snapshot, ControlFailure> {
-    let mut asked = Asked::of(path, None, &Request::Snapshot)?;
-    match asked.peer() {
-        Some(peer) if peer.pid == pid => asked.answer(),
-        _ => Err(asked.silent(io::ErrorKind::ConnectionRefused.into())),
+    let mut connection = ServerConnection::of(path, None, &ControlRequest::Snapshot)?;
+    match connection.peer() {
+        Some(peer) if peer.pid == pid => connection.answer(),
+        _ => Err(connection.silent(io::ErrorKind::ConnectionRefused.into())),
     }
 }
 
@@ -65,7 +65,7 @@ pub struct Peer {
 
 /// A server that will tell of its end.
 pub struct Ending {
-    asked: Asked,
+    connection: ServerConnection,
     /// Which process it is.
     pub peer: Option<Peer>,
     /// What it does now.
@@ -80,28 +80,28 @@ impl Ending {
 
     /// What it tells when it has ended; None if it ends without a word.
     pub fn last_words(mut self) -> Option<EndReport> {
-        self.asked.wait(None).and_then(|()| self.asked.answer()).ok()
+        self.connection.wait(None).and_then(|()| self.connection.answer()).ok()
     }
 }
 
 /// Asks the server that listens on `path` to tell of its end. What the server of another user
 /// answers is read by root alone.
 pub fn ask_for_end(path: &Path, pmem: Option<&Path>) -> Result<Ending, ControlFailure> {
-    let mut asked = Asked::of(path, pmem, &Request::End)?;
-    let peer = asked.peer();
+    let mut connection = ServerConnection::of(path, pmem, &ControlRequest::End)?;
+    let peer = connection.peer();
     if let Some(Peer { user, .. }) = peer
         && owned::own() != 0
         && user != owned::own()
     {
         return Err(ControlFailure::OfAnother { path: path.to_owned(), user });
     }
-    let snapshot = asked.answer()?;
-    Ok(Ending { asked, peer, snapshot })
+    let snapshot = connection.answer()?;
+    Ok(Ending { connection, peer, snapshot })
 }
 
 /// Asks it to do `act` with the disk of the volume in `pmem`.
 pub fn ask_disk(path: &Path, pmem: &Path, act: DiskAct) -> Result<(DiskAnswer, DiskState), ControlFailure> {
-    let request = Request::Disk { pmem: as_served(pmem), act };
+    let request = ControlRequest::Disk { pmem: as_served(pmem), act };
     exchange::<DiskReply>(path, Some(pmem), &request)?.map_err(ControlFailure::Refused)
 }
 
@@ -116,17 +116,18 @@ pub fn ask_flushed(path: &Path, pmem: &Path, ticket: FlushTicket) -> Result<(Dis
 pub fn ask_for(
     path: &Path,
     pmem: &Path,
-    change: Change,
+    change: CacheChange,
     mut hear: impl FnMut(&DiskState),
 ) -> Result<(DiskAnswer, DiskState), ControlFailure> {
-    let mut asked = Asked::of(path, Some(pmem), &Request::Change { pmem: as_served(pmem), change })?;
+    let mut connection =
+        ServerConnection::of(path, Some(pmem), &ControlRequest::Change { pmem: as_served(pmem), change })?;
     loop {
-        match asked.answer::<DiskReply>()?.map_err(ControlFailure::Refused)? {
+        match connection.answer::<DiskReply>()?.map_err(ControlFailure::Refused)? {
             (DiskAnswer::UnderWay, state) => hear(&state),
             last => return Ok(last),
         }
         // A server that has begun makes the change in the time it takes, or closes.
-        asked.wait(None)?;
+        connection.wait(None)?;
     }
 }
 
@@ -134,8 +135,12 @@ fn as_served(pmem: &Path) -> PathBuf {
     pmem.canonicalize().unwrap_or_else(|_| pmem.to_owned())
 }
 
-fn exchange<A: DeserializeOwned>(path: &Path, pmem: Option<&Path>, request: &Request) -> Result<A, ControlFailure> {
-    Asked::of(path, pmem, request)?.answer()
+fn exchange<A: DeserializeOwned>(
+    path: &Path,
+    pmem: Option<&Path>,
+    request: &ControlRequest,
+) -> Result<A, ControlFailure> {
+    ServerConnection::of(path, pmem, request)?.answer()
 }
 
 /// Refuses a process of another user at the other end of the control socket beside `pmem`, where
@@ -151,14 +156,14 @@ fn refuse_stranger(stream: &UnixStream, path: &Path, pmem: &Path) -> io::Result<
     Err(io::Error::new(io::ErrorKind::ConnectionRefused, stranger))
 }
 
-/// A server that was asked.
-struct Asked {
+/// A connection to a server that was asked something.
+struct ServerConnection {
     path: PathBuf,
     lines: BufReader<UnixStream>,
 }
 
-impl Asked {
-    fn of(path: &Path, pmem: Option<&Path>, request: &Request) -> Result<Asked, ControlFailure> {
+impl ServerConnection {
+    fn of(path: &Path, pmem: Option<&Path>, request: &ControlRequest) -> Result<ServerConnection, ControlFailure> {
         let absent = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
             _ => ControlFailure::NoServer { path: path.to_owned(), error },
@@ -169,9 +174,9 @@ impl Asked {
         line.push(b'\n');
         // A server that does not listen any more has answered.
         let _ = stream.write_all(&line);
-        let asked = Asked { path: path.to_owned(), lines: BufReader::new(stream) };
-        asked.wait(Some(ANSWER_PATIENCE))?;
-        Ok(asked)
+        let connection = ServerConnection { path: path.to_owned(), lines: BufReader::new(stream) };
+        connection.wait(Some(ANSWER_PATIENCE))?;
+        Ok(connection)
     }
 
     /// Waits so long for each answer from now on. None: for ever.

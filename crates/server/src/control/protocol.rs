@@ -1,12 +1,12 @@
 //! The protocol of control sockets: one line of JSON each way, or more.
 //!
-//! A client asks in one line, a [`Request`], and gets one line and the end. A client that sends no
-//! line gets a `Snapshot`(crate::stats::snapshot::Snapshot) after a moment. A [`Change`] is
-//! answered by more lines: each but the last says how far it is, and the server makes the change
-//! only if the client still listens.
+//! A client asks in one line, a [`ControlRequest`], and gets one line and the end. A client that
+//! sends no line gets a `Snapshot`(crate::stats::snapshot::Snapshot) after a moment. A
+//! [`CacheChange`] is answered by more lines: each but the last says how far it is, and the server
+//! makes the change only if the client still listens.
 
 use crate::cached_disk::online::FlushTicket;
-use crate::cached_disk::online_change::Change;
+use crate::cached_disk::online_change::CacheChange;
 use crate::cached_disk::resize::Resizing;
 use crate::cached_disk::state::DiskState;
 use crate::failure::{Obstacle, Refused};
@@ -17,7 +17,7 @@ use tidegate_disk_cache::Scrubbed;
 /// What is asked of a server.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub(crate) enum ControlRequest {
     /// What it does: the answer is a `Snapshot`.
     Snapshot,
     /// To tell of its end: the answers are a `Snapshot` now, and `EndReport` when it has ended.
@@ -37,7 +37,7 @@ pub enum Request {
         #[serde(with = "tidegate_host::json_path")]
         pmem: PathBuf,
         /// How.
-        change: Change,
+        change: CacheChange,
     },
 }
 
@@ -98,7 +98,7 @@ pub enum DiskAnswer {
     /// Some entries were looked at.
     Scrubbed {
         /// What they name.
-        found: Found,
+        found: ScrubFindings,
         /// The entry to go on with, if there are more.
         next: Option<u32>,
     },
@@ -119,7 +119,7 @@ const NAMED_MAX: usize = 64;
 
 /// What a step found, as a server tells it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct ScrubFindings {
     /// Blocks that are as they were stored, or at least can be read.
     pub sound: u64,
     /// Blocks that are not.
@@ -128,18 +128,18 @@ pub struct Found {
     pub named: Vec<String>,
 }
 
-impl Found {
+impl ScrubFindings {
     /// What `step` found.
-    pub fn of(step: &Scrubbed) -> Found {
+    pub fn of(step: &Scrubbed) -> ScrubFindings {
         let named = step.damaged.iter().map(|(lba, why)| format!("{lba}: {why}"));
         let lost =
             (step.lost > 0).then(|| format!("{} entries that cannot be read: as many blocks may be lost", step.lost));
         let damaged = step.damaged.len() as u64 + step.lost;
-        Found { sound: step.sound, damaged, named: named.chain(lost).take(NAMED_MAX).collect() }
+        ScrubFindings { sound: step.sound, damaged, named: named.chain(lost).take(NAMED_MAX).collect() }
     }
 
     /// Adds what another step found.
-    pub fn add(&mut self, more: Found) {
+    pub fn add(&mut self, more: ScrubFindings) {
         self.sound += more.sound;
         self.damaged += more.damaged;
         let room = NAMED_MAX.saturating_sub(self.named.len());

@@ -4,7 +4,7 @@
 use crate::cached_disk::online::OnlineDisk;
 use crate::cached_disk::online_change::{Changing, Outcome};
 use crate::cached_disk::volatile;
-use crate::control::protocol::{DiskAct, DiskAnswer, DiskReply, Found, Request};
+use crate::control::protocol::{ControlRequest, DiskAct, DiskAnswer, DiskReply, ScrubFindings};
 use crate::control::watchers::Watcher;
 use crate::failure::{Failure, Refused};
 use crate::options::Plan;
@@ -58,7 +58,7 @@ pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &Un
     tracing::debug!("a control socket is asked by {}: {asked:?}", watcher.stream().peer());
     // Whoever asked and went away, or does not read, gets no more.
     let _ = match asked {
-        Ok(Request::Change { pmem, change }) => {
+        Ok(ControlRequest::Change { pmem, change }) => {
             match disk_of(observed, &pmem).and_then(|disk| Changing::begin(disk, change).map_err(report)) {
                 Ok(changing) => {
                     // There is one change of a disk at a time, and it may take longer than anybody
@@ -71,9 +71,11 @@ pub(crate) fn answer_one(mut watcher: Watcher<'_>, observed: &Observed, end: &Un
                 Err(why) => send(&watcher, &DiskReply::Err(why)),
             }
         }
-        Ok(Request::Disk { pmem, act }) => send(&watcher, &watcher.make(|| of_disk(observed, &pmem, act, report))),
-        Ok(Request::Snapshot) => send(&watcher, &watcher.make(|| observed.snapshot())),
-        Ok(Request::End) => {
+        Ok(ControlRequest::Disk { pmem, act }) => {
+            send(&watcher, &watcher.make(|| of_disk(observed, &pmem, act, report)))
+        }
+        Ok(ControlRequest::Snapshot) => send(&watcher, &watcher.make(|| observed.snapshot())),
+        Ok(ControlRequest::End) => {
             let sent = send(&watcher, &watcher.make(|| observed.snapshot()));
             // The end may be a long way off, and takes no seat from anybody.
             observed.last_words.await_by(watcher.leave());
@@ -118,14 +120,14 @@ fn both_stay(stream: &Stream, end: &UnixStream) -> bool {
 }
 
 /// What whoever connected asks; a snapshot if nothing.
-fn request(watcher: &Watcher<'_>) -> Result<Request, Refused> {
+fn request(watcher: &Watcher<'_>) -> Result<ControlRequest, Refused> {
     let deadline = Instant::now() + REQUEST_PATIENCE;
     let mut line = Vec::new();
     while !line.contains(&b'\n') && line.len() < REQUEST_BYTES_MAX {
         let mut piece = [0; 1024];
         match watcher.receive(&mut piece, deadline) {
             Ok(len @ 1..) => line.extend_from_slice(&piece[..len]),
-            Ok(0) | Err(_) if line.is_empty() => return Ok(Request::Snapshot),
+            Ok(0) | Err(_) if line.is_empty() => return Ok(ControlRequest::Snapshot),
             Ok(0) | Err(_) => break,
         }
     }
@@ -155,7 +157,7 @@ fn carry_out(disk: &OnlineDisk, act: DiskAct, report: Report) -> Result<DiskAnsw
         },
         DiskAct::Scrub { from } => {
             let step = disk.scrub(from);
-            DiskAnswer::Scrubbed { found: Found::of(&step), next: step.next }
+            DiskAnswer::Scrubbed { found: ScrubFindings::of(&step), next: step.next }
         }
         DiskAct::SetMode { mode, accept_volatile } => {
             let mode = mode.parse().map_err(|_| Refused::NoMode { mode })?;

@@ -36,11 +36,11 @@ struct Seated {
 
 struct SeatedClient {
     stream: Arc<Stream>,
-    state: State,
+    state: SeatState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SeatState {
     /// The server waits for the client.
     Awaited,
     /// The client waits for the server.
@@ -66,7 +66,7 @@ impl Watchers {
         }
         let number = seated.next;
         seated.next += 1;
-        seated.seats.insert(number, SeatedClient { stream: Arc::clone(&stream), state: State::Awaited });
+        seated.seats.insert(number, SeatedClient { stream: Arc::clone(&stream), state: SeatState::Awaited });
         Watcher { stream, seat: Some(Seat { watchers: self, number }) }
     }
 
@@ -85,11 +85,11 @@ const HOLDER_PANICKED: &str = "nothing that holds this lock panics";
 impl Seated {
     /// Ends the connection of the oldest client that is awaited, unless one is leaving already.
     fn send_away_oldest(&mut self) {
-        if self.seats.values().any(|place| place.state == State::SentAway) {
+        if self.seats.values().any(|place| place.state == SeatState::SentAway) {
             return;
         }
-        if let Some(oldest) = self.seats.values_mut().find(|place| place.state == State::Awaited) {
-            oldest.state = State::SentAway;
+        if let Some(oldest) = self.seats.values_mut().find(|place| place.state == SeatState::Awaited) {
+            oldest.state = SeatState::SentAway;
             oldest.stream.shut_down(Shutdown::Both);
         }
     }
@@ -142,9 +142,9 @@ impl Watcher<'_> {
 
     /// Makes an answer. It takes as long as it takes, and the client keeps its seat meanwhile.
     pub fn make<T>(&self, answer: impl FnOnce() -> T) -> T {
-        self.turn(State::Waiting);
+        self.turn(SeatState::Waiting);
         let made = answer();
-        self.turn(State::Awaited);
+        self.turn(SeatState::Awaited);
         made
     }
 
@@ -177,11 +177,11 @@ impl Watcher<'_> {
         }
     }
 
-    fn turn(&self, state: State) {
+    fn turn(&self, state: SeatState) {
         let Some(Seat { watchers, number }) = &self.seat else { return };
         let mut seated = watchers.seated();
         if let Some(place) = seated.seats.get_mut(number)
-            && place.state != State::SentAway
+            && place.state != SeatState::SentAway
         {
             place.state = state;
             watchers.changed.notify_all();

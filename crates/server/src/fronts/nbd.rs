@@ -1,8 +1,8 @@
 //! Volumes as exports of the NBD protocol.
 
 use crate::failure::ListenFailure;
-use crate::options::{Identity, Plan, VolumePlan};
-use crate::sockets::connections::Offer;
+use crate::options::{Plan, TlsIdentity, VolumePlan};
+use crate::sockets::connections::Services;
 use crate::volume::compose::Volume;
 use crate::volume::report_seal::SealReporter;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tidegate_nbd::{Encryption, Exports, ExportsError, Service, Tls};
 
 /// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix
 /// sockets.
-pub fn offer(plan: &Plan, exports: Exports) -> Result<Offer, ListenFailure> {
+pub fn services(plan: &Plan, exports: Exports) -> Result<Services, ListenFailure> {
     let plain = Service::plain(exports);
-    let Some(Identity { certificate, key, clients }) = &plan.tls else {
-        return Ok(Offer { tcp: plain.with(Encryption::Off), unix: plain });
+    let Some(TlsIdentity { certificate, key, clients }) = &plan.tls else {
+        return Ok(Services { tcp: plain.with(Encryption::Off), unix: plain });
     };
     let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
     let tls = tls.map_err(|error| ListenFailure::Identity { error })?;
-    Ok(Offer { unix: plain.with(Encryption::Allowed(tls.clone())), tcp: plain.with(Encryption::Required(tls)) })
+    Ok(Services { unix: plain.with(Encryption::Allowed(tls.clone())), tcp: plain.with(Encryption::Required(tls)) })
 }
 
 /// The exports of `volumes`, each as `plan` describes it.

@@ -70,7 +70,7 @@ pub(crate) fn is_no_lack(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::sockets::access::Peers;
-    use crate::sockets::connections::Offer;
+    use crate::sockets::connections::Services;
     use crate::sockets::listen::{ListenAddress, SocketAccess};
     use std::os::unix::net::UnixStream;
     use tidegate_block_export::Export;
@@ -84,7 +84,7 @@ mod tests {
         let listener = Listener::bind(&ListenAddress::Unix(path.clone()), SocketAccess::OWN).unwrap();
         let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
         let service = || Service::plain(Exports::new(vec![export()]).unwrap());
-        let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 0);
+        let connections = Connections::new(Services { unix: service(), tcp: service() }, Peers::default(), 0);
         let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
         for met in [64, 100, 100] {
             assert!(accept_waiting(&listener, &connections));

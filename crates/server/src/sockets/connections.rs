@@ -26,7 +26,7 @@ pub(crate) const FINISHING_MAX: Duration = Duration::from_secs(5);
 const THREAD_STACK_BYTES: usize = 256 << 10;
 
 /// What is offered on each kind of socket: the same exports, with or without encryption.
-pub struct Offer {
+pub struct Services {
     /// On unix sockets.
     pub unix: Service,
     /// On TCP.
@@ -60,7 +60,7 @@ impl ConnectionCounts {
 
 /// All connections of the server, and what they are served.
 pub struct Connections {
-    offer: Offer,
+    services: Services,
     peers: Peers,
     connections_max: usize,
     live: Mutex<Live>,
@@ -69,12 +69,12 @@ pub struct Connections {
     ending: AtomicBool,
     crowded: LogRatelimit,
     strangers: LogRatelimit,
-    counts: Counts,
+    counts: ConnectionOutcomes,
 }
 
 /// What became of those who connected. Relaxed everywhere: only numbers are read.
 #[derive(Default)]
-struct Counts {
+struct ConnectionOutcomes {
     admitted: AtomicU64,
     over_limit: AtomicU64,
     strangers: AtomicU64,
@@ -88,11 +88,11 @@ struct Live {
 }
 
 impl Connections {
-    /// No connections yet, `connections_max` at most, to get `offer`; on unix sockets only to
+    /// No connections yet, `connections_max` at most, to get `services`; on unix sockets only to
     /// `peers`.
-    pub fn new(offer: Offer, peers: Peers, connections_max: usize) -> Arc<Connections> {
+    pub fn new(services: Services, peers: Peers, connections_max: usize) -> Arc<Connections> {
         Arc::new(Connections {
-            offer,
+            services,
             peers,
             connections_max,
             live: Mutex::default(),
@@ -100,7 +100,7 @@ impl Connections {
             ending: AtomicBool::new(false),
             crowded: LogRatelimit::default(),
             strangers: LogRatelimit::default(),
-            counts: Counts::default(),
+            counts: ConnectionOutcomes::default(),
         })
     }
 
@@ -125,13 +125,13 @@ impl Connections {
 
     /// What is offered, the default export first.
     pub fn exports(&self) -> impl Iterator<Item = &Export> {
-        self.offer.unix.exports.iter()
+        self.services.unix.exports.iter()
     }
 
     /// What became of those who connected so far.
     pub fn counts(&self) -> ConnectionCounts {
         let open = self.live().streams.len() as u64;
-        let Counts { admitted, over_limit, strangers } = &self.counts;
+        let ConnectionOutcomes { admitted, over_limit, strangers } = &self.counts;
         let [admitted, over_limit, strangers] = [admitted, over_limit, strangers].map(|of| of.load(Ordering::Relaxed));
         ConnectionCounts { open, admitted, over_limit, strangers }
     }
@@ -226,10 +226,10 @@ impl Admitted {
         self.connections.counts.admitted.fetch_add(1, Ordering::Relaxed);
         tracing::info!("client {number} connected");
         tracing::debug!("client {number} is {}", stream.peer());
-        let offer = &self.connections.offer;
+        let services = &self.connections.services;
         let service = match stream {
-            Stream::Unix(_) => &offer.unix,
-            Stream::Tcp(_) => &offer.tcp,
+            Stream::Unix(_) => &services.unix,
+            Stream::Tcp(_) => &services.tcp,
         };
         match serve(service, &Interruptible { stream, ending: &self.connections.ending }) {
             Ok(end) => tracing::info!("client {number} ended: {end:?}"),
@@ -302,7 +302,7 @@ mod tests {
         let device = Arc::new(Ram::new(4096, 8));
         let device: Arc<dyn BlockDevice> = Arc::new(Intercepted { device, by: Meeting(Arc::clone(&meeting)) });
         let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
-        let connections = Connections::new(Offer { unix: service(), tcp: service() }, Peers::default(), 1);
+        let connections = Connections::new(Services { unix: service(), tcp: service() }, Peers::default(), 1);
         let (near, far) = UnixStream::pair().unwrap();
         connections.admit(Stream::Unix(far));
         let mut client = Client::connect(near, "", Dialect::Simple).unwrap();

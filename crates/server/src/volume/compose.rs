@@ -3,7 +3,7 @@
 //! for. The one place that names them.
 
 use crate::cached_disk::cache::{Cached, CachedDisk};
-use crate::cached_disk::disk::{self, Disk, DiskPlan, Named};
+use crate::cached_disk::disk::{self, Disk, DiskLocation, DiskPlan};
 use crate::cached_disk::online::{Front as CacheFront, OnlineDisk};
 use crate::cached_disk::owner;
 use crate::cached_disk::stale_check::{self, IfChanged};
@@ -16,7 +16,7 @@ use crate::volume::damage::Damage;
 use crate::volume::description::{Description, Memory};
 use crate::volume::read_only::ReadOnly;
 use crate::volume::region::{cache_finding, cache_in, disk_cache_in, map};
-use crate::volume::write_cache::{self, ActiveWriteCache, Costs, Identity, ReadsOnly, WriteCacheSize};
+use crate::volume::write_cache::{self, ActiveWriteCache, Costs, ReadsOnly, VolumeIdentity, WriteCacheSize};
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         Access::ReadWrite => writable(plan, engine, &region)?,
         Access::Private | Access::PrivateUnlocked => {
             let reads_only = if access == plan.access { ReadsOnly::AsAsked } else { ReadsOnly::Damaged };
-            write_cache::refuse_leftover(Identity { pmem: path, uuid: facts.uuid }, reads_only)?;
+            write_cache::refuse_leftover(VolumeIdentity { pmem: path, uuid: facts.uuid }, reads_only)?;
             Front { device: Arc::new(ReadOnly(engine.blocks)), cache: Err("off: read-only".to_owned()), completed: 0 }
         }
     };
@@ -150,8 +150,8 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
         Stake::of(path, &region, &identity).admit(Step::Serve(plan.disk.mode), plan.disk.volatile)?;
     }
     let access = if writable { DiskAccess::ReadWrite } else { DiskAccess::ReadOnly };
-    let named = Named { path: plan.disk.path.as_deref(), force: plan.disk.force };
-    let disk = disk::open_of(path, &identity, named, access)?;
+    let location = DiskLocation { path: plan.disk.path.as_deref(), force: plan.disk.force };
+    let disk = disk::open_of(path, &identity, location, access)?;
     disk::growth(path, &identity, &disk).iter().for_each(|growth| tracing::warn!("{}: {growth}", path.display()));
     owner::refuse_taken(&disk, &identity, plan.disk.force)?;
     stale_check::check(path, &region, &identity, &disk, IfChanged::Refuse)?;
@@ -223,7 +223,7 @@ fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<
         Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
         _ => blocks,
     };
-    let identity = Identity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
+    let identity = VolumeIdentity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
     let completed = write_cache::complete_leftover(identity, &*device)?;
     let cache = ActiveWriteCache::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);
     Ok(Front { device: cache.as_ref().map_or(device, |write_cache| write_cache.device()), cache, completed })

@@ -2,7 +2,7 @@
 
 use crate::cached_disk::disk::Disk;
 use crate::failure::{DiskFailure, VolumeFailure};
-use crate::volume::region::{self, Holds};
+use crate::volume::region::{self, RegionContents};
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use tidegate_btt::{Identity, identify};
@@ -35,12 +35,12 @@ pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<Str
 /// The cache of a disk, or the pool, in `region`, if there is one.
 fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
     let identity = match region::holds(path, region)? {
-        Holds::NoCache => return Ok(None),
-        Holds::BrokenCache => return Ok(Some("a damaged cache of a disk".to_owned())),
-        Holds::Cache(identity) if is_pool_disk(&identity.disk) => {
+        RegionContents::NoCache => return Ok(None),
+        RegionContents::BrokenCache => return Ok(Some("a damaged cache of a disk".to_owned())),
+        RegionContents::Cache(identity) if is_pool_disk(&identity.disk) => {
             return Ok(Some("a pool with what programs under run synced".to_owned()));
         }
-        Holds::Cache(identity) => identity,
+        RegionContents::Cache(identity) => identity,
     };
     let disk = match Xattr::Disk.read(path) {
         _ if identity.disk == DETACHED => "a detached cache of a disk".to_owned(),

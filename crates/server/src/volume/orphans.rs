@@ -28,7 +28,7 @@ pub struct Leftover {
     #[serde(with = "tidegate_host::json_path")]
     pub volume: PathBuf,
     /// Whether the volume is still there.
-    pub state: State,
+    pub state: LeftoverState,
     /// The command that completes it, or removes it.
     pub command: String,
 }
@@ -36,7 +36,7 @@ pub struct Leftover {
 /// What a cache is left of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum LeftoverState {
     /// A volume whose next server completes it.
     Unfinished,
     /// A volume that is not where it was.
@@ -44,10 +44,10 @@ pub enum State {
 }
 
 impl Leftover {
-    fn new(cache: PathBuf, volume: PathBuf, state: State) -> Leftover {
+    fn new(cache: PathBuf, volume: PathBuf, state: LeftoverState) -> Leftover {
         let command = match state {
-            State::Unfinished => format!("tidegate serve --pmem {}", word(&volume)),
-            State::VolumeGone => format!("rm {}", word(&cache)),
+            LeftoverState::Unfinished => format!("tidegate serve --pmem {}", word(&volume)),
+            LeftoverState::VolumeGone => format!("rm {}", word(&cache)),
         };
         Leftover { cache, volume, state, command }
     }
@@ -57,10 +57,10 @@ impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (cache, volume, command) = (self.cache.display(), self.volume.display(), &self.command);
         match self.state {
-            State::Unfinished => {
+            LeftoverState::Unfinished => {
                 write!(f, "{cache} has blocks of {volume} that a killed server left; this completes them: {command}")
             }
-            State::VolumeGone => write!(
+            LeftoverState::VolumeGone => write!(
                 f,
                 "{cache} has blocks of {volume}, which is gone; if that was moved, serve it where it is now, else: {command}"
             ),
@@ -89,7 +89,7 @@ pub fn of_this_user() -> Vec<Leftover> {
     let left = caches("tidegate-".to_owned()).filter(|(_, owner)| owned::own() == 0 || *owner == owned::own());
     sorted(left.filter_map(|(cache, _)| {
         let volume = Xattr::Volume.read(&cache)?;
-        let state = if is_of(&cache, &volume)? { State::Unfinished } else { State::VolumeGone };
+        let state = if is_of(&cache, &volume)? { LeftoverState::Unfinished } else { LeftoverState::VolumeGone };
         Some(Leftover::new(cache, volume, state))
     }))
 }
@@ -102,10 +102,10 @@ pub fn of_volume(pmem: &Path, uuid: Uuid) -> Vec<Leftover> {
     let left = caches(format!("tidegate-{uuid}")).filter(|(_, owner)| owners.contains(owner));
     sorted(left.filter_map(|(cache, _)| {
         if is_of(&cache, pmem)? {
-            return Some(Leftover::new(cache, pmem.to_owned(), State::Unfinished));
+            return Some(Leftover::new(cache, pmem.to_owned(), LeftoverState::Unfinished));
         }
         let volume = Xattr::Volume.read(&cache)?;
-        (!is_of(&cache, &volume)?).then(|| Leftover::new(cache, volume, State::VolumeGone))
+        (!is_of(&cache, &volume)?).then(|| Leftover::new(cache, volume, LeftoverState::VolumeGone))
     }))
 }
 

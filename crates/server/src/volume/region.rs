@@ -9,7 +9,7 @@ use tidegate_layout::kept::is_pool_disk;
 use tidegate_media::{Access, MapError, MappedRegion, Region};
 
 /// What a region holds.
-pub enum Holds {
+pub enum RegionContents {
     /// A cache of a disk.
     Cache(CacheIdentity),
     /// A cache of a disk, neither of whose superblocks can be trusted.
@@ -40,27 +40,27 @@ pub fn bytes_of(region: &MappedRegion) -> u64 {
 }
 
 /// What lies on `region`.
-pub fn holds<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Holds, VolumeFailure> {
+pub fn holds<R: Region + ?Sized>(path: &Path, region: &R) -> Result<RegionContents, VolumeFailure> {
     let unreadable = |poison| VolumeFailure::of_poison(path, poison);
     if let Some(identity) = tidegate_disk_cache::identify(region).map_err(unreadable)? {
-        return Ok(Holds::Cache(identity));
+        return Ok(RegionContents::Cache(identity));
     }
     let mut magic = [0; DISK_CACHE_MAGIC.len()];
     for at in SUPERBLOCK_COPIES_AT.into_iter().filter(|at| at + DISK_CACHE_MAGIC.len() as u64 <= region.len()) {
         region.read(at, &mut magic).map_err(unreadable)?;
         if magic == DISK_CACHE_MAGIC {
-            return Ok(Holds::BrokenCache);
+            return Ok(RegionContents::BrokenCache);
         }
     }
-    Ok(Holds::NoCache)
+    Ok(RegionContents::NoCache)
 }
 
 /// The cache of a disk on `region`, if it holds one.
 pub fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Option<CacheIdentity>, VolumeFailure> {
     match holds(path, region)? {
-        Holds::Cache(identity) => Ok(Some(identity)),
-        Holds::NoCache => Ok(None),
-        Holds::BrokenCache => Err(cache_finding(path, region)),
+        RegionContents::Cache(identity) => Ok(Some(identity)),
+        RegionContents::NoCache => Ok(None),
+        RegionContents::BrokenCache => Err(cache_finding(path, region)),
     }
 }
 

@@ -114,7 +114,7 @@ pub struct ActiveWriteCache {
 
 /// A volume: what its cache's file is named after.
 #[derive(Clone, Copy, Debug)]
-pub struct Identity<'a> {
+pub struct VolumeIdentity<'a> {
     /// The region file.
     pub pmem: &'a Path,
     /// The volume in it.
@@ -122,7 +122,7 @@ pub struct Identity<'a> {
 }
 
 /// Completes what a killed server left for the volume, and returns how many blocks that were.
-pub(crate) fn complete_leftover(volume: Identity, device: &dyn BlockDevice) -> Result<u64, Failure> {
+pub(crate) fn complete_leftover(volume: VolumeIdentity, device: &dyn BlockDevice) -> Result<u64, Failure> {
     let files = CacheFiles::of(volume)?;
     let mut left = Vec::new();
     for file in files.left()? {
@@ -166,7 +166,7 @@ pub(crate) enum ReadsOnly {
 
 /// Refuses to show a volume without the blocks that a killed server left in its cache. A file
 /// without bytes has none, and stays: one who only reads need not be able to remove it.
-pub(crate) fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result<(), Failure> {
+pub(crate) fn refuse_leftover(volume: VolumeIdentity, reads_only: ReadsOnly) -> Result<(), Failure> {
     let left = CacheFiles::of(volume)?.left()?;
     match left.into_iter().find(|cache| fs::symlink_metadata(cache).is_ok_and(|left| left.len() > 0)) {
         None => Ok(()),
@@ -181,7 +181,7 @@ pub(crate) fn refuse_leftover(volume: Identity, reads_only: ReadsOnly) -> Result
 }
 
 /// Why a cache's file could not be made.
-fn no_cache(volume: Identity, file: &Path, error: MapError) -> Failure {
+fn no_cache(volume: VolumeIdentity, file: &Path, error: MapError) -> Failure {
     let (path, cache) = (volume.pmem.to_owned(), file.to_owned());
     match error {
         MapError::NoSpace { len: bytes, .. } | MapError::TooLarge { len: bytes, .. } => {
@@ -219,7 +219,7 @@ impl ActiveWriteCache {
     pub fn start(
         size: WriteCacheSize,
         costs: Option<Costs>,
-        volume: Identity,
+        volume: VolumeIdentity,
         device: Arc<dyn BlockDevice>,
     ) -> Result<Result<ActiveWriteCache, String>, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

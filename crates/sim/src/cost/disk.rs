@@ -2,7 +2,7 @@
 
 use super::{Act, CoreCosts, Disk, Figure, Queue, Timeline, VirtualTime};
 use std::sync::Mutex;
-use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Result};
+use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Result};
 
 /// A block device that takes the time of a disk.
 pub struct TimedDisk<D, T = VirtualTime> {
@@ -47,9 +47,7 @@ impl<D: BlockDevice, T: Timeline> TimedDisk<D, T> {
 }
 
 impl<D: BlockDevice, T: Timeline> BlockDevice for TimedDisk<D, T> {
-    fn geometry(&self) -> Geometry {
-        self.device.geometry()
-    }
+    tidegate_media::forward!(self => self.device; geometry, extent);
 
     fn read(&self, at: Lba, out: &mut [u8]) -> Result<()> {
         self.device.read(at, out)?;
@@ -81,9 +79,5 @@ impl<D: BlockDevice, T: Timeline> BlockDevice for TimedDisk<D, T> {
         self.request(&self.disk.write, range.blocks * u64::from(self.geometry().block_size));
         self.durable(durability);
         Ok(())
-    }
-
-    fn extent(&self, range: LbaRange) -> Result<Extent> {
-        self.device.extent(range)
     }
 }

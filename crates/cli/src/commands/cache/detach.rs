@@ -16,8 +16,8 @@ use std::time::Instant;
 use tidegate_host::default_paths;
 use tidegate_host::progress::ProgressMeter;
 use tidegate_host::shell::word;
-use tidegate_server::cached_disk::offline::{self, Taken};
-use tidegate_server::cached_disk::online_change::Change;
+use tidegate_server::cached_disk::offline::{self, DiskToAttach};
+use tidegate_server::cached_disk::online_change::CacheChange;
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::cached_disk::volatile::{self};
 use tidegate_server::control::client;
@@ -71,7 +71,7 @@ impl fmt::Display for Attached {
 ///
 /// # Errors
 /// A block that the disk refuses is named, and the server goes on as before.
-pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller) -> Result<DiskAnswer, Failure> {
+pub(crate) fn by_server(socket: &Path, pmem: &Path, change: CacheChange, tell: Teller) -> Result<DiskAnswer, Failure> {
     let mut meter = None;
     let (answer, state) = client::ask_for(socket, pmem, change, |state| {
         let meter = meter.get_or_insert_with(|| ProgressMeter::begin(state.dirty_bytes));
@@ -84,10 +84,10 @@ pub(crate) fn by_server(socket: &Path, pmem: &Path, change: Change, tell: Teller
 /// Runs `tidegate detach`.
 pub(crate) fn detach(args: &Detach, json: bool) -> Result<Exit, Failure> {
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&args.pmem));
-    let served = match by_server(&socket, &args.pmem, Change::Detach, output::teller(json)) {
+    let served = match by_server(&socket, &args.pmem, CacheChange::Detach, output::teller(json)) {
         Ok(_) => true,
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
-            offline::detach(&args.pmem, args.place.named(), output::teller(json))?;
+            offline::detach(&args.pmem, args.place.location(), output::teller(json))?;
             false
         }
         Err(failure) => return Err(failure),
@@ -108,7 +108,7 @@ pub(crate) fn attach(args: &Attach, json: bool) -> Result<Exit, Failure> {
         }
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let volatile = volatile::accepted(args.accept_volatile);
-            (false, Some(offline::attach(&args.pmem, Taken { path: &args.disk, force: args.force }, volatile)?))
+            (false, Some(offline::attach(&args.pmem, DiskToAttach { path: &args.disk, force: args.force }, volatile)?))
         }
         Err(failure) => return Err(failure.into()),
     };

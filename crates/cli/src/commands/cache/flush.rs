@@ -22,7 +22,7 @@ use tidegate_server::failure::DiskFailure;
 
 /// What `flush` answers.
 #[derive(Serialize)]
-struct Answer {
+struct FlushReport {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server does it.
@@ -33,7 +33,7 @@ struct Answer {
     dirty_bytes: u64,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for FlushReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, dirty) = (self.file.display(), self.dirty_bytes);
         match (self.flushed, dirty) {
@@ -67,12 +67,12 @@ pub(crate) fn run(args: &Flush, json: bool) -> Result<Exit, Failure> {
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let if_changed = if args.force { IfChanged::GoOn } else { IfChanged::Refuse };
-            offline::flush(&file, args.named(), if_changed, teller(json))?;
+            offline::flush(&file, args.location(), if_changed, teller(json))?;
             (false, true, 0)
         }
         Err(failure) => return Err(failure.into()),
     };
-    output::give(&Answer { file, served, flushed, dirty_bytes }, json)?;
+    output::give(&FlushReport { file, served, flushed, dirty_bytes }, json)?;
     Ok(Exit::Done)
 }
 

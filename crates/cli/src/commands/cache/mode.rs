@@ -16,7 +16,7 @@ use tidegate_server::control::protocol::DiskAct;
 
 /// What `mode` answers.
 #[derive(Serialize)]
-struct Answer {
+struct ModeReport {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     mode: String,
@@ -26,7 +26,7 @@ struct Answer {
     meanwhile: Option<String>,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ModeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "mode       {} until the server ends, or it is changed again", self.mode)?;
         self.meanwhile.iter().try_for_each(|mode| write!(f, "; {mode} until the detach or resize under way has ended"))
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &SetMode, json: bool) -> Result<Exit, Failure> {
         client::ask_disk(&socket, &args.pmem, act).map_err(|failure| of_the_file(&args.pmem, failure.into()))?;
     warn_of_the_risk(&args.pmem, &state);
     let meanwhile = (state.mode != mode).then_some(state.mode);
-    output::give(&Answer { file: args.pmem.clone(), mode, meanwhile }, json)?;
+    output::give(&ModeReport { file: args.pmem.clone(), mode, meanwhile }, json)?;
     Ok(Exit::Done)
 }
 

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 /// What `replay` answers.
 #[derive(Serialize)]
-struct Answer {
+struct ReplayReport {
     #[serde(with = "tidegate_host::json_path")]
     disk: PathBuf,
     /// Blocks that were put in place.
@@ -38,7 +38,7 @@ struct Answer {
     last_written_s: Option<i64>,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (disk, blocks) = (self.disk.display(), self.blocks);
         match blocks {
@@ -82,6 +82,6 @@ pub(crate) fn run(args: &Replay, json: bool) -> Result<Exit, Failure> {
     };
     let volume_bytes = disk_blocks * u64::from(block_size);
     let uuid = Uuid::from_bytes(uuid);
-    output::give(&Answer { disk: path.clone(), blocks, uuid, volume_bytes, sequence, last_written_s }, json)?;
+    output::give(&ReplayReport { disk: path.clone(), blocks, uuid, volume_bytes, sequence, last_written_s }, json)?;
     Ok(Exit::Done)
 }

@@ -17,16 +17,16 @@ use tidegate_host::units::{Exact, Human};
 use tidegate_media::Access;
 use tidegate_server::cached_disk::create::check_size;
 use tidegate_server::cached_disk::offline;
-use tidegate_server::cached_disk::online_change::Change;
+use tidegate_server::cached_disk::online_change::CacheChange;
 use tidegate_server::cached_disk::resize::Resizing;
 use tidegate_server::control::protocol::DiskAnswer;
 use tidegate_server::failure::DiskFailure;
 use tidegate_server::volume::region;
-use tidegate_server::volume::region::Holds;
+use tidegate_server::volume::region::RegionContents;
 
 /// What `resize` answers.
 #[derive(Serialize)]
-struct Answer {
+struct ResizeReport {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server did it.
@@ -36,7 +36,7 @@ struct Answer {
     changed: Resizing,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ResizeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (file, size) = (self.file.display(), Human(self.region_bytes));
         match self.changed {
@@ -57,15 +57,15 @@ pub(crate) fn run(args: &Resize, json: bool) -> Result<Exit, Failure> {
     let Some(bytes) = args.size else { return grow(args, json) };
     let pmem = args.pmem.clone();
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&pmem));
-    let (served, changed) = match by_server(&socket, &pmem, Change::Resize { bytes }, output::teller(json)) {
+    let (served, changed) = match by_server(&socket, &pmem, CacheChange::Resize { bytes }, output::teller(json)) {
         Ok(DiskAnswer::Resized { changed }) => (true, changed),
         Ok(_) => (true, Resizing::Cache),
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
-            (false, offline::resize(&pmem, args.place.named(), bytes, output::teller(json))?)
+            (false, offline::resize(&pmem, args.place.location(), bytes, output::teller(json))?)
         }
         Err(failure) => return Err(failure),
     };
-    output::give(&Answer { file: pmem, served, region_bytes: bytes, changed }, json)?;
+    output::give(&ResizeReport { file: pmem, served, region_bytes: bytes, changed }, json)?;
     Ok(Exit::Done)
 }
 
@@ -79,7 +79,7 @@ fn refuse_plain(pmem: &Path) -> Result<(), DiskFailure> {
     // What cannot be looked at is told when it is used.
     let Ok(region) = region::map(pmem, Access::PrivateUnlocked) else { return Ok(()) };
     match (region::holds(pmem, &region), identify(&region)) {
-        (Ok(Holds::NoCache), Ok(Identity::Btt(_))) => Err(DiskFailure::Plain { pmem: pmem.to_owned() }),
+        (Ok(RegionContents::NoCache), Ok(Identity::Btt(_))) => Err(DiskFailure::Plain { pmem: pmem.to_owned() }),
         _ => Ok(()),
     }
 }
@@ -107,7 +107,7 @@ impl fmt::Display for Grown {
 /// Makes the volume as large as its disk, without a server: what is cached goes to the disk first.
 fn grow(args: &Resize, json: bool) -> Result<Exit, Failure> {
     let offline::Grown { was_bytes, volume_bytes } =
-        offline::grow(&args.pmem, args.place.named(), output::teller(json))?;
+        offline::grow(&args.pmem, args.place.location(), output::teller(json))?;
     output::give(&Grown { file: args.pmem.clone(), was_bytes, volume_bytes }, json)?;
     Ok(Exit::Done)
 }

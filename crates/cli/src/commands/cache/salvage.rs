@@ -19,7 +19,7 @@ use tidegate_server::volume::contents;
 
 /// What `salvage` answers.
 #[derive(Serialize)]
-struct Answer {
+struct SalvageReport {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     #[serde(with = "tidegate_host::json_path")]
@@ -40,9 +40,9 @@ struct Answer {
     damaged: Option<String>,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for SalvageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (to, Answer { blocks, bytes, .. }) = (self.to.display(), self);
+        let (to, SalvageReport { blocks, bytes, .. }) = (self.to.display(), self);
         writeln!(f, "salvaged   {blocks} blocks ({bytes} bytes) to {to}, each at its place on the disk")?;
         let clean = format_args!("{} blocks ({} bytes) that the disk had", self.clean_blocks, self.clean_bytes);
         match (self.clean_too, self.clean_blocks) {
@@ -116,6 +116,7 @@ pub(crate) fn run(args: &Salvage, json: bool) -> Result<Exit, Failure> {
     let exit = if damaged.is_some() { Exit::Refused } else { Exit::Done };
     let (file, to, lost) = (args.pmem.clone(), args.to.clone(), cached.lost());
     let clean_too = args.clean_too;
-    let answer = Answer { file, to, blocks, bytes, clean_blocks, clean_bytes, clean_too, lost, not_saved, damaged };
+    let answer =
+        SalvageReport { file, to, blocks, bytes, clean_blocks, clean_bytes, clean_too, lost, not_saved, damaged };
     output::end_with(&answer, json, exit)
 }

@@ -14,11 +14,11 @@ use tidegate_server::cached_disk::offline;
 use tidegate_server::control::client;
 use tidegate_server::control::protocol::DiskAct;
 use tidegate_server::control::protocol::DiskAnswer;
-use tidegate_server::control::protocol::Found;
+use tidegate_server::control::protocol::ScrubFindings;
 
 /// What `scrub` answers.
 #[derive(Serialize)]
-struct Answer {
+struct ScrubReport {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     /// Whether a server did it.
@@ -26,12 +26,12 @@ struct Answer {
     /// Whether the cache keeps checksums.
     checksums: bool,
     #[serde(flatten)]
-    found: Found,
+    found: ScrubFindings,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ScrubReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Found { sound, damaged, named } = &self.found;
+        let ScrubFindings { sound, damaged, named } = &self.found;
         line(f, "volume", self.file.display())?;
         let by = if self.checksums { "fit their checksums" } else { "can be read; the cache keeps no checksums" };
         line(f, "sound", format_args!("{sound} blocks {by}"))?;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Scrub, json: bool) -> Result<Exit, Failure> {
     let answer = match served(&socket, &file) {
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let (checksums, found) = offline::scrub(&file)?;
-            Answer { file, served: false, checksums, found }
+            ScrubReport { file, served: false, checksums, found }
         }
         other => other?,
     };
@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Scrub, json: bool) -> Result<Exit, Failure> {
 }
 
 /// By the server, step by step.
-fn served(socket: &Path, pmem: &Path) -> Result<Answer, Failure> {
-    let mut found = Found::default();
+fn served(socket: &Path, pmem: &Path) -> Result<ScrubReport, Failure> {
+    let mut found = ScrubFindings::default();
     let (mut next, mut checksums) = (Some(0), false);
     while let Some(from) = next {
         let (answer, state) = client::ask_disk(socket, pmem, DiskAct::Scrub { from })?;
@@ -67,5 +67,5 @@ fn served(socket: &Path, pmem: &Path) -> Result<Answer, Failure> {
         found.add(more);
         (next, checksums) = (after, state.checksums);
     }
-    Ok(Answer { file: pmem.to_owned(), served: true, checksums, found })
+    Ok(ScrubReport { file: pmem.to_owned(), served: true, checksums, found })
 }

@@ -11,13 +11,13 @@ use tidegate_host::columns::line;
 
 /// What `mount` and `umount` answer in the end.
 #[derive(Serialize)]
-struct Answer {
+struct MountReport {
     did: &'static str,
     #[serde(with = "tidegate_host::json_path")]
     path: PathBuf,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for MountReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<10} {}", self.did, self.path.display())
     }
@@ -82,7 +82,7 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
     file_service::run(request, &Teller { json, mountpoint: args.mountpoint.clone() })?;
-    output::give(&Answer { did: "unmounted", path: args.mountpoint.clone() }, json)?;
+    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, json)?;
     Ok(Exit::Done)
 }
 
@@ -90,6 +90,6 @@ pub(crate) fn mount(args: &Mount, json: bool) -> Result<Exit, Failure> {
 pub(crate) fn unmount(args: &Umount, json: bool) -> Result<Exit, Failure> {
     let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
     let source = file_service::end_mount(&args.mountpoint, when, output::teller(json))?;
-    output::give(&Answer { did: "written", path: source }, json)?;
+    output::give(&MountReport { did: "written", path: source }, json)?;
     Ok(Exit::Done)
 }

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What `status` answers about a mount.
 #[derive(Serialize)]
-struct Answer {
+struct StatusReport {
     #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
     /// Gauges as they are, counts since the start of the mount or the answer before.
@@ -65,11 +65,11 @@ impl Rates {
     }
 }
 
-impl Answer {
-    fn new(pool: &Path, status: MountStatus, since: Since) -> Answer {
+impl StatusReport {
+    fn new(pool: &Path, status: MountStatus, since: Since) -> StatusReport {
         let counts = &status.counts;
         let seconds = counts.up_ns as f64 / 1e9;
-        Answer {
+        StatusReport {
             pool: pool.to_owned(),
             since,
             seconds,
@@ -82,14 +82,14 @@ impl Answer {
     }
 
     /// What was done between `last` and `now`.
-    fn between(pool: &Path, last: &MountStatus, now: &MountStatus) -> Answer {
+    fn between(pool: &Path, last: &MountStatus, now: &MountStatus) -> StatusReport {
         let counts = now.counts.since(&last.counts);
         let since = if counts == now.counts { Since::Start } else { Since::Last };
-        Answer::new(pool, MountStatus { counts, ..now.clone() }, since)
+        StatusReport::new(pool, MountStatus { counts, ..now.clone() }, since)
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MountStatus { source, mountpoint, files, counts, .. } = &self.status;
         let since = if self.since == Since::Start { "since its start" } else { "since the last answer" };
@@ -105,6 +105,8 @@ impl fmt::Display for Answer {
         }
         line(f, "dirty", format_args!("{} not synced", Human(self.status.dirty_bytes)))?;
         self.write_syncs(f)?;
+        let (names, below) = (counts.names, counts.names_below);
+        line(f, "names", format_args!("{names} operations recorded in the pool, {below} waited for SOURCE"))?;
         let MountCounts { read_dram_bytes, read_pool_bytes, read_below_bytes, .. } = *counts;
         let [dram, pool, below] = [read_dram_bytes, read_pool_bytes, read_below_bytes].map(Human);
         line(f, "read", format_args!("{dram} from DRAM, {pool} from the pool, {below} from the files below"))?;
@@ -118,7 +120,7 @@ impl fmt::Display for Answer {
     }
 }
 
-impl Answer {
+impl StatusReport {
     fn write_syncs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MountCounts { syncs, syncs_below, synced_bytes, disk_syncs, .. } = self.status.counts;
         let (rate, bytes) = (self.per_second.syncs, Human(synced_bytes));
@@ -141,7 +143,7 @@ fn per_second(bytes: f64) -> String {
 /// Tells the state of the mount with `pool`.
 pub(crate) fn show(pool: &Path, json: bool) -> Result<Exit, Failure> {
     let status = found(pool, file_service::status_of(pool)?)?;
-    output::give(&Answer::new(pool, status, Since::Start), json)?;
+    output::give(&StatusReport::new(pool, status, Since::Start), json)?;
     Ok(Exit::Done)
 }
 
@@ -149,10 +151,10 @@ pub(crate) fn show(pool: &Path, json: bool) -> Result<Exit, Failure> {
 /// ends or nobody reads any more.
 pub(crate) fn watch(pool: &Path, json: bool) -> Result<Exit, Failure> {
     let mut last = found(pool, file_service::status_of(pool)?)?;
-    output::give(&Answer::new(pool, last.clone(), Since::Start), json)?;
+    output::give(&StatusReport::new(pool, last.clone(), Since::Start), json)?;
     loop {
         let now = found(pool, file_service::status_after(INTERVAL, pool)?)?;
-        output::give(&Answer::between(pool, &last, &now), json)?;
+        output::give(&StatusReport::between(pool, &last, &now), json)?;
         last = now;
     }
 }

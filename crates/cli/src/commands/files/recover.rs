@@ -14,7 +14,7 @@ use tidegate_run_log::{FileSystem, IfUnmounted, LEFT_ALONE, LeftAlone, Recovered
 
 /// What `recover` answers.
 #[derive(Serialize)]
-struct Answer {
+struct RecoveryReport {
     #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
     /// Whether a run was left that did not end well.
@@ -22,9 +22,9 @@ struct Answer {
     /// Files that were written.
     #[serde(serialize_with = "tidegate_host::json_path::each")]
     written: Vec<PathBuf>,
-    salvaged: Vec<Aside>,
+    salvaged: Vec<SalvagedFile>,
     removed: Vec<Removed>,
-    left: Vec<Kept>,
+    left: Vec<UntouchedFile>,
     unmounted: Vec<Waiting>,
     /// Whether the pool could not be read: it was no persistent memory, and the power failed.
     is_lost: bool,
@@ -40,7 +40,7 @@ struct Waiting {
 
 /// What was synced to a file that was not written.
 #[derive(Serialize)]
-struct Aside {
+struct SalvagedFile {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     why: &'static str,
@@ -59,18 +59,18 @@ struct Removed {
 
 /// What has the name of a file that its program had removed, and was left alone.
 #[derive(Serialize)]
-struct Kept {
+struct UntouchedFile {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     why: &'static str,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.written {
             line(f, "recovered", file.display())?;
         }
-        for Aside { file, why, to } in &self.salvaged {
+        for SalvagedFile { file, why, to } in &self.salvaged {
             line(f, "salvaged", format_args!("{} {why}: {}", file.display(), to.display()))?;
         }
         for Removed { file, to } in &self.removed {
@@ -83,7 +83,7 @@ impl fmt::Display for Answer {
         for Waiting { file, file_system } in &self.unmounted {
             line(f, "waiting", format_args!("{}: {file_system} is not there", file.display()))?;
         }
-        for Kept { file, why } in &self.left {
+        for UntouchedFile { file, why } in &self.left {
             line(f, "left", format_args!("{} {why}: {LEFT_ALONE}", file.display()))?;
         }
         let told = self.written.len() + self.salvaged.len() + self.removed.len() + self.left.len();
@@ -115,14 +115,14 @@ pub(crate) fn run(args: &Recover, json: bool) -> Result<Exit, Failure> {
     let Recovered { was_left, written, salvaged, removed, left, unmounted, is_lost } = recovered;
     let waiting = |Unmounted { file, file_system }: Unmounted| Waiting { file, file_system };
     let unmounted: Vec<_> = unmounted.into_iter().map(waiting).collect();
-    let aside = |Salvaged { file, unlike, to }: Salvaged| Aside { file, why: unlike.told(), to };
+    let aside = |Salvaged { file, unlike, to }: Salvaged| SalvagedFile { file, why: unlike.told(), to };
     let salvaged: Vec<_> = salvaged.into_iter().map(aside).collect();
     let removed = removed.into_iter().map(|(file, to)| Removed { file, to }).collect();
-    let left = left.into_iter().map(|LeftAlone { file, unlike }| Kept { file, why: unlike.told() }).collect();
+    let left = left.into_iter().map(|LeftAlone { file, unlike }| UntouchedFile { file, why: unlike.told() }).collect();
     let is_done = salvaged.is_empty() && unmounted.is_empty() && !is_doubtful;
     let exit = if is_done { Exit::Done } else { Exit::Refused };
     output::end_with(
-        &Answer { pool: args.pool.clone(), was_left, written, salvaged, removed, left, unmounted, is_lost },
+        &RecoveryReport { pool: args.pool.clone(), was_left, written, salvaged, removed, left, unmounted, is_lost },
         json,
         exit,
     )

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidegate_run_log::{Around, Asked};
 
-/// The file.
+/// The configuration file of `run`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RunConfig {
     pool: Option<PathBuf>,
     #[serde(default, deserialize_with = "config::size")]
     size: Option<u64>,
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Run) -> Result<ExitCode, Failure> {
 fn asked_by(args: &Run) -> Result<Asked, Failure> {
     let written = match &args.config {
         Some(path) => parse(path, &config::text_of(path)?)?,
-        None => Written::default(),
+        None => RunConfig::default(),
     };
     Ok(Asked {
         pool: args.pool.clone().or(written.pool),
@@ -49,12 +49,12 @@ fn asked_by(args: &Run) -> Result<Asked, Failure> {
 }
 
 /// Relative paths start at the file's folder.
-fn parse(path: &Path, text: &str) -> Result<Written, ConfigFailure> {
-    let Written { pool, size, root, deny } =
+fn parse(path: &Path, text: &str) -> Result<RunConfig, ConfigFailure> {
+    let RunConfig { pool, size, root, deny } =
         toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
     let root = root.into_iter().map(|root| folder.join(root)).collect();
-    Ok(Written { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
+    Ok(RunConfig { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
 }
 
 /// Every key of the file, each like the flag of its name.

@@ -15,14 +15,14 @@ use tidegate_run_log::{self as run, FileStatus, Status};
 
 /// What `status` answers.
 #[derive(Serialize)]
-struct Answer {
+struct PoolStatus {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     #[serde(flatten)]
     status: Status,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for PoolStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Status { pool, held, kept, by_kernel, failed, unheld, files, more } = &self.status;
         line(f, "pool", format_args!("{}, {}", self.file.display(), Human(pool.pool_bytes)))?;
@@ -67,6 +67,6 @@ pub(crate) fn run(args: &grammar::Status, json: bool) -> Result<Exit, Failure> {
         return Err(ServiceFailure::NotInUse { pool: file }.into());
     }
     let Some(status) = run::status_of(&file)? else { return Err(RunFailure::NoRun { pool: file }.into()) };
-    output::give(&Answer { file, status }, json)?;
+    output::give(&PoolStatus { file, status }, json)?;
     Ok(Exit::Done)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_btt::{Counts, ERROR_FLAG_RULE, Finding, Repair, Report, check};
+use tidegate_btt::{CheckReport, Counts, ERROR_FLAG_RULE, Finding, Repair, check};
 use tidegate_host::columns::line;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
@@ -20,7 +20,7 @@ use tidegate_server::volume::region;
 
 /// What `check` answers.
 #[derive(Serialize)]
-struct Answer {
+struct VolumeCheck {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     sound: bool,
@@ -31,8 +31,8 @@ struct Answer {
     /// What a repair gives up, or gave up.
     repair_loses: Loss,
     /// Blocks whose place was free for writes too.
-    doubtful: Vec<Blocks>,
-    findings: Vec<Violation>,
+    doubtful: Vec<BlockRange>,
+    findings: Vec<BrokenRule>,
 }
 
 /// What the volume's blocks are used for.
@@ -48,18 +48,18 @@ struct Uses {
 
 /// Blocks in a row.
 #[derive(Serialize)]
-struct Blocks {
+struct BlockRange {
     first: u64,
     blocks: u64,
 }
 
-impl From<LbaRange> for Blocks {
-    fn from(range: LbaRange) -> Blocks {
-        Blocks { first: range.first.0, blocks: range.blocks }
+impl From<LbaRange> for BlockRange {
+    fn from(range: LbaRange) -> BlockRange {
+        BlockRange { first: range.first.0, blocks: range.blocks }
     }
 }
 
-impl fmt::Display for Blocks {
+impl fmt::Display for BlockRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.blocks {
             1 => write!(f, "{}", self.first),
@@ -73,14 +73,14 @@ impl fmt::Display for Blocks {
 struct Loss {
     blocks: u64,
     bytes: u64,
-    ranges: Vec<Blocks>,
+    ranges: Vec<BlockRange>,
 }
 
 impl Loss {
-    fn of(report: &Report) -> Loss {
+    fn of(report: &CheckReport) -> Loss {
         let blocks = report.at_stake.iter().map(|range| range.blocks).sum();
         let bytes = blocks * u64::from(report.summary.block_size);
-        Loss { blocks, bytes, ranges: report.at_stake.iter().copied().map(Blocks::from).collect() }
+        Loss { blocks, bytes, ranges: report.at_stake.iter().copied().map(BlockRange::from).collect() }
     }
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Loss {
 /// So many ranges of blocks are shown to people, and the others counted; `--json` has all of them.
 const RANGES_MAX: usize = 8;
 
-fn listed(ranges: &[Blocks]) -> String {
+fn listed(ranges: &[BlockRange]) -> String {
     let mut shown: Vec<String> = ranges.iter().take(RANGES_MAX).map(ToString::to_string).collect();
     if let more @ 1.. = ranges.len().saturating_sub(RANGES_MAX) {
         shown.push(format!("and {more} more ranges (--json lists them)"));
@@ -106,22 +106,22 @@ fn listed(ranges: &[Blocks]) -> String {
 
 /// A broken rule.
 #[derive(Serialize)]
-struct Violation {
+struct BrokenRule {
     rule: &'static str,
     offset: u64,
     found: String,
     repaired: bool,
 }
 
-impl Answer {
-    fn new(file: PathBuf, report: Report) -> Answer {
+impl VolumeCheck {
+    fn new(file: PathBuf, report: CheckReport) -> VolumeCheck {
         let sound = report.is_sound();
         let Counts { initial, normal, zero, error, free, interrupted } = report.counts;
         let blocks = Uses { never_written: initial, data: normal, zero, lost: error, free, interrupted };
         let (given_up, repair_loses) = (report.given_up, Loss::of(&report));
-        let doubtful = report.doubtful.into_iter().map(Blocks::from).collect();
-        let findings = report.findings.into_iter().map(Violation::from).collect();
-        Answer { file, sound, blocks, given_up, repair_loses, doubtful, findings }
+        let doubtful = report.doubtful.into_iter().map(BlockRange::from).collect();
+        let findings = report.findings.into_iter().map(BrokenRule::from).collect();
+        VolumeCheck { file, sound, blocks, given_up, repair_loses, doubtful, findings }
     }
 
     fn exit(&self) -> Exit {
@@ -152,8 +152,8 @@ impl Answer {
 const FINDINGS_OF_A_RULE_MAX: usize = 8;
 
 /// What was found of each rule, in the order of its first finding.
-fn by_rule(findings: &[Violation]) -> Vec<Vec<&Violation>> {
-    let mut rules: Vec<Vec<&Violation>> = Vec::new();
+fn by_rule(findings: &[BrokenRule]) -> Vec<Vec<&BrokenRule>> {
+    let mut rules: Vec<Vec<&BrokenRule>> = Vec::new();
     let mut known: HashMap<_, usize> = HashMap::new();
     for finding in findings {
         let nth = *known.entry((finding.rule, finding.repaired)).or_insert(rules.len());
@@ -165,14 +165,14 @@ fn by_rule(findings: &[Violation]) -> Vec<Vec<&Violation>> {
     rules
 }
 
-impl From<Finding> for Violation {
-    fn from(finding: Finding) -> Violation {
+impl From<Finding> for BrokenRule {
+    fn from(finding: Finding) -> BrokenRule {
         let Finding { corrupt, repaired } = finding;
-        Violation { rule: corrupt.rule, offset: corrupt.at, found: corrupt.found, repaired }
+        BrokenRule { rule: corrupt.rule, offset: corrupt.at, found: corrupt.found, repaired }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for VolumeCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Uses { never_written, data, zero, lost, free, interrupted } = self.blocks;
         line(f, "volume", self.file.display())?;
@@ -184,7 +184,7 @@ impl fmt::Display for Answer {
         }
         for findings in by_rule(&self.findings) {
             let state = if findings[0].repaired { "repaired" } else { "broken" };
-            for Violation { rule, offset, found, .. } in findings.iter().take(FINDINGS_OF_A_RULE_MAX) {
+            for BrokenRule { rule, offset, found, .. } in findings.iter().take(FINDINGS_OF_A_RULE_MAX) {
                 line(f, state, format_args!("at {offset:#x}: {rule} (found {found})"))?;
             }
             if let others @ 1.. = findings.len().saturating_sub(FINDINGS_OF_A_RULE_MAX) {
@@ -234,7 +234,7 @@ pub(crate) fn run(args: &Check, json: bool) -> Result<Exit, Failure> {
         report = check(&mapped, Repair::Yes).map_err(refused)?;
         region::sync(&path, &mapped)?;
     }
-    let answer = Answer::new(path, report);
+    let answer = VolumeCheck::new(path, report);
     output::end_with(&answer, json, answer.exit())
 }
 
@@ -244,14 +244,15 @@ mod tests {
 
     #[test]
     fn many_findings_of_one_rule_are_counted() {
-        let finding = |rule, offset| Violation { rule, offset, found: format!("{offset}"), repaired: false };
+        let finding = |rule, offset| BrokenRule { rule, offset, found: format!("{offset}"), repaired: false };
         let file = PathBuf::from("/nowhere");
         let blocks = Uses { never_written: 0, data: 0, zero: 0, lost: 0, free: 0, interrupted: 0 };
         let mut findings: Vec<_> = (1..=30).map(|at| finding("a", at)).collect();
         findings.insert(3, finding("b", 99));
         let repair_loses = Loss { blocks: 0, bytes: 0, ranges: Vec::new() };
         let doubtful = Vec::new();
-        let shown = Answer { file, sound: false, blocks, given_up: 0, repair_loses, doubtful, findings }.to_string();
+        let shown =
+            VolumeCheck { file, sound: false, blocks, given_up: 0, repair_loses, doubtful, findings }.to_string();
         for line in ["at 0x8: a (found 8)\n", "broken     at 22 more places: a\n", "at 0x63: b (found 99)\n"] {
             assert!(shown.contains(line), "no {line:?} in {shown}");
         }

@@ -5,7 +5,7 @@ use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_disk_cache::{Finding, Report, check};
+use tidegate_disk_cache::{CheckReport, Finding, check};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_media::MappedRegion;
@@ -13,7 +13,7 @@ use tidegate_server::failure::VolumeFailure;
 
 /// What `check` answers.
 #[derive(Serialize)]
-struct Answer {
+struct CacheCheck {
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
     sound: bool,
@@ -21,7 +21,7 @@ struct Answer {
     opens: bool,
     blocks: Uses,
     dirty_bytes: u64,
-    findings: Vec<Violation>,
+    findings: Vec<BrokenRule>,
 }
 
 /// What the region's blocks are used for.
@@ -35,24 +35,24 @@ struct Uses {
 
 /// A broken rule.
 #[derive(Serialize)]
-struct Violation {
+struct BrokenRule {
     rule: String,
     offset: u64,
     found: String,
 }
 
-impl From<Finding> for Violation {
-    fn from(finding: Finding) -> Violation {
+impl From<Finding> for BrokenRule {
+    fn from(finding: Finding) -> BrokenRule {
         match finding {
             Finding::Broken(corrupt) => {
-                Violation { rule: corrupt.rule.to_owned(), offset: corrupt.at, found: corrupt.found }
+                BrokenRule { rule: corrupt.rule.to_owned(), offset: corrupt.at, found: corrupt.found }
             }
-            Finding::Unreadable(poison) => Violation {
+            Finding::Unreadable(poison) => BrokenRule {
                 rule: "the medium gives back what was stored".to_owned(),
                 offset: poison.at,
                 found: poison.to_string(),
             },
-            Finding::Lost(lost) => Violation {
+            Finding::Lost(lost) => BrokenRule {
                 rule: "the medium gives every entry back".to_owned(),
                 offset: lost.at,
                 found: lost.to_string(),
@@ -61,7 +61,7 @@ impl From<Finding> for Violation {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for CacheCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Uses { dirty, clean, free, in_ring: interrupted } = self.blocks;
         line(f, "volume", self.file.display())?;
@@ -70,7 +70,7 @@ impl fmt::Display for Answer {
             let note = format_args!("{interrupted} blocks of transactions, found by the next serve in any case");
             line(f, "ring", note)?;
         }
-        for Violation { rule, offset, found } in &self.findings {
+        for BrokenRule { rule, offset, found } in &self.findings {
             line(f, "broken", format_args!("at {offset:#x}: {rule} (found {found})"))?;
         }
         let result = match self.findings.len() {
@@ -90,14 +90,14 @@ pub(crate) fn run(path: &Path, region: &MappedRegion, json: bool) -> Result<Exit
     };
     let report = check(region).map_err(broken)?;
     let opens = report.opens();
-    let Report { identity, dirty, clean, free, unretired, findings } = report;
-    let answer = Answer {
+    let CheckReport { identity, dirty, clean, free, unretired, findings } = report;
+    let answer = CacheCheck {
         file: path.to_owned(),
         sound: findings.is_empty(),
         opens,
         blocks: Uses { dirty, clean, free, in_ring: unretired },
         dirty_bytes: u64::from(dirty) * u64::from(identity.block_size),
-        findings: findings.into_iter().map(Violation::from).collect(),
+        findings: findings.into_iter().map(BrokenRule::from).collect(),
     };
     output::end_with(&answer, json, if answer.sound { Exit::Done } else { Exit::Refused })
 }

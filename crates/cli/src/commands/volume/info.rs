@@ -32,7 +32,7 @@ use tidegate_server::volume::xattrs::Xattr;
 
 /// What `info` answers.
 #[derive(Serialize)]
-struct Answer {
+struct VolumeInfo {
     in_use: bool,
     volume: Description,
     /// The disk behind it, and the cache in front of that.
@@ -45,7 +45,7 @@ struct Answer {
     leftovers: Vec<Leftover>,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for VolumeInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.volume)?;
         self.disk.iter().try_for_each(|disk| write!(f, "{disk}"))?;
@@ -154,13 +154,13 @@ pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
     if let Some(identity) = region::cache_in(&path, &region)? {
         if is_pool_disk(&identity.disk) {
             let volume = Description::of_run_pool(&path, Memory::of(&region), &identity);
-            output::give(&Answer { in_use, volume, disk: None, disk_grown: None, leftovers: Vec::new() }, json)?;
+            output::give(&VolumeInfo { in_use, volume, disk: None, disk_grown: None, leftovers: Vec::new() }, json)?;
             return Ok(Exit::Done);
         }
         let volume = Description::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = DiskLook::at(&path, &region, &identity)?;
         let disk_grown = disk.place().and_then(|disk| growth_at(&path, &identity, disk));
-        output::give(&Answer { in_use, volume, disk: Some(disk), disk_grown, leftovers: Vec::new() }, json)?;
+        output::give(&VolumeInfo { in_use, volume, disk: Some(disk), disk_grown, leftovers: Vec::new() }, json)?;
         return Ok(Exit::Done);
     }
     let refused = |error| Failure::from(compose::no_table(&path, &region, error));
@@ -168,7 +168,7 @@ pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
         if in_use { summary_in_use(&path, &region) } else { surveyed(&path, &region) }.map_err(refused)?;
     let volume = Description::of(&path, Memory::of(&region), &summary).with_damage(damage);
     let leftovers = orphans::of_volume(&path, volume.uuid);
-    output::give(&Answer { in_use, volume, disk: None, disk_grown: None, leftovers }, json)?;
+    output::give(&VolumeInfo { in_use, volume, disk: None, disk_grown: None, leftovers }, json)?;
     Ok(Exit::Done)
 }
 

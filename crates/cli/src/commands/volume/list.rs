@@ -24,7 +24,7 @@ use tidegate_server::volume::region::map_at_once;
 
 /// What `list` answers.
 #[derive(Serialize)]
-struct Answer {
+struct Listing {
     servers: Vec<Server>,
     runs: Vec<UsedPool>,
     leftovers: Leftovers,
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     /// The control socket on which it answered.
     #[serde(serialize_with = "tidegate_host::json_path::optional")]
     pub(crate) control: Option<PathBuf>,
-    volumes: Vec<Volume>,
+    volumes: Vec<ListedVolume>,
     /// Files that it has locked: regions and disks.
     #[serde(serialize_with = "tidegate_host::json_path::each")]
     locked: Vec<PathBuf>,
@@ -47,7 +47,7 @@ pub(crate) struct Server {
 
 /// A volume that is served.
 #[derive(Debug, Serialize)]
-struct Volume {
+struct ListedVolume {
     name: String,
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
@@ -79,7 +79,7 @@ impl Leftovers {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
         let named = |name: &str, value: String| format!("{name:<10} {value}");
@@ -108,7 +108,7 @@ impl Server {
             None => "which does not answer".to_owned(),
         };
         let server = format!("{:<10} process {pid} of {user}, {control}", "server");
-        let volume = |Volume { name, file, format, mode, uris }: &Volume| {
+        let volume = |ListedVolume { name, file, format, mode, uris }: &ListedVolume| {
             let (file, uris) = (file.display(), uris.join(" "));
             format!("  {:<8} {name} in {file}, {format}, {mode}, at {uris}", "volume")
         };
@@ -129,7 +129,7 @@ impl Server {
             pid: process.pid,
             user: owned::named(process.user),
             control,
-            volumes: volumes.into_iter().map(Volume::of).collect(),
+            volumes: volumes.into_iter().map(ListedVolume::of).collect(),
             locked: process.locked.clone(),
         })
     }
@@ -140,8 +140,8 @@ impl Server {
     }
 }
 
-impl Volume {
-    fn of(volume: VolumeCounts) -> Volume {
+impl ListedVolume {
+    fn of(volume: VolumeCounts) -> ListedVolume {
         let VolumeCounts { name, pmem: file, format, disk, read_only, uris, .. } = volume;
         let mode = match disk {
             Some(disk) if disk.attached => disk.mode,
@@ -149,7 +149,7 @@ impl Volume {
             None if read_only => "read-only".to_owned(),
             None => "read-write".to_owned(),
         };
-        Volume { name, file, format, mode, uris }
+        ListedVolume { name, file, format, mode, uris }
     }
 }
 
@@ -184,6 +184,6 @@ pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
     let runs = processes.iter().filter(|process| run::is_supervisor(process)).flat_map(used_pools).collect();
     let leftovers =
         Leftovers { caches: orphans::of_this_user(), pools: run::left_pools(), folders: run::left_folders() };
-    output::give(&Answer { servers: servers(&processes), runs, leftovers }, json)?;
+    output::give(&Listing { servers: servers(&processes), runs, leftovers }, json)?;
     Ok(Exit::Done)
 }

@@ -14,14 +14,14 @@ pub(crate) mod uris;
 use crate::errors::{Exit, Failure, UsageFailure, refusal};
 use crate::grammar::Serve;
 use crate::output;
-use announce::{Served, Serving};
+use announce::{ServedExport, Serving};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use tidegate_host::default_paths;
 use tidegate_media::Access;
 use tidegate_server::control::watching::Watching;
 use tidegate_server::fronts::nbd;
-use tidegate_server::options::{Identity, Plan, VolumePlan, access};
+use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::sd_notify::SystemdNotify;
 use tidegate_server::shutdown::{self, Ended, Ending};
 use tidegate_server::signals::Signals;
@@ -48,12 +48,12 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     warn_of_the_shut_out(&plan, &listeners);
     let exports = nbd::exports(&plan, &volumes);
     let exports = exports.map_err(|error| UsageFailure::Exports { why: error.to_string() })?;
-    let offer = nbd::offer(&plan, exports)?;
-    let connections = Connections::new(offer, plan.peers.clone(), connections_max(plan.connections_max));
+    let services = nbd::services(&plan, exports)?;
+    let connections = Connections::new(services, plan.peers.clone(), connections_max(plan.connections_max));
     let serving = serving(&plan, &volumes, created, &listeners);
     let uris = (0..volumes.len()).map(|nth| serving.uris_of(nth)).collect();
     let watching = Watching::begin(&plan, &volumes, &connections, uris, refusal)?;
-    let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| shutdown::Served {
+    let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| shutdown::ServedVolume {
         name: plan.name.clone(),
         pmem: plan.pmem.clone(),
         device: Arc::clone(&volume.device),
@@ -149,7 +149,7 @@ fn connections_max(wanted: usize) -> usize {
 
 fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
     let lack = match &plan.tls {
-        Some(Identity { clients: Some(_), .. }) => return,
+        Some(TlsIdentity { clients: Some(_), .. }) => return,
         Some(_) => "encrypted, and asks clients for no certificate",
         None => "without encryption or password",
     };
@@ -173,7 +173,7 @@ fn warn_of_the_shut_out(plan: &Plan, listeners: &[Listener]) {
 
 /// What to say as soon as clients can connect.
 fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener]) -> Serving {
-    let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| Served {
+    let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| ServedExport {
         name: plan.name.clone(),
         read_only: volume.access != Access::ReadWrite,
         cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),

@@ -20,14 +20,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What `stat` answers: a snapshot, with rates and percentiles.
 #[derive(Serialize)]
-struct Answer {
+struct StatReport {
     pid: u32,
     /// What everything that is counted is counted from.
     since: Since,
     /// How long ago that was.
     seconds: f64,
     connections: ConnectionCounts,
-    volumes: Vec<Volume>,
+    volumes: Vec<VolumeStats>,
 }
 
 /// Where an answer begins.
@@ -41,7 +41,7 @@ enum Since {
 }
 
 #[derive(Serialize)]
-struct Volume {
+struct VolumeStats {
     name: String,
     #[serde(with = "tidegate_host::json_path")]
     file: PathBuf,
@@ -79,26 +79,26 @@ struct Percentiles {
     p99_99: f64,
 }
 
-impl Answer {
-    fn new(snapshot: Snapshot, since: Since) -> Answer {
+impl StatReport {
+    fn new(snapshot: Snapshot, since: Since) -> StatReport {
         let Snapshot { pid, up_ns, connections, volumes } = snapshot;
         let seconds = up_ns as f64 / 1e9;
-        let volumes = volumes.into_iter().map(|volume| Volume::new(volume, seconds)).collect();
-        Answer { pid, since, seconds, connections, volumes }
+        let volumes = volumes.into_iter().map(|volume| VolumeStats::new(volume, seconds)).collect();
+        StatReport { pid, since, seconds, connections, volumes }
     }
 
     /// What came between `last` and `now`.
-    fn between(last: &Snapshot, now: &Snapshot) -> Answer {
+    fn between(last: &Snapshot, now: &Snapshot) -> StatReport {
         let between = now.since(last);
         let since = if between.up_ns == now.up_ns { Since::Start } else { Since::Last };
-        Answer::new(between, since)
+        StatReport::new(between, since)
     }
 }
 
-impl Volume {
-    fn new(volume: VolumeCounts, seconds: f64) -> Volume {
+impl VolumeStats {
+    fn new(volume: VolumeCounts, seconds: f64) -> VolumeStats {
         let grown = volume.readings.iter().filter(|reading| reading.counted().is_some());
-        Volume {
+        VolumeStats {
             name: volume.name.clone(),
             file: volume.pmem.clone(),
             format: volume.format.clone(),
@@ -144,7 +144,7 @@ impl Percentiles {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for StatReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ConnectionCounts { open, admitted, over_limit, strangers } = self.connections;
         let since = match self.since {
@@ -159,7 +159,7 @@ impl fmt::Display for Answer {
     }
 }
 
-impl fmt::Display for Volume {
+impl fmt::Display for VolumeStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(f, "volume", format_args!("{} in {}, {}, {}", self.name, self.file.display(), self.format, self.domain))?;
         let columns = ["requests", "errors", "MiB", "per s", "MiB/s", "p50 µs", "p99 µs", "p99.99 µs"];
@@ -187,7 +187,7 @@ pub(crate) fn run(args: &Stat, json: bool) -> Result<Exit, Failure> {
     let pmem = args.pmem.clone().unwrap_or_else(default_paths::default_volume);
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&pmem));
     let first = client::ask(&socket, Some(&pmem))?;
-    output::give(&Answer::new(first.clone(), Since::Start), json)?;
+    output::give(&StatReport::new(first.clone(), Since::Start), json)?;
     let next = || client::ask_after(INTERVAL, &socket, Some(&pmem));
     if args.watch { watch(next, first, json) } else { Ok(Exit::Done) }
 }
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Stat, json: bool) -> Result<Exit, Failure> {
 fn watch(next: impl Fn() -> Result<Snapshot, ControlFailure>, mut last: Snapshot, json: bool) -> Result<Exit, Failure> {
     loop {
         let now = next()?;
-        output::give(&Answer::between(&last, &now), json)?;
+        output::give(&StatReport::between(&last, &now), json)?;
         last = now;
     }
 }

@@ -29,7 +29,7 @@ use tidegate_server::volume::region::map_at_once;
 
 /// What `stop` answers.
 #[derive(Serialize)]
-struct Answer {
+struct StopReport {
     /// The process that has ended.
     pid: u32,
     /// Its exit code, if it told.
@@ -42,7 +42,7 @@ struct Answer {
     lines: Vec<String>,
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for StopReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|ended| line(f, "ended", ended))?;
         self.trouble.iter().try_for_each(|trouble| line(f, "trouble", trouble))?;
@@ -74,12 +74,12 @@ pub(crate) fn run(args: &Stop, json: bool) -> Result<Exit, Failure> {
     output::end_with(&answer, json, exit.unwrap_or(Exit::Unexpected))
 }
 
-fn answer(pid: u32, told: Option<EndReport>) -> Answer {
+fn answer(pid: u32, told: Option<EndReport>) -> StopReport {
     match told {
         Some(EndReport { ended, lines, exit, trouble }) => {
-            Answer { pid, server_exit: Some(exit), trouble, ended, lines }
+            StopReport { pid, server_exit: Some(exit), trouble, ended, lines }
         }
-        None => Answer { pid, server_exit: None, trouble: None, ended: Vec::new(), lines: Vec::new() },
+        None => StopReport { pid, server_exit: None, trouble: None, ended: Vec::new(), lines: Vec::new() },
     }
 }
 

@@ -325,7 +325,7 @@ mod tests {
     use crate::pool::name_log::NameLog;
     use crate::service::nodes::open_files::OpenFiles;
     use crate::source::SourceDirectory;
-    use tidegate_file_cache::{FilePool, FormatSpec, Persistence, dram_bytes, format};
+    use tidegate_file_cache::{FilePool, Persistence, PoolSpec, dram_bytes, format};
     use tidegate_fuse::{Handle, Unique};
     use tidegate_media::{MappedRegion, Region};
 
@@ -344,7 +344,7 @@ mod tests {
             std::fs::create_dir(&path).expect("made");
             let source = Arc::new(SourceDirectory::open(&path).expect("a directory"));
             let region = Arc::new(MappedRegion::anonymous(16 << 20).expect("memory"));
-            format(&*region, &FormatSpec::usual([1; 16])).expect("there is room");
+            format(&*region, &PoolSpec::usual([1; 16])).expect("there is room");
             let bytes = dram_bytes(&*region, 1 << 20).expect("there is a pool");
             let dram = |_| Ok(Arc::new(MappedRegion::anonymous(bytes).expect("memory")) as Arc<dyn Region>);
             let pool = FilePool::open(&region, dram).expect("a fresh pool");

@@ -5,7 +5,7 @@
 //! cache then lies under another name, which no other user can foresee, and which the next server
 //! finds as it has the same beginning and ending.
 
-use super::Identity;
+use super::VolumeIdentity;
 use crate::failure::{Doing, Failure, VolumeFailure};
 use crate::volume::orphans;
 use std::fs::{self, Metadata};
@@ -29,7 +29,7 @@ pub(super) struct CacheFiles {
 
 impl CacheFiles {
     /// Those of `volume`.
-    pub(super) fn of(volume: Identity) -> Result<CacheFiles, Failure> {
+    pub(super) fn of(volume: VolumeIdentity) -> Result<CacheFiles, Failure> {
         let unknown = |error| VolumeFailure::of_io(volume.pmem, Doing::Read, error);
         let owner = fs::metadata(volume.pmem).map_err(unknown)?.uid();
         let ending = orphans::ending(volume.pmem).map_err(unknown)?;

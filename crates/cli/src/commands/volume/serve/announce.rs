@@ -1,7 +1,7 @@
 //! The answer of `serve` as soon as clients can connect: its volumes, the failures that each
 //! survives, and how to attach it.
 
-use crate::commands::volume::serve::uris::{self, Attaching, Exported, Holds, Protection};
+use crate::commands::volume::serve::uris::{self, Attaching, ExportContents, Exported, Protection};
 use crate::errors::Failure;
 use crate::output;
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub(super) struct Serving {
     /// Whether the default volume was created just now.
     pub(super) created: bool,
     /// What is served, the default export first.
-    pub(super) volumes: Vec<Served>,
+    pub(super) volumes: Vec<ServedExport>,
     /// The URI of each export at each place.
     pub(super) serving: Vec<String>,
     /// Control sockets.
@@ -30,7 +30,7 @@ pub(super) struct Serving {
 
 /// One export.
 #[derive(Serialize)]
-pub(super) struct Served {
+pub(super) struct ServedExport {
     /// Its name.
     pub(super) name: String,
     /// Whether writes are refused.
@@ -44,7 +44,7 @@ pub(super) struct Served {
     pub(super) disk: Option<DiskState>,
     /// What a client finds in it.
     #[serde(skip)]
-    pub(super) holds: Holds,
+    pub(super) holds: ExportContents,
     /// The volume.
     #[serde(flatten)]
     pub(super) facts: Description,
@@ -57,7 +57,7 @@ impl Serving {
     /// `volumes` at `places`. A sole volume is shown as the default export, which needs no name.
     pub(super) fn new(
         created: bool,
-        mut volumes: Vec<Served>,
+        mut volumes: Vec<ServedExport>,
         places: &[ListenAddress],
         protection: Protection,
     ) -> Serving {
@@ -99,7 +99,7 @@ impl fmt::Display for Serving {
         if self.created {
             writeln!(f, "created")?;
         }
-        for Served { name, read_only, cache, completed, disk, facts, .. } in &self.volumes {
+        for ServedExport { name, read_only, cache, completed, disk, facts, .. } in &self.volumes {
             if self.volumes.len() > 1 {
                 line(f, "export", name)?;
             }
@@ -115,7 +115,7 @@ impl fmt::Display for Serving {
                 line(f, "access", "read-only: the file does not change")?;
             }
         }
-        for Served { name, attaching, .. } in &self.volumes {
+        for ServedExport { name, attaching, .. } in &self.volumes {
             let which = if self.volumes.len() > 1 { name } else { "it" };
             if let Some(Attaching { attach, undo }) = attaching {
                 writeln!(f, "attach {which} with one of")?;

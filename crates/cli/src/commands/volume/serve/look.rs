@@ -1,7 +1,7 @@
 //! The contents of a volume, as far as its beginning and its end tell: where file systems,
 //! partition tables and the like have their marks.
 
-use crate::commands::volume::serve::uris::Holds;
+use crate::commands::volume::serve::uris::ExportContents;
 use tidegate_media::{Access, BlockDevice, Lba, LbaRange};
 use tidegate_server::options::VolumePlan;
 use tidegate_server::volume::compose::Volume;
@@ -14,17 +14,17 @@ const LOOKED_AT_BYTES: u64 = 1 << 20;
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// What `volume`, as `plan` describes it, holds.
-pub(super) fn holds(plan: &VolumePlan, volume: &Volume) -> Holds {
+pub(super) fn holds(plan: &VolumePlan, volume: &Volume) -> ExportContents {
     let blank = match &volume.disk {
         // Past the cache, which nothing is to come into for this.
         Some(disk) => disk.is_clean() && is_zero_at_its_ends(disk.alone(), disk.geometry().blocks),
         None => is_zero_at_its_ends(&*volume.device, volume.device.geometry().blocks),
     };
     match plan.access {
-        Access::ReadWrite if volume.device.geometry().read_only => Holds::ReadOnly,
-        Access::ReadWrite if blank => Holds::Zeroes,
-        Access::ReadWrite => Holds::Something,
-        Access::Private | Access::PrivateUnlocked => Holds::ReadOnly,
+        Access::ReadWrite if volume.device.geometry().read_only => ExportContents::ReadOnly,
+        Access::ReadWrite if blank => ExportContents::Zeroes,
+        Access::ReadWrite => ExportContents::Something,
+        Access::Private | Access::PrivateUnlocked => ExportContents::ReadOnly,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::config;
 use crate::errors::{Failure, UsageFailure};
 use crate::grammar::Serve;
 use std::num::NonZeroUsize;
-use tidegate_server::options::{Identity, Plan, VolumePlan, access};
+use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::sockets::listen::ListenAddress;
 
 /// What the command line asks for, with the configuration file that it names. Flags win over
@@ -25,7 +25,7 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
     }
     plan.insecure |= args.insecure;
     if let (Some(certificate), Some(key)) = (args.tls_certificate.clone(), args.tls_key.clone()) {
-        plan.tls = Some(Identity { certificate, key, clients: args.tls_clients.clone() });
+        plan.tls = Some(TlsIdentity { certificate, key, clients: args.tls_clients.clone() });
     }
     plan.socket_mode = args.socket_mode.unwrap_or(plan.socket_mode);
     plan.peers.uids.extend(&args.allow_uid);

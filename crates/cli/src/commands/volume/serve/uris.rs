@@ -51,12 +51,12 @@ pub(crate) struct Exported<'a> {
     /// Which volume it is.
     pub(crate) uuid: Uuid,
     /// What may be done with it.
-    pub(crate) holds: Holds,
+    pub(crate) holds: ExportContents,
 }
 
 /// What there is to be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum ExportContents {
     /// Something, in a volume that cannot be written.
     ReadOnly,
     /// Something.
@@ -97,7 +97,7 @@ pub(crate) fn attaching(place: &ListenAddress, exported: Exported<'_>, protectio
             format!("{} -cacertfile {CERTIFICATES}/ca-cert.pem", shown_address(*address)),
         ),
     };
-    let only_if_read_only = |option| if exported.holds == Holds::ReadOnly { option } else { "" };
+    let only_if_read_only = |option| if exported.holds == ExportContents::ReadOnly { option } else { "" };
     let (drive, client) = (only_if_read_only(",readonly=on"), only_if_read_only(" -readonly"));
     let name = if export.is_empty() { String::new() } else { format!(" -name {}", quoted(export)) };
     let folder = folder_of(exported, &uri);
@@ -134,12 +134,12 @@ fn folder_of(exported: Exported<'_>, uri: &str) -> String {
 
 /// Mounts what is at `uri` below `folder`, as root. A file system is made only where every byte is
 /// zero, which is looked at then.
-fn mounting(folder: &str, uri: &str, holds: Holds) -> String {
+fn mounting(folder: &str, uri: &str, holds: ExportContents) -> String {
     let (disk, mount) = (format!("{folder}/nbd/disk"), format!("{folder}/mnt"));
     let (fuse, losetup, options, make) = match holds {
-        Holds::ReadOnly => (" --readonly", " --read-only", " -o ro", ""),
-        Holds::Something => ("", "", "", ""),
-        Holds::Zeroes => ("", "", "", MAKE_IF_ZERO),
+        ExportContents::ReadOnly => (" --readonly", " --read-only", " -o ro", ""),
+        ExportContents::Something => ("", "", "", ""),
+        ExportContents::Zeroes => ("", "", "", MAKE_IF_ZERO),
     };
     format!(
         "mkdir -m 700 {folder} && mkdir {folder}/nbd {mount} && {{ nbdfuse{fuse} {disk} {uri} & \
@@ -200,11 +200,11 @@ fn shown_host(address: SocketAddr) -> String {
 mod tests {
     use super::*;
 
-    fn exported(export: &str, holds: Holds) -> Exported<'_> {
+    fn exported(export: &str, holds: ExportContents) -> Exported<'_> {
         Exported { export, name: "db", uuid: Uuid::nil(), holds }
     }
 
-    fn commands(place: &ListenAddress, export: &str, protection: Protection, holds: Holds) -> Vec<String> {
+    fn commands(place: &ListenAddress, export: &str, protection: Protection, holds: ExportContents) -> Vec<String> {
         attaching(place, exported(export, holds), protection).attach
     }
 
@@ -222,7 +222,7 @@ mod tests {
     fn encrypted_ports_are_shown_with_certificates_and_unix_sockets_without() {
         let port = ListenAddress::Tcp("10.0.0.1:7".parse().expect("an address"));
         assert_eq!(uri(&port, "", Protection::Tls), "nbds://10.0.0.1:7/");
-        let commands = commands(&port, "db", Protection::Tls, Holds::ReadOnly);
+        let commands = commands(&port, "db", Protection::Tls, ExportContents::ReadOnly);
         assert!(commands[0].ends_with("'nbds://10.0.0.1:7/db?tls-certificates=/etc/pki/qemu'"), "{commands:?}");
         assert!(commands[2].contains("file.export='db' -object tls-creds-x509"), "{commands:?}");
         assert!(
@@ -236,7 +236,7 @@ mod tests {
     fn a_server_on_every_address_is_reached_by_a_name_that_certificates_have() {
         for every in ["0.0.0.0:7", "[::]:7"] {
             let port = ListenAddress::Tcp(every.parse().expect("an address"));
-            let commands = commands(&port, "", Protection::Tls, Holds::Zeroes);
+            let commands = commands(&port, "", Protection::Tls, ExportContents::Zeroes);
             assert!(commands[0].contains("'nbds://localhost:7/?tls-certificates="), "{commands:?}");
             assert!(commands[2].contains("file.host=localhost,file.port=7"), "{commands:?}");
             assert!(
@@ -248,14 +248,15 @@ mod tests {
 
     #[test]
     fn a_quote_in_a_path_stays_in_its_word() {
-        let commands = commands(&ListenAddress::Unix("/run/it's.sock".into()), "", Protection::Tls, Holds::Zeroes);
+        let commands =
+            commands(&ListenAddress::Unix("/run/it's.sock".into()), "", Protection::Tls, ExportContents::Zeroes);
         assert!(commands.iter().any(|command| command.contains(r"'/run/it'\''s.sock'")), "{commands:?}");
     }
 
     #[test]
     fn each_volume_has_a_folder_of_its_own_that_is_one_word() {
         let of = |export: &'static str, name: &'static str, uuid: u128, socket: &str| {
-            let exported = Exported { export, name, uuid: Uuid::from_u128(uuid), holds: Holds::Something };
+            let exported = Exported { export, name, uuid: Uuid::from_u128(uuid), holds: ExportContents::Something };
             folder_of(exported, &uri(&ListenAddress::Unix(socket.into()), export, Protection::None))
         };
         let folders = [
@@ -279,7 +280,8 @@ mod tests {
     fn a_file_system_is_made_only_where_nothing_was_found_and_looked_for_again() {
         let place = ListenAddress::Unix("/s".into());
         let mounting = |holds| commands(&place, "", Protection::None, holds).swap_remove(1);
-        let [read_only, something, zeroes] = [Holds::ReadOnly, Holds::Something, Holds::Zeroes].map(mounting);
+        let [read_only, something, zeroes] =
+            [ExportContents::ReadOnly, ExportContents::Something, ExportContents::Zeroes].map(mounting);
         assert!(!read_only.contains("mkfs") && read_only.contains("mount -o ro"), "{read_only}");
         assert!(!something.contains("mkfs") && something.contains("mount \"$loop\""), "{something}");
         assert!(zeroes.contains("/dev/zero && mkfs.ext4"), "{zeroes}");
