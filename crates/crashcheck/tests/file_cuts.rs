@@ -46,6 +46,18 @@ fn every_cut_of_every_script_on_a_busy_pool() {
     every_script("busy", &SmallPool::of(4), &BUSY, 1);
 }
 
+/// The file below had the newest bytes of the range, some of it, or all of it; and the process that
+/// made the hole was killed.
+#[test]
+fn every_cut_of_every_script_after_a_hole() {
+    let hole = FileStep::Punch { file: 0, at: 30, len: 200 };
+    let below = [FileStep::WriteSync { file: 0, at: 0, len: 300 }, FileStep::WriteBack, hole];
+    let pool = SmallPool::of(4);
+    every_script("hole, busy", &pool, &[&BUSY[..], &[hole]].concat(), 1);
+    every_script("hole, below", &pool, &below, 1);
+    every_script("hole, killed", &pool, &[&below[..], &[FileStep::Restart]].concat(), 1);
+}
+
 /// Each file in a lane of its own.
 #[test]
 fn every_cut_of_every_script_on_two_lanes() {

@@ -41,14 +41,44 @@ pub trait BackingFile: Send + Sync {
     /// Cuts the file, or extends it by a hole. Durable after the next good sync.
     fn set_len(&self, len: u64) -> Result<(), Refused>;
 
-    /// Makes sure that later writes to these bytes find room, as `fallocate` with
-    /// `FALLOC_FL_KEEP_SIZE` does. Changes neither contents nor length.
-    fn reserve(&self, at: u64, len: u64) -> Result<(), Refused>;
+    /// Changes the room that a range has, and never the length. Durable after the next good sync.
+    fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused>;
+
+    /// Where data or a hole begins at `at` or later (`SEEK_DATA`, `SEEK_HOLE`); `None`: nowhere.
+    /// The end of the file is a hole.
+    fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused>;
 
     /// Makes durable what was stored before: contents, length, the status's number, and the file's
     /// own existence. After a failure nobody knows which of it is, and a later success says nothing
     /// about it.
     fn sync(&self) -> Result<(), Refused>;
+}
+
+/// What happens to the room of a range, as `fallocate` has it with `FALLOC_FL_KEEP_SIZE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Later writes find room. The contents stay.
+    Reserve,
+    /// The contents become zeroes, and later writes find room.
+    Zero,
+    /// The contents become a hole, which reads as zeroes.
+    Punch,
+}
+
+/// What is looked for in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    /// Bytes that may be other than zero.
+    Data,
+    /// Bytes that are zero, and may have no room.
+    Hole,
+}
+
+impl Refused {
+    /// Whether the file system has no such operation (`EOPNOTSUPP`, `ENOSYS`).
+    pub fn is_unsupported(self) -> bool {
+        [95, 38].contains(&self.errno)
+    }
 }
 
 /// What a file says of itself.

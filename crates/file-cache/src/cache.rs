@@ -26,7 +26,8 @@ pub enum Persistence {
 pub enum Synced {
     /// In persistent memory: a cut in the middle leaves all of it or nothing of it.
     Atomically,
-    /// In the file below, for want of room in the pool: a cut in the middle may leave some of it.
+    /// In the file below, for want of room in the pool or because of a hole: a cut in the middle
+    /// may leave some of it.
     Below,
 }
 

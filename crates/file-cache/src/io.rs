@@ -1,6 +1,8 @@
 //! Reads and writes.
 
-use crate::below::Refused;
+pub(crate) mod holes;
+
+use crate::below::{Fallocate, Refused};
 use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
@@ -124,16 +126,18 @@ impl<R: Region> FileCache<R> {
             (lane.file(file)?.backing()?.clone(), chunks)
         };
         // Whole chunks if there is room for them; what is needed, if there is not.
-        match backing.reserve(from, bytes) {
+        match backing.fallocate(from, bytes, Fallocate::Reserve) {
             Ok(()) => self.lane().file_mut(file)?.reserved(from, bytes),
-            Err(_) => backing.reserve(at, len)?,
+            // Such a file system answers for itself when it is written to.
+            Err(refused) if refused.is_unsupported() => self.lane().file_mut(file)?.reserved(from, bytes),
+            Err(_) => backing.fallocate(at, len, Fallocate::Reserve)?,
         }
         Ok(())
     }
 
     /// Writes to DRAM. If no block is free there, the file's unsynced writes are committed; if it
     /// has none, the rest is written durably.
-    fn write_as_room_allows(&self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
+    pub(crate) fn write_as_room_allows(&self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
         let mut done = 0;
         loop {
             done += self.lane().write_unsynced(file, at + done as u64, &data[done..])?;
@@ -220,7 +224,12 @@ impl<R: Region> Lane<R> {
 
 /// Where a write ends, if a file may be that long.
 fn end_of_write(at: u64, data: &[u8]) -> Result<u64, FileError> {
-    let end = at.checked_add(data.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+    end_in_file(at, data.len() as u64)
+}
+
+/// Where `len` bytes from `at` on end, if a file may be that long.
+pub(crate) fn end_in_file(at: u64, len: u64) -> Result<u64, FileError> {
+    let end = at.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
     end.ok_or(FileError::Below(Refused { errno: EFBIG }))
 }
 

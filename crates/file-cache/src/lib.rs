@@ -63,6 +63,8 @@
 //!   record may say a greater length; then the file. If the file is to grow again before that cut
 //!   is durable below, it is synced first. If the file below refuses the cut, reads find zeroes
 //!   behind it, and each operation that goes below makes the cut first.
+//! - *A hole* is punched below at once where the file below has the newest bytes. Elsewhere it is
+//!   zeroes like any other write (`io/holes.rs`). The file's next sync syncs it below first.
 //! - *Draining* (before the kernel's path may touch the file, and when a sync finds no room) writes
 //!   everything below, syncs, and puts the record out of use: its entries mean nothing without it.
 //!   Such a sync is not atomic, and is counted. A record's next file has a version above all former
@@ -114,10 +116,11 @@ mod sync;
 mod tiers;
 mod truncate;
 
-pub use below::{BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, Refused};
+pub use below::{BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought};
 pub use cache::{FileCache, Occupancy, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;
+pub use io::holes::FileLength;
 pub use lanes::file::FileId;
 pub use namespace::{
     Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,

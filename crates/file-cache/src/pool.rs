@@ -4,10 +4,11 @@
 //! other, and threads that work on files of different lanes do not meet. The identity of the file
 //! chooses the lane; if that lane has no free record, the next lane takes the file.
 
-use crate::below::{BackingFile, Below, FileIdentity};
+use crate::below::{BackingFile, Below, Fallocate, FileIdentity, Sought};
 use crate::cache::{FileCache, Occupancy, Persistence, Synced};
 use crate::counters::Counters;
 use crate::error::FileError;
+use crate::io::holes::FileLength;
 use crate::lanes::file::FileId;
 use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, identify};
@@ -98,6 +99,23 @@ impl<R: Region> FilePool<R> {
     /// Cuts the file at `size` bytes, or extends it by zeroes: see [`FileCache::truncate`].
     pub fn truncate(&self, file: PoolFile, size: u64) -> Result<(), FileError> {
         self.lane(file)?.truncate(file.file, size)
+    }
+
+    /// Changes the room of a range: see [`FileCache::fallocate`].
+    pub fn fallocate(
+        &self,
+        file: PoolFile,
+        at: u64,
+        len: u64,
+        how: Fallocate,
+        length: FileLength,
+    ) -> Result<(), FileError> {
+        self.lane(file)?.fallocate(file.file, at, len, how, length)
+    }
+
+    /// Where data or a hole begins: see [`FileCache::seek`].
+    pub fn seek(&self, file: PoolFile, at: u64, sought: Sought) -> Result<Option<u64>, FileError> {
+        self.lane(file)?.seek(file.file, at, sought)
     }
 
     /// Makes everything durable that was written to the file before, in one atomic commit.

@@ -51,8 +51,13 @@ impl<R: Region> FileCache<R> {
             return Ok(Synced::Below);
         }
         self.ensure_record(file)?;
+        let owes = self.lane().file(file)?.owes_sync_below;
+        if owes {
+            backing.sync()?;
+            self.lane().file_mut(file)?.owes_sync_below = false;
+        }
         if self.lane().commit_all_unsynced(file)? {
-            return Ok(Synced::Atomically);
+            return Ok(if owes { Synced::Below } else { Synced::Atomically });
         }
         self.commit_below(file, None)
     }
@@ -97,10 +102,10 @@ impl<R: Region> FileCache<R> {
 
 impl<R: Region> Lane<R> {
     /// Commits all unsynced writes of a file that has a record. False if the pool has no room, or
-    /// the file no record.
+    /// something is to be done below first.
     fn commit_all_unsynced(&mut self, file: FileId) -> Result<bool, FileError> {
         let cached = self.file(file)?;
-        if cached.record.is_none() {
+        if cached.record.is_none() || cached.owes_sync_below {
             return Ok(false);
         }
         let ranges = runs(&cached.written);

@@ -8,8 +8,11 @@ use crate::file_cache::script::FileStep;
 use crate::parallel::on_two_threads;
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use tidegate_file_cache::{Counters, Displaced, FilePool, Outcome, Persistence, PoolFile, Synced};
+use tidegate_file_cache::{
+    Counters, Displaced, Fallocate, FileLength, FilePool, Outcome, Persistence, PoolFile, Synced,
+};
 use tidegate_sim::{Image, Region, Rng, hash_of};
 
 /// What a campaign has done.
@@ -103,7 +106,7 @@ enum Origin {
 pub(crate) struct Expected {
     after_cut: Vec<Allowed>,
     after_kill: Vec<Allowed>,
-    /// Which files have unsynced writes below.
+    /// Which files have unsynced changes below.
     torn: Vec<bool>,
 }
 
@@ -136,12 +139,13 @@ impl Process {
         let both = || former.iter().zip(&self.models);
         let cut = both().map(|(old, new)| {
             let seen = [&old.now, &new.now].into_iter().filter(|_| mixed);
-            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed || old.torn || new.torn)
+            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed || old.is_mixed() || new.is_mixed())
         });
-        // A synchronous write overwrites unsynced bytes before it is committed.
-        let partly = matches!(step, FileStep::WriteSync { .. });
+        // A synchronous write overwrites unsynced bytes before it is committed, and a hole comes in
+        // parts.
+        let partly = matches!(step, FileStep::WriteSync { .. } | FileStep::Punch { .. } | FileStep::Zero { .. });
         let kill = both().map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly));
-        let torn = both().map(|(old, new)| old.torn || new.torn);
+        let torn = both().map(|(old, new)| old.is_mixed() || new.is_mixed());
         Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn: torn.collect() })
     }
 
@@ -169,6 +173,8 @@ impl Process {
                 self.pool.truncate(self.ids[file], size).map_err(Failure::new)?;
                 self.models[file].truncate(size);
             }
+            FileStep::Punch { file, at, len } => self.zero(file, at..at + len, Fallocate::Punch, FileLength::Keep)?,
+            FileStep::Zero { file, at, len } => self.zero(file, at..at + len, Fallocate::Zero, FileLength::Extend)?,
             FileStep::WriteBack => {
                 for lane in 0..self.pool.lanes() {
                     self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?;
@@ -217,6 +223,18 @@ impl Process {
         Ok(())
     }
 
+    fn zero(&mut self, file: usize, range: Range<u64>, how: Fallocate, length: FileLength) -> Result<(), Failure> {
+        let Range { start, end } = range;
+        let commits = self.pool.counters().commits;
+        self.pool.fallocate(self.ids[file], start, end - start, how, length).map_err(Failure::new)?;
+        let model = &mut self.models[file];
+        model.zero(start, end - start, self.pool.counters().commits != commits);
+        if length == FileLength::Extend && end > model.now.len() as u64 {
+            model.truncate(end);
+        }
+        Ok(())
+    }
+
     fn data(&mut self, len: usize) -> Vec<u8> {
         self.byte += 1;
         vec![self.byte; len]
@@ -227,7 +245,7 @@ impl Process {
         self.machine.renew_dram(small.dram(&self.machine.region));
         // A file that was never synced and has nothing to complete may lose its cuts still.
         // Nor is one brought below of which nothing is here any more.
-        let left = |model: &&mut FileModel| model.known || model.now != model.base && !model.torn;
+        let left = |model: &&mut FileModel| model.known || model.now != model.base && !model.is_mixed();
         self.models.iter_mut().filter(left).for_each(FileModel::drain);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         Ok(())
@@ -257,9 +275,9 @@ impl Process {
     }
 
     fn settled(&self) -> Expected {
-        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), model.torn));
+        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), model.is_mixed()));
         let kill = self.models.iter().map(|model| Allowed::of([model.now.clone()], false));
-        let torn = self.models.iter().map(|model| model.torn).collect();
+        let torn = self.models.iter().map(FileModel::is_mixed).collect();
         Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn }
     }
 }

@@ -5,8 +5,8 @@ use crate::file_cache::mutants::{Faults, FilesBug};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, PoolOpenError, PoolSpec,
-    Refused, dram_bytes, format, identify,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, PoolOpenError,
+    PoolSpec, Refused, Sought, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -81,6 +81,7 @@ pub struct SimFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Bytes(u64, Vec<u8>),
+    Zeroes(u64, u64),
     Length(u64),
 }
 
@@ -117,9 +118,10 @@ impl SimFile {
     }
 
     /// A sync that fails loses the bytes that it was to make durable, as a kernel does: they are
-    /// visible, and no later sync covers them. Lengths go the way of the file system's journal.
+    /// visible, and no later sync covers them. Lengths and holes go the way of the file system's
+    /// journal.
     fn fail_to_sync(&mut self) {
-        self.pending.retain(|change| matches!(change, Change::Length(_)));
+        self.pending.retain(|change| matches!(change, Change::Length(_) | Change::Zeroes(..)));
     }
 
     /// What a power cut may leave: any changes, as long as there are few, otherwise none, all, the
@@ -156,6 +158,10 @@ fn carry_out(bytes: &mut Vec<u8>, change: &Change) {
             let at = usize::try_from(*at).expect("small").min(bytes.len());
             let end = (at + data.len()).min(bytes.len());
             bytes[at..end].copy_from_slice(&data[..end - at]);
+        }
+        Change::Zeroes(at, len) => {
+            let [at, end] = [*at, at + len].map(|place| usize::try_from(place).expect("small").min(bytes.len()));
+            bytes[at..end].fill(0);
         }
     }
 }
@@ -285,9 +291,10 @@ impl Machine {
 
     /// A cut of now.
     pub(crate) fn cut(&self) -> JointCut {
-        let files = self.files.lock().expect("no holder panics").clone();
+        // Held to the end: the memory may know of no change that the files do not have yet.
+        let files = self.files.lock().expect("no holder panics");
         let dram = self.dram.lock().expect("no holder panics").iter().map(|lane| lane.left()).collect();
-        JointCut { region: self.region.cut(), files, dram }
+        JointCut { region: self.region.cut(), files: files.clone(), dram }
     }
 
     fn instant(&self) {
@@ -400,8 +407,30 @@ impl BackingFile for SimBacking {
         refusal.map_or(Ok(()), |_| Err(IO_ERROR))
     }
 
-    fn reserve(&self, _at: u64, _len: u64) -> Result<(), Refused> {
-        self.machine.refusal().map_or(Ok(()), |_| Err(NO_SPACE))
+    fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
+        if how == Fallocate::Reserve {
+            return self.machine.refusal().map_or(Ok(()), |_| Err(NO_SPACE));
+        }
+        self.machine.instant();
+        let (made, answer) = match self.machine.refusal() {
+            None => (len, Ok(())),
+            Some(Refusal::Nothing) => (0, Err(IO_ERROR)),
+            Some(Refusal::Half) => (len / 2, Err(IO_ERROR)),
+        };
+        if made > 0 {
+            self.file(|file| file.change(Change::Zeroes(at, made)));
+        }
+        answer
+    }
+
+    /// Holes are not kept apart from zeroes.
+    fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused> {
+        let ends = self.file(|file| file.visible.len() as u64);
+        let found = match sought {
+            Sought::Data => at,
+            Sought::Hole => ends,
+        };
+        Ok((at < ends).then_some(found))
     }
 
     fn sync(&self) -> Result<(), Refused> {

@@ -15,6 +15,8 @@ pub(crate) struct FileModel {
     pub(crate) known: bool,
     /// Whether unsynced writes went below, where a power cut leaves any of them.
     pub(crate) torn: bool,
+    /// Whether holes were made below since the last sync, where a power cut leaves any of them.
+    pub(crate) holed: bool,
 }
 
 /// What may be found of a file.
@@ -28,7 +30,13 @@ pub(crate) struct Allowed {
 
 impl FileModel {
     pub(crate) fn new(bytes: &[u8]) -> FileModel {
-        FileModel { now: bytes.to_vec(), base: bytes.to_vec(), may: [bytes.to_vec()].into(), known: false, torn: false }
+        let bytes = || bytes.to_vec();
+        FileModel { now: bytes(), base: bytes(), may: [bytes()].into(), known: false, torn: false, holed: false }
+    }
+
+    /// Whether a power cut leaves any bytes of what may be left.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.torn || self.holed
     }
 
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
@@ -38,7 +46,8 @@ impl FileModel {
     /// An ordinary write; if it `committed`, DRAM was full: then the file's unsynced writes were
     /// made durable before, or, if there were none, this one.
     pub(crate) fn write_with_room(&mut self, at: u64, data: &[u8], committed: bool) {
-        if self.torn {
+        if self.is_mixed() {
+            self.may.extend(committed.then(|| self.now.clone()));
             self.write(at, data);
             self.may.extend(committed.then(|| self.now.clone()));
             return;
@@ -61,8 +70,30 @@ impl FileModel {
             self.base = self.now.clone();
             self.torn = false;
         }
-        self.may = [self.base.clone()].into();
+        let former = std::mem::replace(&mut self.may, [self.base.clone()].into());
+        if self.holed {
+            // It says nothing about the bytes beside it.
+            self.may.extend(former.into_iter().map(|mut one| {
+                put(&mut one, at, data);
+                one
+            }));
+            self.may.insert(self.now.clone());
+        }
         self.known = true;
+    }
+
+    /// Makes a range zeroes; if it `committed`, DRAM was full. What the file below had of it is
+    /// zeroes there at once, and the rest is unsynced.
+    pub(crate) fn zero(&mut self, at: u64, len: u64, committed: bool) {
+        self.may.extend(committed.then(|| self.now.clone()));
+        let zeroed = |bytes: &[u8]| {
+            let [at, end] = [at, at + len].map(|place| usize::try_from(place).expect("small").min(bytes.len()));
+            [&bytes[..at], &vec![0; end - at], &bytes[end..]].concat()
+        };
+        self.now = zeroed(&self.now);
+        self.may.extend(self.may.iter().map(|one| zeroed(one)).collect::<Vec<_>>());
+        self.may.insert(self.now.clone());
+        self.holed = true;
     }
 
     pub(crate) fn sync(&mut self) {
@@ -78,7 +109,7 @@ impl FileModel {
 
     /// The unsynced writes are not in DRAM any more.
     pub(crate) fn write_dirty(&mut self) {
-        if self.known {
+        if self.known && !self.holed {
             self.all_durable();
         } else if self.now != self.base {
             self.torn = true;
@@ -87,7 +118,7 @@ impl FileModel {
     }
 
     fn all_durable(&mut self) {
-        self.torn = false;
+        (self.torn, self.holed) = (false, false);
         self.base = self.now.clone();
         self.may = [self.now.clone()].into();
     }
@@ -96,11 +127,18 @@ impl FileModel {
         let size = usize::try_from(size).expect("small");
         self.now.resize(size, 0);
         self.base.resize(size, 0);
+        let former = self.may.clone();
         if self.known {
             self.may.clear();
         }
+        if self.holed {
+            self.may.extend(former.into_iter().map(|mut one| {
+                one.resize(size, 0);
+                one
+            }));
+        }
         self.may.insert(self.base.clone());
-        self.may.extend(self.torn.then(|| self.now.clone()));
+        self.may.extend(self.is_mixed().then(|| self.now.clone()));
     }
 }
 

@@ -37,6 +37,24 @@ pub enum FileStep {
         /// New length.
         size: u64,
     },
+    /// Makes a hole of a range.
+    Punch {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Makes a range zeroes, to which the file reaches then.
+    Zero {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// Writes back one batch of any size.
     WriteBack,
     /// Has every unsynced write leave DRAM.
@@ -53,7 +71,7 @@ pub enum FileStep {
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 16] = [
+    pub const ALPHABET: [FileStep; 18] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
@@ -64,6 +82,8 @@ impl FileStep {
         FileStep::Sync(1),
         FileStep::Truncate { file: 0, size: 25 },
         FileStep::Truncate { file: 0, size: 400 },
+        FileStep::Punch { file: 0, at: 30, len: 290 },
+        FileStep::Zero { file: 0, at: 10, len: 90 },
         FileStep::WriteBack,
         FileStep::WriteDirty,
         FileStep::Drain(0),

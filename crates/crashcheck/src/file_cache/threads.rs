@@ -7,7 +7,7 @@ use crate::file_cache::machine::{FILES, JointCut, Machine, SimFile, SmallPool, W
 use crate::file_cache::model::{Allowed, FileModel};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidegate_file_cache::{FilePool, Persistence, PoolFile, Synced};
+use tidegate_file_cache::{Fallocate, FileLength, FilePool, Persistence, PoolFile, Synced};
 use tidegate_media::sync::{Mutex, set_thread_token};
 use tidegate_sim::{Region, Rng};
 
@@ -24,7 +24,7 @@ struct Expected {
     may: BTreeSet<Vec<u8>>,
     /// Every state that the file has had.
     history: BTreeSet<Vec<u8>>,
-    /// Whether it was drained, which is not atomic.
+    /// Whether it was drained or has holes, which is not atomic.
     drained: bool,
 }
 
@@ -43,6 +43,8 @@ struct Owner {
     expected: Arc<Mutex<Expected>>,
     rng: Rng,
     byte: u8,
+    /// Whether it makes holes too.
+    punches: bool,
 }
 
 impl Owner {
@@ -56,7 +58,8 @@ impl Owner {
         self.byte += 1;
         let data = vec![self.byte; len];
         let (pool, file) = (self.pool.clone(), self.file);
-        let act: Box<dyn FnOnce() -> Result<bool, tidegate_file_cache::FileError>> = match self.rng.below(5) {
+        let kinds = if self.punches { 6 } else { 5 };
+        let act: Box<dyn FnOnce() -> Result<bool, tidegate_file_cache::FileError>> = match self.rng.below(kinds) {
             0 => {
                 after.write(at, &data);
                 Box::new(move || pool.write(file, at, &data, Persistence::Asynchronous).map(|()| true))
@@ -73,9 +76,16 @@ impl Owner {
                 after.truncate(at);
                 Box::new(move || pool.truncate(file, at).map(|()| true))
             }
-            _ => {
+            4 => {
                 after.sync();
                 Box::new(move || Ok(pool.sync(file)? == Synced::Atomically))
+            }
+            _ => {
+                self.expected.lock().drained = true;
+                after.zero(at, len as u64, false);
+                Box::new(move || {
+                    pool.fallocate(file, at, len as u64, Fallocate::Punch, FileLength::Keep).map(|()| true)
+                })
             }
         };
         self.expect(after.may.iter().chain(&self.model.may).cloned().collect(), &after);
@@ -142,6 +152,7 @@ pub fn judge_threads(small: &SmallPool, seed: u64) -> Result<(), Failure> {
             expected: expected[number].clone(),
             rng: Rng::new(rng.next_u64()),
             byte: u8::try_from(number * 100).expect("few files"),
+            punches: rng.one_in(4),
         };
         let token = u32::try_from(number).expect("few files");
         threads.push(thread::spawn(move || {

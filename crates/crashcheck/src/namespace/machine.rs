@@ -5,8 +5,8 @@ use crate::namespace::mutants::{Faults, NamesBug};
 use crate::namespace::tree::{DEVICE, ENODATA, Tree};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, FilePool, FoundNode, NamespaceSource,
-    PoolOpenError, PoolSpec, Refused, Witness, dram_bytes, format, identify,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, FoundNode,
+    NamespaceSource, PoolOpenError, PoolSpec, Refused, Sought, Witness, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, PoolPlan};
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -274,8 +274,13 @@ impl BackingFile for SimBacking {
         Ok(())
     }
 
-    fn reserve(&self, _at: u64, _len: u64) -> Result<(), Refused> {
-        Ok(())
+    /// Scripts of names have no holes.
+    fn fallocate(&self, _at: u64, _len: u64, how: Fallocate) -> Result<(), Refused> {
+        if how == Fallocate::Reserve { Ok(()) } else { Err(Refused { errno: 95 }) }
+    }
+
+    fn seek(&self, _at: u64, _sought: Sought) -> Result<Option<u64>, Refused> {
+        Err(Refused { errno: 95 })
     }
 
     fn sync(&self) -> Result<(), Refused> {

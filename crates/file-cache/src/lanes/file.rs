@@ -3,8 +3,9 @@
 use crate::below::{BackingFile, FileIdentity};
 use crate::error::FileError;
 use crate::lanes::segments::Segments;
-use crate::tiers::dram::Written;
+use crate::tiers::dram::{Written, touching};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_layout::file_cache::CHUNK_BYTES;
 use tidegate_media::sync::Mutex;
@@ -54,6 +55,9 @@ pub(crate) struct File {
     pub(crate) uncut: Option<u64>,
     /// Whether it was changed below since it was last synced there.
     pub(crate) changed_below: bool,
+    /// Whether a program changed it below, as by a hole, and its next sync has to make that durable
+    /// there.
+    pub(crate) owes_sync_below: bool,
     /// Goes up before each change below.
     pub(crate) touched: u64,
     /// Goes up when the file is cut or drained.
@@ -114,6 +118,7 @@ impl File {
             cut_below: None,
             uncut: None,
             changed_below: false,
+            owes_sync_below: false,
             touched: 0,
             recast: 0,
             refusals: 0,
@@ -174,6 +179,23 @@ impl File {
     /// Room for these bytes is reserved.
     pub(crate) fn reserved(&mut self, at: u64, len: u64) {
         self.reserved.extend(at / CHUNK_BYTES..(at + len) / CHUNK_BYTES);
+    }
+
+    /// Its contents below are durable.
+    pub(crate) fn was_synced_below(&mut self) {
+        (self.changed_below, self.owes_sync_below) = (false, false);
+    }
+
+    /// The first bytes from `at` on that are here.
+    pub(crate) fn first_here(&self, at: u64) -> Option<Range<u64>> {
+        let unsynced = touching(&self.written, at..u64::MAX).next().map(|(range, ..)| range);
+        self.newest.first_from(at).into_iter().chain(unsynced).min_by_key(|range| range.start)
+    }
+
+    /// Room for these bytes may be gone.
+    pub(crate) fn room_is_gone(&mut self, range: &Range<u64>) {
+        let chunks = range.start / CHUNK_BYTES..range.end.div_ceil(CHUNK_BYTES);
+        self.reserved.retain(|chunk| !chunks.contains(chunk));
     }
 
     /// Room from `size` on may be gone.

@@ -29,7 +29,7 @@ impl<R: Region> Lane<R> {
         let TrustedRecord { size, void, version, stamp, .. } = trusted;
         let cached = self.file_mut(file)?;
         cached.cut_below = None;
-        cached.changed_below = false;
+        cached.was_synced_below();
         cached.record = Some(Record { size, version, void, stamp });
         Ok(())
     }

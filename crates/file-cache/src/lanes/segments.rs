@@ -58,6 +58,13 @@ impl Segments {
         self.touching(&range).into_iter().map(cut).collect()
     }
 
+    /// The first bytes from `at` on that somebody has.
+    pub(crate) fn first_from(&self, at: u64) -> Option<Range<u64>> {
+        let before = self.0.range(..=at).next_back().filter(|(_, segment)| segment.end > at);
+        let (start, segment) = before.or_else(|| self.0.range(at..).next())?;
+        Some(at.max(*start)..segment.end)
+    }
+
     fn touching(&self, range: &Range<u64>) -> Vec<(u64, Segment)> {
         if range.is_empty() {
             return Vec::new();

@@ -1,7 +1,9 @@
 //! Contents and names together: how the recovery of contents uses names that were replayed, and how
 //! the first sync of a new file does without a sync below.
 
-use crate::below::{BackingFile, BackingStatus, Below, Displaced, Disposition, FileIdentity, Refused};
+use crate::below::{
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought,
+};
 use crate::namespace::log::NamespaceLog;
 use crate::namespace::replay::{NamesReplayed, Whereabouts};
 use std::sync::Arc;
@@ -98,8 +100,13 @@ impl<R: Region + Send + Sync> BackingFile for MadeFile<R> {
         self.below.set_len(len)
     }
 
-    fn reserve(&self, at: u64, len: u64) -> Result<(), Refused> {
-        self.below.reserve(at, len)
+    fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
+        self.stored.fetch_or(how != Fallocate::Reserve, Ordering::SeqCst);
+        self.below.fallocate(at, len, how)
+    }
+
+    fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused> {
+        self.below.seek(at, sought)
     }
 
     fn sync(&self) -> Result<(), Refused> {

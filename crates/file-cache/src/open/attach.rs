@@ -93,6 +93,8 @@ impl<R: Region> FileCache<R> {
             let cached = lane.file_mut(file)?;
             cached.below = Attachment::Attached(backing.clone());
             cached.changed_below = cached.record.is_some_and(|record| record.stamp == 0);
+            // A killed process may have punched a hole that was never synced.
+            cached.owes_sync_below = cached.changed_below;
             let durable = cached.record.map_or(len, |record| record.size);
             let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
             let cuts = cached.record.is_some() && len > cut_to;

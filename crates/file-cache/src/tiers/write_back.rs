@@ -177,7 +177,7 @@ impl<R: Region> Lane<R> {
     }
 
     /// Where the bytes lie that the file below does not have.
-    fn newer_than_below(&self, file: &File) -> Vec<Range<u64>> {
+    pub(crate) fn newer_than_below(&self, file: &File) -> Vec<Range<u64>> {
         let mut ranges = self.newest_up_to(file, VERSION_MAX);
         ranges.extend(runs(&file.written));
         joined(ranges)
@@ -219,8 +219,8 @@ impl<R: Region> Lane<R> {
         if cached.touched == batch.touched
             && let Some(record) = &mut cached.record
         {
-            cached.changed_below = false;
             record.stamp = stamp;
+            cached.was_synced_below();
             self.medium.store_stamp(batch.file.0, stamp);
         }
         Ok(())
@@ -231,7 +231,8 @@ impl<R: Region> Lane<R> {
         self.counters.syncs_below += 1;
         self.forget_contents(file)?;
         let cached = self.file_mut(file)?;
-        (cached.cut_below, cached.changed_below) = (None, false);
+        cached.cut_below = None;
+        cached.was_synced_below();
         let mut written = std::mem::take(&mut cached.written);
         self.unsynced.clear(&mut written);
         Ok(())

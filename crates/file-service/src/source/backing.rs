@@ -8,11 +8,12 @@
 use crate::service::sync_times::SyncTimes;
 use crate::source::{SourceDirectory, about, nanoseconds};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FallocateFlags, Statx, Timespec, Timestamps, UTIME_OMIT, fallocate, fsync, ftruncate, futimens};
+use rustix::fs::{FallocateFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{fallocate, fsync, ftruncate, futimens, seek};
 use rustix::io::{Errno, pread, pwrite};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tidegate_file_cache::{BackingFile, BackingStatus, FileIdentity, Refused};
+use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought};
 
 /// An open regular file of SOURCE.
 pub(crate) struct OpenedFile {
@@ -42,6 +43,20 @@ impl OpenedFile {
     /// Notes when a program changed the contents.
     pub(crate) fn set_modified(&self, at: Option<Timespec>) {
         *self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = at;
+    }
+
+    /// Changes the room of a range, and the length of the file if asked.
+    pub(crate) fn fallocate_to(&self, at: u64, len: u64, how: Fallocate, length: FileLength) -> Result<(), Refused> {
+        let how = match how {
+            Fallocate::Reserve => FallocateFlags::empty(),
+            Fallocate::Zero => FallocateFlags::ZERO_RANGE,
+            Fallocate::Punch => FallocateFlags::PUNCH_HOLE,
+        };
+        let length = match length {
+            FileLength::Keep => FallocateFlags::KEEP_SIZE,
+            FileLength::Extend => FallocateFlags::empty(),
+        };
+        fallocate(&self.descriptor, how | length, at, len).map_err(refused)
     }
 
     /// Sets below when a program changed the contents.
@@ -93,10 +108,18 @@ impl BackingFile for OpenedFile {
         ftruncate(&self.descriptor, len).map_err(refused)
     }
 
-    fn reserve(&self, at: u64, len: u64) -> Result<(), Refused> {
-        match fallocate(&self.descriptor, FallocateFlags::KEEP_SIZE, at, len) {
-            // A file system that reserves nothing answers for itself when it is written to.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+    fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
+        self.fallocate_to(at, len, how, FileLength::Keep)
+    }
+
+    fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused> {
+        let from = match sought {
+            Sought::Data => SeekFrom::Data(at),
+            Sought::Hole => SeekFrom::Hole(at),
+        };
+        match seek(&self.descriptor, from) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
             Err(errno) => Err(refused(errno)),
         }
     }
@@ -147,7 +170,7 @@ mod tests {
         let mut out = [0; 8];
         assert_eq!((file.read(6, &mut out), &out[..4]), (Ok(4), &b"6789"[..]));
         file.write(12, b"ab").expect("written");
-        file.reserve(0, 1 << 20).expect("there is room");
+        file.fallocate(0, 1 << 20, Fallocate::Reserve).expect("there is room");
         assert_eq!(file.status().expect("readable").len, 14);
         file.set_len(3).expect("cut");
         assert_eq!(std::fs::read(folder.path().join("file")).expect("readable"), b"012");

@@ -18,7 +18,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{BackingFile, FileError, FileIdentity, FilePool, Persistence, PoolFile, Synced};
+use tidegate_file_cache::{
+    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, Persistence, PoolFile, Refused, Sought,
+    Synced,
+};
 use tidegate_media::MappedRegion;
 
 /// How many bytes a path hint may have: that of longer paths is left out, and recovery finds the
@@ -312,7 +315,7 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.read(number, at, out).map_err(|error| errno_of(&error)),
             ServedFrom::File | ServedFrom::BesidePool => {
-                let read = state.backing.read(at, out).map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+                let read = state.backing.read(at, out).map_err(|refused| refused_as(&refused))?;
                 // Relaxed: it is read for people.
                 self.read_below.fetch_add(read as u64, Ordering::Relaxed);
                 Ok(read)
@@ -346,7 +349,7 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.below().set_len(size).map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+                state.below().set_len(size).map_err(|refused| refused_as(&refused))?;
             }
         }
         state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
@@ -375,21 +378,40 @@ impl OpenFiles {
                 }
                 Ok(())
             }
+            ServedFrom::File | ServedFrom::BesidePool => state.below().sync().map_err(|refused| refused_as(&refused)),
+        }
+    }
+
+    /// Changes the room of a range.
+    pub(crate) fn fallocate(
+        &self,
+        file: &OpenFile,
+        at: u64,
+        len: u64,
+        how: Fallocate,
+        length: FileLength,
+    ) -> Result<()> {
+        let state = file.read_state();
+        match state.served_from {
+            ServedFrom::Pool(number) => {
+                self.pool.fallocate(number, at, len, how, length).map_err(|error| errno_of(&error))
+            }
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.below().sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))
+                state.made.iter().for_each(|made| made.note_change());
+                state.backing.fallocate_to(at, len, how, length).map_err(|refused| refused_as(&refused))
             }
         }
     }
 
-    /// Brings a file below, and calls `change` with the descriptor of the file there. Nobody writes
-    /// to the file meanwhile.
-    pub(crate) fn below<T>(&self, file: &OpenFile, change: impl FnOnce(&OpenedFile) -> Result<T>) -> Result<T> {
-        let state = file.write_state();
-        if let ServedFrom::Pool(number) = state.served_from {
-            self.pool.drain(number).map_err(|error| errno_of(&error))?;
+    /// Where data or a hole begins at `at` or later.
+    pub(crate) fn seek(&self, file: &OpenFile, at: u64, sought: Sought) -> Result<Option<u64>> {
+        let state = file.read_state();
+        match state.served_from {
+            ServedFrom::Pool(number) => self.pool.seek(number, at, sought).map_err(|error| errno_of(&error)),
+            ServedFrom::File | ServedFrom::BesidePool => {
+                state.backing.seek(at, sought).map_err(|refused| refused_as(&refused))
+            }
         }
-        state.made.iter().for_each(|made| made.note_change());
-        change(&state.backing)
     }
 
     /// The file's state, for a change of its contents: it is a file of the pool then, if the pool
@@ -480,7 +502,12 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
 /// The kernel's number for what went wrong in the cache.
 fn errno_of(error: &FileError) -> Errno {
     match error {
-        FileError::Below(refused) => Errno::from_raw_os_error(refused.errno),
+        FileError::Below(refused) => refused_as(refused),
         _ => Errno::IO,
     }
+}
+
+/// The kernel's number for what the file below refused.
+fn refused_as(refused: &Refused) -> Errno {
+    Errno::from_raw_os_error(refused.errno)
 }

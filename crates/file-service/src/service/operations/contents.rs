@@ -4,10 +4,10 @@ use crate::service::nodes::inodes::Route;
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::{FileService, Privileges};
 use crate::source::backing::OpenedFile;
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
-use tidegate_file_cache::Persistence;
+use tidegate_file_cache::{Fallocate, FileLength, Persistence, Sought};
 use tidegate_fuse::{CopyFileRange, Handle, NodeId, OpenFlags, Reply, Write};
 
 /// The kernel's numbers for `SEEK_DATA` and `SEEK_HOLE`.
@@ -101,26 +101,44 @@ impl FileService {
         Ok(Reply::empty())
     }
 
-    /// Allocates, punches or zeroes below, where the file is brought first.
+    /// Allocates, punches or zeroes a range.
     pub(crate) fn allocate<'b>(&self, handle: Handle, at: u64, len: u64, mode: u32) -> Result<Reply<'b>> {
         let file = self.handles.file(handle)?;
         let mode = FallocateFlags::from_bits_retain(mode);
-        self.open_files.below(&file, |backing| fallocate(backing.descriptor(), mode, at, len))?;
+        let (how, length) = room_asked(mode).ok_or(Errno::OPNOTSUPP)?;
+        if how != Fallocate::Reserve {
+            self.take_privileges(&file, Privileges::Keep);
+        }
+        self.open_files.fallocate(&file, at, len, how, length)?;
         if mode != FallocateFlags::KEEP_SIZE {
             self.open_files.touch(&file);
         }
         Ok(Reply::empty())
     }
 
-    /// Finds data or a hole below, where the file is brought first.
+    /// Finds data or a hole.
     pub(crate) fn seek<'b>(&self, handle: Handle, offset: u64, whence: u32) -> Result<Reply<'b>> {
         let file = self.handles.file(handle)?;
-        let to = match whence {
-            SEEK_DATA => SeekFrom::Data(offset),
-            SEEK_HOLE => SeekFrom::Hole(offset),
+        let sought = match whence {
+            SEEK_DATA => Sought::Data,
+            SEEK_HOLE => Sought::Hole,
             _ => return Err(Errno::INVAL),
         };
-        Ok(Reply::offset(self.open_files.below(&file, |backing| seek(backing.descriptor(), to))?))
+        Ok(Reply::offset(self.open_files.seek(&file, offset, sought)?.ok_or(Errno::NXIO)?))
+    }
+}
+
+/// What `fallocate` does in a mode; `None`: the service has no such operation.
+fn room_asked(mode: FallocateFlags) -> Option<(Fallocate, FileLength)> {
+    let keeps = mode.contains(FallocateFlags::KEEP_SIZE);
+    let length = if keeps { FileLength::Keep } else { FileLength::Extend };
+    let rest = mode.difference(FallocateFlags::KEEP_SIZE);
+    if rest.is_empty() {
+        Some((Fallocate::Reserve, length))
+    } else if rest == FallocateFlags::ZERO_RANGE {
+        Some((Fallocate::Zero, length))
+    } else {
+        (rest == FallocateFlags::PUNCH_HOLE && keeps).then_some((Fallocate::Punch, length))
     }
 }
 
