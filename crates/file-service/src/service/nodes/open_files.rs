@@ -248,7 +248,7 @@ impl OpenFiles {
         if gone.is_empty() {
             return Ok(());
         }
-        self.names.commit().map_err(|errno| refused(errno))?;
+        self.names.commit().map_err(refused)?;
         for file in gone {
             let mut state = file.write_state();
             if let ServedFrom::Pool(number) = state.served_from {
