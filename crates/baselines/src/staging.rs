@@ -3,12 +3,14 @@
 //!
 //! All are one mechanism, [`Staging`], under four rules ([`Rule`]) of what to let go of and when:
 //!
-//! | rule | described in | lets go |
+//! | rule | described in | lets go of |
 //! | --- | --- | --- |
-//! | [`Pmbd`] | Caiti § 3, § 5.1 | of everything, when no slot is free: the writer that meets this does it |
-//! | [`Pmbd70`] | Chen et al. (PMBD); Caiti § 5.1 | of everything, when 70 % are used: a thread of its own, the syncer, does it |
-//! | [`Lru`] | Caiti § 3, § 5.1 | of the block used longest ago, when no slot is free, before the writer fills the slot |
-//! | [`Coa`] | Sun et al. (Co-Active); Caiti § 5.1 | of cold dirty blocks while the device is idle; of clean ones first when no slot is free |
+//! | [`Pmbd`] | Caiti § 3, § 5.1 | everything, by a writer, when no slot is free |
+//! | [`Pmbd70`] | Chen et al. (PMBD); Caiti § 5.1 | everything, by the syncer, when 70 % are used |
+//! | [`Lru`] | Caiti § 3, § 5.1 | the block used longest ago, by a writer, when no slot is free |
+//! | [`Coa`] | Sun et al. (Co-Active); Caiti § 5.1 | cold dirty blocks, while the device is idle |
+//!
+//! The syncer is a thread of its own. [`Coa`] lets go of clean blocks first when no slot is free.
 //!
 //! They stand on any [`BlockDevice`], as the transit cache does, and get the same care: the same
 //! copy routine, the same locks, a table of 64 parts, and no lock held during a copy but that of

@@ -11,7 +11,7 @@
 //!   written. Only free and clean blocks can be given to others.
 //!
 //! ```text
-//! | committed up to | checkpointed up to | (block of the disk, transaction) for each block | blocks |
+//! | committed up to | checkpointed up to | (disk block, transaction) of each block | blocks |
 //! ```
 //!
 //! What the description leaves open, and the choice made, always the one that costs less:

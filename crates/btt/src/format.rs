@@ -82,8 +82,9 @@ pub fn plan(bytes: u64, version: Version, sector_size: u32) -> Result<Vec<Planne
         .collect())
 }
 
-/// Lays out a fresh volume of exactly these arenas. [`format()`] is this with the arenas of
-/// [`plan`]; others serve tests with small geometries.
+/// Lays out a fresh volume of exactly these arenas.
+///
+/// For tests: volumes of a few blocks. [`format()`] takes the arenas of [`plan`].
 pub fn format_arenas<R: Region + ?Sized>(
     region: &R,
     spec: &FormatSpec,

@@ -99,7 +99,7 @@ pub(crate) enum Command {
     /// these cases (docs/guide/run.md, "When a recovery is wrong"). Keep backups of the files below
     /// the roots.
     Run(Run),
-    /// Show what a mount or a run is doing: files, syncs, the time that these saved, write-back
+    /// Show what a mount or a run is doing: files, syncs, the time they saved, write-back
     Status(Status),
     /// Write the pool of a run back to its files; save the rest to POOL.salvaged
     Recover(Recover),

@@ -94,6 +94,19 @@ impl<R: Region> FileCache<R> {
         lane.forget_if_done(file)
     }
 
+    /// Closes a file that is open once, if everything of it is below and the lane can forget it.
+    /// Says whether it did; otherwise nothing has changed.
+    pub fn close_if_done(&self, file: FileId) -> Result<bool, FileError> {
+        let mut lane = self.lane();
+        let closed = lane.file_mut(file)?;
+        if closed.opens > 1 || closed.pins > 0 || !closed.is_done() {
+            return Ok(false);
+        }
+        closed.opens = 0;
+        lane.forget_if_done(file)?;
+        Ok(true)
+    }
+
     /// The file's length in bytes, as the program sees it.
     pub fn size(&self, file: FileId) -> Result<u64, FileError> {
         self.refresh(file)?;

@@ -76,6 +76,11 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.close(file.file)
     }
 
+    /// Closes a file if everything of it is below: see [`FileCache::close_if_done`].
+    pub fn close_if_done(&self, file: PoolFile) -> Result<bool, FileError> {
+        self.lane(file)?.close_if_done(file.file)
+    }
+
     /// The file's length in bytes, as programs see it.
     pub fn size(&self, file: PoolFile) -> Result<u64, FileError> {
         self.lane(file)?.size(file.file)

@@ -1,8 +1,9 @@
 //! The service: one answer for each request of the kernel.
 //!
 //! Operations on names are done in SOURCE at once; those on contents go through the file cache.
-//! Any number of threads answer requests at a time. The order of locks is: the log of names, open
-//! files, one open file, inodes; none is taken while a later one is held.
+//! Any number of threads answer requests at a time. The order of locks is: the log of names, one
+//! open file, inodes; none is taken while a later one is held. The lock of the table of open files
+//! is the last of all, and nobody waits for a file below with it.
 
 pub(crate) mod counts;
 pub(crate) mod nodes;

@@ -88,7 +88,9 @@ pub fn thread_token() -> u32 {
     token::current()
 }
 
-/// Makes the calling thread answer `token` from now on, as the simulator's virtual cores do.
+/// Makes the calling thread answer `token` from now on.
+///
+/// For tests: the simulator's cores have tokens of their own.
 pub fn set_thread_token(token: u32) {
     #[cfg(virtual_cores)]
     if provider::set_token(token) {

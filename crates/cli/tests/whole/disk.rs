@@ -47,14 +47,14 @@ impl Pair {
         Pair::over(folder, disk)
     }
 
-    /// The same by other options of `create`.
+    /// A region in front of a disk, made by `options` of `create`.
     fn laid_out(options: &[&str]) -> Pair {
         let folder = Folder::new();
         let disk = folder.text("disk");
         Pair::made(folder, disk, options)
     }
 
-    /// The same with the disk somewhere else.
+    /// A region in front of `disk`.
     fn over(folder: Folder, disk: String) -> Pair {
         Pair::made(folder, disk, &[])
     }

@@ -134,4 +134,21 @@ mod tests {
         assert_eq!(pool.write_back_step(0, u64::MAX).unwrap().left_bytes, 0);
         assert_eq!(machine.contents(), [*b"old ", *b"new "]);
     }
+
+    #[test]
+    fn a_file_is_closed_only_when_all_of_it_is_below_and_it_is_open_once() {
+        let machine = machine();
+        let pool = machine.open().unwrap();
+        let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+        pool.write(file, 0, b"new ", Persistence::Asynchronous).unwrap();
+        assert_eq!(pool.close_if_done(file), Ok(false), "unsynced");
+        pool.sync(file).unwrap();
+        assert_eq!(pool.close_if_done(file), Ok(false), "out of sync");
+        pool.write_back_step(0, u64::MAX).unwrap();
+        assert_eq!(pool.open_file(&backing(&machine, 0), b"a path"), Ok(file));
+        assert_eq!(pool.close_if_done(file), Ok(false), "open twice");
+        pool.close(file).unwrap();
+        assert_eq!(pool.close_if_done(file), Ok(true));
+        assert_eq!((pool.files(), &machine.contents()[0][..]), (vec![], &b"new "[..]));
+    }
 }

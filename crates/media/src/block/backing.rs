@@ -28,6 +28,8 @@ pub struct Run<'a> {
 }
 
 /// Any device as a [`Backing`]: one write after the other.
+///
+/// For tests: it makes disks of simulated devices.
 #[derive(Debug)]
 pub struct InTurn<D>(pub D);
 

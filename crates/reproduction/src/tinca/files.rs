@@ -2,7 +2,7 @@
 //! journal makes of it: how many blocks are written, and how many a transaction has.
 //!
 //! ```text
-//! | group descriptors | bitmaps of blocks | of inodes | inodes | folders | files, each in its place | a log of the program |
+//! | group descriptors | block bitmaps | inode bitmaps | inodes | folders | files | program log |
 //! ```
 //!
 //! A file's data, its inode, its folder, the bitmaps of its group and the group's descriptor are

@@ -3,7 +3,7 @@
 
 use crate::cached_disk::disk::{self, Disk};
 use crate::cached_disk::journal::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
-use crate::cached_disk::owner::{refuse_of_another, take};
+use crate::cached_disk::owner::{if_claimed, refuse_of_another, take};
 use crate::cached_disk::stale_check;
 use crate::cached_disk::volatile::Stake;
 use crate::failure::{CreateFailure, DiskFailure, Failure, REGION_BYTES_MIN, Step, VolumeFailure};
@@ -32,7 +32,7 @@ pub fn disk(path: &Path, args: &CreateOptions) -> Result<Disk, Failure> {
         return Err(CreateFailure::CacheBlockSize { size: args.block }.into());
     }
     let disk = disk::open(path, DiskAccess::ReadWrite, args.block)?;
-    refuse_another_cache(&disk, None, args.force)?;
+    refuse_another_cache(&disk, None, if_claimed(args.force))?;
     if !args.force {
         refuse_of_another(&disk, None)?;
     }
@@ -90,7 +90,7 @@ fn lay_out_ordered(
     // At least as many as with checksums.
     let blocks = blocks_in(region.len(), spec.block_size, spec.ring_slots).unwrap_or(1);
     let journal = journal_on(disk, spec.block_size, blocks)?;
-    refuse_what_the_end_holds(disk, &journal, spec.uuid, args.force)?;
+    refuse_what_the_end_holds(disk, &journal, spec.uuid, if_claimed(args.force))?;
     put_journal(disk, journal, spec.uuid)?;
     let (path, spec) = (args.pmem.as_path(), FormatSpec { disk_blocks: journal.disk_blocks, ..spec });
     let formatted = format_ordered(journal.capacity, sums, region, &spec, contents);

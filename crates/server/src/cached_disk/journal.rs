@@ -2,6 +2,7 @@
 //! it goes.
 
 use crate::cached_disk::disk::Disk;
+use crate::cached_disk::owner::IfClaimed;
 use crate::failure::JournalFailure;
 use crate::volume::contents;
 use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
@@ -27,15 +28,19 @@ pub(crate) fn put_journal(disk: &Disk, journal: JournalPlan, uuid: [u8; 16]) -> 
 }
 
 /// Refuses a disk of which a group was being put in place when its region was lost, as it is not
-/// what anybody left there; and unless `force` says otherwise, one with the journal of another
+/// what anybody left there; and unless `if_claimed` says otherwise, one with the journal of another
 /// cache than `own`, as that may have blocks that the disk lacks.
-pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bool) -> Result<(), JournalFailure> {
+pub(crate) fn refuse_another_cache(
+    disk: &Disk,
+    own: Option<[u8; 16]>,
+    if_claimed: IfClaimed,
+) -> Result<(), JournalFailure> {
     let path = || disk.path.clone();
     match find_journal(&*disk.device).map_err(JournalFailure::of_error(&disk.path))? {
         Some(found) if found.blocks > 0 => Err(JournalFailure::UnderWay { disk: path(), blocks: found.blocks }),
         Some(found) if own != Some(found.uuid) => {
             let uuid = Uuid::from_bytes(found.uuid);
-            if !force {
+            if if_claimed == IfClaimed::Refuse {
                 return Err(JournalFailure::OfAnother { disk: path(), uuid });
             }
             tracing::warn!(
@@ -49,13 +54,13 @@ pub(crate) fn refuse_another_cache(disk: &Disk, own: Option<[u8; 16]>, force: bo
 }
 
 /// Refuses a disk on which anything lies where `journal` is to be but zeroes, or such a journal of
-/// the cache `uuid`; and one of which something says that those zeroes are its own. With `force`
-/// that is told, and overwritten.
+/// the cache `uuid`; and one of which something says that those zeroes are its own. With
+/// [`IfClaimed::Override`] that is told, and overwritten.
 pub(crate) fn refuse_what_the_end_holds(
     disk: &Disk,
     journal: &JournalPlan,
     uuid: [u8; 16],
-    force: bool,
+    if_claimed: IfClaimed,
 ) -> Result<(), JournalFailure> {
     let at = journal.records_at() * u64::from(journal.block_size);
     let refusal = match claim_of(&*disk.device, at) {
@@ -68,7 +73,7 @@ pub(crate) fn refuse_what_the_end_holds(
         Err(error) => Some(JournalFailure::of_error(&disk.path)(error)),
     };
     match refusal {
-        Some(refusal) if !force => Err(refusal),
+        Some(refusal) if if_claimed == IfClaimed::Refuse => Err(refusal),
         Some(_) => {
             let path = disk.path.display();
             contents::tell_of_disk(disk, &format!("--force overwrites what lies behind byte {at} of {path}"));
@@ -80,13 +85,13 @@ pub(crate) fn refuse_what_the_end_holds(
 
 /// Lays out a journal on `disk` for the cache `identity`, which is to be put in front of it and had
 /// another disk before. The blocks of the volume then.
-pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, force: bool) -> Result<u64, JournalFailure> {
-    refuse_another_cache(disk, Some(identity.uuid), force)?;
+pub(crate) fn put_journal_of(identity: &Identity, disk: &Disk, if_claimed: IfClaimed) -> Result<u64, JournalFailure> {
+    refuse_another_cache(disk, Some(identity.uuid), if_claimed)?;
     if identity.journal_blocks == 0 {
         return Ok(disk.device.geometry().blocks);
     }
     let journal = journal_on(disk, identity.block_size, identity.journal_blocks)?;
-    refuse_what_the_end_holds(disk, &journal, identity.uuid, force)?;
+    refuse_what_the_end_holds(disk, &journal, identity.uuid, if_claimed)?;
     put_journal(disk, journal, identity.uuid)?;
     Ok(journal.disk_blocks)
 }

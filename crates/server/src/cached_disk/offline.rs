@@ -3,7 +3,7 @@
 use crate::cached_disk::cache::{Cached, STEP_ENTRIES};
 use crate::cached_disk::disk::{self, DiskLocation, DiskPlan, refuse_detached};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
-use crate::cached_disk::owner;
+use crate::cached_disk::owner::{self, IfClaimed};
 use crate::cached_disk::resize::{Resizing, lay_out, lengthened, resized, resized_file, resizing};
 use crate::cached_disk::stale_check::{self, IfChanged};
 use crate::cached_disk::volatile::{Stake, Volatile};
@@ -51,7 +51,7 @@ fn open(pmem: &Path, location: DiskLocation<'_>) -> Result<Open, Failure> {
 fn open_for(pmem: &Path, location: DiskLocation<'_>, if_changed: IfChanged) -> Result<Open, Failure> {
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     let disk = disk::open_of(pmem, &identity, location, DiskAccess::ReadWrite)?;
-    owner::refuse_taken(&disk, &identity, location.force)?;
+    owner::refuse_taken(&disk, &identity, owner::if_claimed(location.force))?;
     owner::take_again(&disk, pmem, identity.uuid)?;
     let stale = stale_check::check(pmem, &region, &identity, &disk, if_changed)?;
     if !stale {
@@ -105,24 +105,25 @@ pub fn detach(pmem: &Path, location: DiskLocation<'_>, tell: impl FnMut(&str)) -
 pub struct DiskToAttach<'a> {
     /// Its path.
     pub path: &'a Path,
-    /// Whether it is taken although another region or its contents speak against it.
-    pub force: bool,
+    /// What to do if another region or its contents speak against it.
+    pub if_claimed: IfClaimed,
 }
 
 /// Puts the detached region at `pmem` in front of the disk at `path`, and returns the blocks of the
-/// volume. By force a disk of another region is taken, and what lies at its end overwritten.
+/// volume. With [`IfClaimed::Override`] a disk of another region is taken, and what lies at its end
+/// overwritten.
 pub fn attach(pmem: &Path, disk: DiskToAttach<'_>, volatile: Volatile) -> Result<u64, Failure> {
-    let DiskToAttach { path, force } = disk;
+    let DiskToAttach { path, if_claimed } = disk;
     let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
     if identity.disk != DETACHED {
         return Err(DiskFailure::Attached { pmem: pmem.to_owned() }.into());
     }
     Stake::of(pmem, &region, &identity).admit(Step::Attach, volatile)?;
     let disk = disk::open(path, DiskAccess::ReadWrite, identity.block_size)?;
-    if !force {
+    if if_claimed == IfClaimed::Refuse {
         owner::refuse_of_another(&disk, Some(identity.uuid))?;
     }
-    let disk_blocks = put_journal_of(&identity, &disk, force)?;
+    let disk_blocks = put_journal_of(&identity, &disk, if_claimed)?;
     owner::take(&disk, pmem, identity.uuid)?;
     disk::warn_of_no_name(&disk);
     let layout = NewLayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };

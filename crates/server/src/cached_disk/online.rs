@@ -12,7 +12,7 @@
 use crate::cached_disk::cache::CachedDisk;
 use crate::cached_disk::disk::{Disk, is_same_place};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
-use crate::cached_disk::owner;
+use crate::cached_disk::owner::{self, IfClaimed};
 use crate::cached_disk::resize::{
     Resizing, lay_out, lengthened, map_again, resized, resized_file, resizing, shortened,
 };
@@ -369,13 +369,13 @@ impl OnlineDisk {
         }
     }
 
-    /// Puts the region in front of the disk again, which has to be the one at `path`. With `force`
-    /// a journal goes over what lies at its end.
+    /// Puts the region in front of the disk again, which has to be the one at `path`. With
+    /// [`IfClaimed::Override`] a journal goes over what lies at its end.
     ///
     /// # Errors
     /// The disk goes on alone. So it does if completed writes would be at stake that `volatile`
     /// does not accept.
-    pub fn attach(&self, path: &Path, volatile: Volatile, force: bool) -> Result<(), Failure> {
+    pub fn attach(&self, path: &Path, volatile: Volatile, if_claimed: IfClaimed) -> Result<(), Failure> {
         let mut front = self.exclusive();
         let pmem = self.plan.pmem.clone();
         if front.front().is_some() {
@@ -396,10 +396,10 @@ impl OnlineDisk {
         if identity.block_size != has {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
         }
-        if !force {
+        if if_claimed == IfClaimed::Refuse {
             owner::refuse_of_another(&self.disk, Some(identity.uuid))?;
         }
-        let blocks = put_journal_of(&identity, &self.disk, force)?;
+        let blocks = put_journal_of(&identity, &self.disk, if_claimed)?;
         if blocks != self.blocks {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
@@ -721,7 +721,7 @@ pub(crate) mod tests {
         assert_eq!(counted(), [3, 2, 1]);
         disk.detach().expect("it is detached");
         assert_eq!(counted(), [3, 2, 1]);
-        disk.attach(&folder.path().join("disk"), Volatile::Refused, false).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused, IfClaimed::Refuse).expect("its own disk");
         [7, 7].into_iter().for_each(&mut read);
         assert_eq!(counted(), [4, 3, 1]);
         let hits = disk.metrics().into_iter().find(|reading| reading.name == "disk_cache_read_hits");

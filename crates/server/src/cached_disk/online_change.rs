@@ -122,6 +122,7 @@ impl Drop for Changing<'_> {
 mod tests {
     use super::*;
     use crate::cached_disk::online::tests::{MIB, live_in};
+    use crate::cached_disk::owner::IfClaimed;
     use crate::cached_disk::volatile::Volatile;
     use crate::failure::DiskFailure;
     use tidegate_media::{BlockDevice, Durability, Lba};
@@ -165,7 +166,7 @@ mod tests {
         assert!(matches!(changing.carry_out(|| true), Ok(Outcome::Done)));
         drop(changing);
         assert!(!disk.state().attached && Changing::begin(&disk, CacheChange::Detach).is_err());
-        disk.attach(&folder.path().join("disk"), Volatile::Refused, false).expect("its own disk");
+        disk.attach(&folder.path().join("disk"), Volatile::Refused, IfClaimed::Refuse).expect("its own disk");
         assert_eq!(disk.state().mode, "write-around");
     }
 }

@@ -13,6 +13,20 @@ use tidegate_disk_cache::{Identity, check};
 use tidegate_media::{Access, DiskMark};
 use uuid::Uuid;
 
+/// What to do about a disk that another region or data on it claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfClaimed {
+    /// It is refused.
+    Refuse,
+    /// It is taken, and what lies in the way overwritten.
+    Override,
+}
+
+/// The answer to `--force`.
+pub fn if_claimed(force: bool) -> IfClaimed {
+    if force { IfClaimed::Override } else { IfClaimed::Refuse }
+}
+
 /// Refuses a disk that belongs to another region than `own`, unless that needs it no more.
 pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
     match disk.device.mark().filter(|mark| own != Some(mark.region)) {
@@ -24,10 +38,10 @@ pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<()
     }
 }
 
-/// Refuses a disk that got another region than that of `identity` since, unless `force` says
+/// Refuses a disk that got another region than that of `identity` since, unless `if_claimed` says
 /// otherwise.
-pub fn refuse_taken(disk: &Disk, identity: &Identity, force: bool) -> Result<(), DiskFailure> {
-    match disk.device.mark().filter(|mark| !force && mark.region != identity.uuid) {
+pub fn refuse_taken(disk: &Disk, identity: &Identity, if_claimed: IfClaimed) -> Result<(), DiskFailure> {
+    match disk.device.mark().filter(|mark| if_claimed == IfClaimed::Refuse && mark.region != identity.uuid) {
         Some(mark) => {
             let dirty = dirty_bytes_of(&mark, disk);
             Err(of_another(disk, mark, dirty))

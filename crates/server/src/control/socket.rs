@@ -3,6 +3,7 @@
 
 use crate::cached_disk::online::OnlineDisk;
 use crate::cached_disk::online_change::{Changing, Outcome};
+use crate::cached_disk::owner::if_claimed;
 use crate::cached_disk::volatile;
 use crate::control::protocol::{ControlRequest, DiskAct, DiskAnswer, DiskReply, ScrubFindings};
 use crate::control::watchers::Watcher;
@@ -165,7 +166,7 @@ fn carry_out(disk: &OnlineDisk, act: DiskAct, report: Report) -> Result<DiskAnsw
             DiskAnswer::Done
         }
         DiskAct::Attach { disk: path, accept_volatile, force } => {
-            disk.attach(&path, volatile::accepted(accept_volatile), force).map_err(report)?;
+            disk.attach(&path, volatile::accepted(accept_volatile), if_claimed(force)).map_err(report)?;
             DiskAnswer::Done
         }
     })

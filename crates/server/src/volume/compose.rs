@@ -153,7 +153,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     let location = DiskLocation { path: plan.disk.path.as_deref(), force: plan.disk.force };
     let disk = disk::open_of(path, &identity, location, access)?;
     disk::growth(path, &identity, &disk).iter().for_each(|growth| tracing::warn!("{}: {growth}", path.display()));
-    owner::refuse_taken(&disk, &identity, plan.disk.force)?;
+    owner::refuse_taken(&disk, &identity, owner::if_claimed(plan.disk.force))?;
     stale_check::check(path, &region, &identity, &disk, IfChanged::Refuse)?;
     if writable {
         owner::take(&disk, path, identity.uuid)?;

@@ -47,14 +47,23 @@ fn is_artefact(krate: &Crate, workspace: &Workspace) -> bool {
 /// The crate that calls the generators of pages.
 const OF_PAGES: &str = "xtask";
 
+/// How the documentation of a public item tells that crates of tests need it.
+const FOR_TESTS: &str = "For tests:";
+
 /// Public items of product crates that no other product crate names. An item is free if a public
-/// signature or field of its own crate needs it, or if C calls it.
+/// signature or field of its own crate needs it, if C calls it, or if its documentation says that
+/// it is there for tests and one of their crates names it. Serde names functions in strings.
 pub(crate) fn unused_items(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
     let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut by_tests: BTreeSet<&str> = BTreeSet::new();
     let product = || workspace.sources.iter().filter(|file| layers.is_product(&file.krate));
-    for file in workspace.sources.iter().filter(|file| layers.is_product(&file.krate) || file.krate == OF_PAGES) {
-        let tokens = file.tokens.iter().filter(|token| !file.is_test(token.line));
-        named.entry(&file.krate).or_default().extend(tokens.map(|token| token.text.as_str()));
+    for file in &workspace.sources {
+        if layers.is_product(&file.krate) || file.krate == OF_PAGES {
+            let tokens = file.tokens.iter().filter(|token| !file.is_test(token.line));
+            named.entry(&file.krate).or_default().extend(tokens.flat_map(|token| names(&token.text)));
+        } else {
+            by_tests.extend(file.tokens.iter().map(|token| token.text.as_str()));
+        }
     }
     let mut items: BTreeMap<&str, Items> = BTreeMap::new();
     product().filter(|file| !file.tests_only).for_each(|file| items.entry(&file.krate).or_default().file(file));
@@ -62,7 +71,9 @@ pub(crate) fn unused_items(workspace: &Workspace, layers: &Layers) -> Vec<Measur
     for (krate, items) in &items {
         let elsewhere =
             |name: &String| named.iter().any(|(other, names)| other != krate && names.contains(name.as_str()));
-        let unused = items.public.iter().filter(|item| !items.needed.contains(&item.name) && !elsewhere(&item.name));
+        let by_tests = |item: &Item| item.is_for_tests && by_tests.contains(item.name.as_str());
+        let is_free = |item: &&Item| items.needed.contains(&item.name) || elsewhere(&item.name) || by_tests(item);
+        let unused = items.public.iter().filter(|item| !is_free(item));
         found.extend(unused.map(|item| Measured {
             file: item.file.clone(),
             line: item.line,
@@ -76,11 +87,27 @@ pub(crate) fn unused_items(workspace: &Workspace, layers: &Layers) -> Vec<Measur
     found
 }
 
+/// The names in a token: those of a path, where a string is one.
+fn names(token: &str) -> impl Iterator<Item = &str> {
+    token.trim_matches('"').split("::")
+}
+
 /// A public item.
 struct Item {
     name: String,
     file: String,
     line: usize,
+    is_for_tests: bool,
+}
+
+fn is_for_tests(attrs: &[syn::Attribute]) -> bool {
+    attrs.iter().any(|attr| match &attr.meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(line), .. }) => line.value().trim().starts_with(FOR_TESTS),
+            _ => false,
+        },
+        _ => false,
+    })
 }
 
 /// The public items of a crate, and the names its public signatures and fields need.
@@ -99,7 +126,8 @@ impl Items {
                     attr.meta.require_list().is_ok_and(|list| list.tokens.to_string().contains("no_mangle"))
                 });
                 if !file.is_test(line) && !for_c {
-                    self.public.push(Item { name: ident.to_string(), file: file.path.clone(), line });
+                    let (name, file) = (ident.to_string(), file.path.clone());
+                    self.public.push(Item { name, file, line, is_for_tests: is_for_tests(attrs) });
                 }
             }
         }
@@ -245,6 +273,9 @@ mod tests {
         assert_eq!(unused("pub struct T; pub fn f() {} pub(crate) fn g() {}", "use a::f;"), 1);
         assert_eq!(unused("pub struct T; pub fn f() {}", "#[test] fn t() { a::f() }"), 2);
         assert_eq!(unused("pub struct T; pub fn f() -> Option<T> { None }", "use a::f;"), 0);
+        assert_eq!(unused("/// A thing.\n///\n/// For tests: a small one.\npub struct T;", ""), 0);
+        assert_eq!(unused("/// For tests: a small one.\npub struct U;", ""), 1, "no test names it");
+        assert_eq!(unused("pub fn f() {}", "#[serde(with = \"a::f\")] struct S;"), 0);
         assert_eq!(unused("#[unsafe(no_mangle)]\npub extern \"C\" fn f() {}", ""), 0);
     }
 }

@@ -18,6 +18,7 @@ use tidegate_host::progress::ProgressMeter;
 use tidegate_host::shell::word;
 use tidegate_server::cached_disk::offline::{self, DiskToAttach};
 use tidegate_server::cached_disk::online_change::CacheChange;
+use tidegate_server::cached_disk::owner::if_claimed;
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::cached_disk::volatile::{self};
 use tidegate_server::control::client;
@@ -108,7 +109,8 @@ pub(crate) fn attach(args: &Attach, json: bool) -> Result<Exit, Failure> {
         }
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let volatile = volatile::accepted(args.accept_volatile);
-            (false, Some(offline::attach(&args.pmem, DiskToAttach { path: &args.disk, force: args.force }, volatile)?))
+            let disk = DiskToAttach { path: &args.disk, if_claimed: if_claimed(args.force) };
+            (false, Some(offline::attach(&args.pmem, disk, volatile)?))
         }
         Err(failure) => return Err(failure.into()),
     };

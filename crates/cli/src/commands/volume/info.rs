@@ -178,7 +178,8 @@ fn surveyed(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damag
     Ok((survey.summary, Damage::of(path, &survey)))
 }
 
-/// The same of a volume that a server may be writing to: map and flog agree at no one moment.
+/// The volume on `region`, which a server may be writing to: map and flog agree at no one moment,
+/// so that only info blocks are looked at.
 fn summary_in_use(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
     match identify(region)? {
         Identity::Btt(summary) => Ok((summary, None)),

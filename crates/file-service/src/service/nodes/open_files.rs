@@ -14,7 +14,7 @@ use crate::source::recovery::hint_of;
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ impl OpenFiles {
         let found: Arc<dyn BackingFile> = backing.clone();
         let served_from = ServedFrom::Pool(self.pool.open_file(&found, &hint)?);
         let file = OpenFile::new(identity, OpenState { backing, made: None, can_write: true, hint, served_from });
-        self.files().insert(identity, Counted::new(file, 0));
+        self.files().insert(identity, Counted::new(Arc::new(file), 0));
         Ok(())
     }
 
@@ -136,9 +136,10 @@ impl OpenFiles {
     /// How many files are in which state.
     pub(crate) fn states(&self) -> FileStates {
         let mut states = FileStates { retained: self.pool.detached().len() as u64, ..FileStates::default() };
-        for known in self.files().values() {
-            states.open += u64::from(known.opens > 0);
-            match known.file.read_state().served_from {
+        let known: Vec<_> = self.files().values().map(|known| (known.file.clone(), known.opens)).collect();
+        for (file, opens) in known {
+            states.open += u64::from(opens > 0);
+            match file.read_state().served_from {
                 ServedFrom::File => {}
                 ServedFrom::Pool(_) => states.in_pool += 1,
                 ServedFrom::BesidePool => states.beside_pool += 1,
@@ -194,15 +195,15 @@ impl OpenFiles {
         access: Access,
         open: impl FnOnce() -> Result<(OpenedFile, bool)>,
     ) -> Result<Arc<OpenFile>> {
-        let mut files = self.files();
-        if let Some(known) = files.get_mut(&identity) {
-            if access == Access::Write && !known.file.read_state().can_write {
-                let (backing, can_write) = open()?;
-                let mut state = known.file.write_state();
-                (state.backing, state.made, state.can_write) = (Arc::new(backing), None, can_write);
-            }
-            known.opens += 1;
-            return Ok(Arc::clone(&known.file));
+        if let Some(file) = self.open_known(identity) {
+            let allowed = if access == Access::Write { file.allow_writing(open) } else { Ok(()) };
+            return match allowed {
+                Ok(()) => Ok(file),
+                Err(errno) => {
+                    self.close(&file);
+                    Err(errno)
+                }
+            };
         }
         let (backing, can_write) = open()?;
         let mut hint = hint_of(route);
@@ -210,11 +211,23 @@ impl OpenFiles {
             hint.clear();
         }
         let (backing, served_from) = (Arc::new(backing), ServedFrom::File);
-        let file = OpenFile::new(identity, OpenState { backing, made: None, can_write, hint, served_from });
-        let opened = Counted::new(file, 1);
-        let file = Arc::clone(&opened.file);
-        files.insert(identity, opened);
+        let state = OpenState { backing, made: None, can_write, hint, served_from };
+        let opened = Arc::new(OpenFile::new(identity, state));
+        // Another thread may have been faster: then this thread uses that one's file.
+        let mut files = self.files();
+        let known = files.entry(identity).or_insert_with(|| Counted::new(opened.clone(), 0));
+        known.opens += 1;
+        let file = known.file.clone();
+        drop(files);
+        file.take_over(opened);
         Ok(file)
+    }
+
+    fn open_known(&self, identity: FileIdentity) -> Option<Arc<OpenFile>> {
+        let mut files = self.files();
+        let known = files.get_mut(&identity)?;
+        known.opens += 1;
+        Some(known.file.clone())
     }
 
     /// The opposite of [`OpenFiles::open`].
@@ -222,8 +235,7 @@ impl OpenFiles {
         let mut files = self.files();
         let Some(known) = files.get_mut(&file.identity) else { return };
         known.opens = known.opens.saturating_sub(1);
-        let is_pooled = matches!(known.file.read_state().served_from, ServedFrom::Pool(_));
-        if known.opens == 0 && !is_pooled {
+        if known.is_unused() {
             files.remove(&file.identity);
         }
     }
@@ -242,19 +254,17 @@ impl OpenFiles {
     /// Gives up what the pool has of files that lost their last name and that nobody has open. The
     /// loss of the names is durable before.
     pub(crate) fn give_up_gone(&self) -> std::result::Result<(), FileError> {
-        let files = self.files();
-        let unreachable = files.values().filter(|known| known.opens == 0 && known.is_unreachable);
-        let gone: Vec<_> = unreachable.filter(|known| known.file.has_no_name()).map(|known| &known.file).collect();
+        let is_idle = |known: &&Counted| known.opens == 0 && known.is_unreachable;
+        let unreachable: Vec<_> = self.files().values().filter(is_idle).map(|known| known.file.clone()).collect();
+        let gone: Vec<_> = unreachable.into_iter().filter(|file| file.has_no_name()).collect();
         if gone.is_empty() {
             return Ok(());
         }
         self.names.commit().map_err(refused)?;
         for file in gone {
-            let mut state = file.write_state();
+            let state = file.write_state();
             if let ServedFrom::Pool(number) = state.served_from {
                 self.pool.discard(number)?;
-                self.pool.close(number)?;
-                state.served_from = ServedFrom::File;
             }
         }
         Ok(())
@@ -262,22 +272,14 @@ impl OpenFiles {
 
     /// Lets go of files that nobody has open and that are below.
     pub(crate) fn let_go(&self) -> std::result::Result<(), FileError> {
-        let mut files = self.files();
-        let idle: Vec<_> = files.values().filter(|known| known.opens == 0).map(|known| known.file.clone()).collect();
-        for file in &idle {
-            let mut state = file.write_state();
-            if let ServedFrom::Pool(number) = state.served_from {
-                self.pool.close(number)?;
-                state.served_from = ServedFrom::File;
-            }
-        }
-        let left: HashSet<_> = self.pool.files().into_iter().map(|(_, identity)| identity).collect();
+        let idle: Vec<_> =
+            self.files().values().filter(|known| known.opens == 0).map(|known| known.file.clone()).collect();
         for file in idle {
-            let mut state = file.write_state();
-            if left.contains(&file.identity) {
-                state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
-            } else {
-                state.backing.set_times_below()?;
+            if !file.leave_pool(&self.pool)? {
+                continue;
+            }
+            let mut files = self.files();
+            if files.get(&file.identity).is_some_and(Counted::is_unused) {
                 files.remove(&file.identity);
             }
         }
@@ -440,8 +442,15 @@ impl OpenFiles {
 }
 
 impl Counted {
-    fn new(file: OpenFile, opens: u64) -> Counted {
-        Counted { file: Arc::new(file), opens, is_unreachable: false }
+    fn new(file: Arc<OpenFile>, opens: u64) -> Counted {
+        Counted { file, opens, is_unreachable: false }
+    }
+
+    /// Whether nobody has the file open and the pool is done with it. A file whose state is being
+    /// changed is in use.
+    fn is_unused(&self) -> bool {
+        let is_below = |state: RwLockReadGuard<'_, OpenState>| !matches!(state.served_from, ServedFrom::Pool(_));
+        self.opens == 0 && self.file.state.try_read().is_ok_and(is_below)
     }
 }
 
@@ -456,6 +465,50 @@ impl OpenState {
 }
 
 impl OpenFile {
+    /// Has the file below opened for writing by `open`, unless it is.
+    fn allow_writing(&self, open: impl FnOnce() -> Result<(OpenedFile, bool)>) -> Result<()> {
+        if self.read_state().can_write {
+            return Ok(());
+        }
+        let (backing, can_write) = open()?;
+        let mut state = self.write_state();
+        if !state.can_write {
+            (state.backing, state.made, state.can_write) = (Arc::new(backing), None, can_write);
+        }
+        Ok(())
+    }
+
+    /// Takes over the descriptor of `other`, the same file opened by another thread, if only that
+    /// one can be written.
+    fn take_over(&self, other: Arc<OpenFile>) {
+        let Some(OpenState { backing, can_write: true, .. }) = Arc::into_inner(other).map(OpenFile::into_state) else {
+            return;
+        };
+        let mut state = self.write_state();
+        if !state.can_write {
+            (state.backing, state.made, state.can_write) = (backing, None, true);
+        }
+    }
+
+    fn into_state(self) -> OpenState {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the pool forget the file, if everything of it is below. Says whether the pool has
+    /// nothing of it.
+    fn leave_pool(&self, pool: &FilePool<MappedRegion>) -> std::result::Result<bool, FileError> {
+        let mut state = self.write_state();
+        if let ServedFrom::Pool(number) = state.served_from {
+            if !pool.close_if_done(number)? {
+                return Ok(false);
+            }
+            state.served_from = ServedFrom::File;
+        }
+        state.backing.set_times_below()?;
+        state.backing.set_modified(None);
+        Ok(true)
+    }
+
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
         OpenFile { identity, state: RwLock::new(state), may_be_privileged: AtomicBool::new(true) }
     }
@@ -510,4 +563,95 @@ fn errno_of(error: &FileError) -> Errno {
 /// The kernel's number for what the file below refused.
 fn refused_as(refused: &Refused) -> Errno {
     Errno::from_raw_os_error(refused.errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::SourceDirectory;
+    use rustix::fs::OFlags;
+    use std::sync::mpsc;
+    use tidegate_file_cache::{PoolSpec, dram_bytes, format};
+    use tidegate_media::Region;
+
+    /// A folder with two files, and a pool for them.
+    fn testbed() -> (tempfile::TempDir, Arc<SourceDirectory>, OpenFiles) {
+        let folder = tempfile::tempdir().expect("a folder");
+        ["one", "other"].iter().for_each(|name| std::fs::write(folder.path().join(name), b"old").expect("made"));
+        let source = Arc::new(SourceDirectory::open(folder.path()).expect("a directory"));
+        let region = Arc::new(MappedRegion::anonymous(16 << 20).expect("memory"));
+        format(&*region, &PoolSpec::usual([7; 16])).expect("laid out");
+        let bytes = dram_bytes(&*region, 1 << 20).expect("laid out");
+        let memory = |_| -> std::result::Result<Arc<dyn Region>, _> {
+            Ok(Arc::new(MappedRegion::anonymous(bytes).expect("memory")))
+        };
+        let pool = FilePool::open(&region, memory).expect("a pool");
+        let names = Arc::new(NameLog::absent(&source));
+        (folder, source, OpenFiles::new(pool, names))
+    }
+
+    fn open(files: &OpenFiles, source: &SourceDirectory, name: &str, wait: impl FnOnce()) -> Arc<OpenFile> {
+        let route = Route::Names(vec![name.as_bytes().into()]);
+        let opened = || OpenedFile::new(source, source.open_at(&route, OFlags::RDWR).expect("it is there"));
+        let identity = opened().expect("readable").identity();
+        let opened = || {
+            wait();
+            Ok((opened().expect("readable"), true))
+        };
+        files.open((identity, &route), Access::Write, opened).expect("opened")
+    }
+
+    #[test]
+    fn a_file_below_that_takes_long_to_open_keeps_no_other_waiting() {
+        let (_folder, source, files) = testbed();
+        let (begun, wait_for_begin) = mpsc::channel();
+        let (go, wait_for_go) = mpsc::channel::<()>();
+        std::thread::scope(|threads| {
+            let slow = threads.spawn(|| {
+                open(&files, &source, "one", move || {
+                    begun.send(()).expect("the test listens");
+                    wait_for_go.recv().expect("the test goes on");
+                })
+            });
+            wait_for_begin.recv().expect("it begins");
+            files.close(&open(&files, &source, "other", || {}));
+            // Meanwhile the same file is opened and closed, and opened once more.
+            files.close(&open(&files, &source, "one", || {}));
+            let again = open(&files, &source, "one", || {});
+            go.send(()).expect("it waits");
+            let slow = slow.join().expect("it ends");
+            assert!(Arc::ptr_eq(&slow, &again), "one file has one state");
+            files.close(&slow);
+            assert_eq!(files.len(), 1);
+            files.close(&again);
+            assert_eq!(files.len(), 0);
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_busy_keeps_no_other_waiting_and_is_let_go_later() {
+        let (_folder, source, files) = testbed();
+        let [busy, other] = ["one", "other"].map(|name| open(&files, &source, name, || {}));
+        let held = busy.write_state();
+        files.close(&busy);
+        files.close(&other);
+        assert_eq!(files.len(), 1);
+        drop(held);
+        files.let_go().expect("nothing is to be written");
+        assert_eq!(files.len(), 0);
+    }
+
+    #[test]
+    fn a_closed_file_stays_until_it_is_below() {
+        let (folder, source, files) = testbed();
+        let file = open(&files, &source, "one", || {});
+        files.write(&file, 0, b"new", Persistence::Synchronous).expect("written");
+        files.close(&file);
+        files.let_go().expect("nothing refuses");
+        assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (1, b"old".to_vec()));
+        files.pool.write_back_step(0, u64::MAX).expect("written back");
+        files.let_go().expect("nothing refuses");
+        assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (0, b"new".to_vec()));
+        assert!(files.pool.files().is_empty());
+    }
 }
