@@ -65,12 +65,12 @@
 //! | --- | --- |
 //! | an operation | begin, the operation below, record |
 //! | a sync of a file | commit, then the sync of the cache |
-//! | a sync of a directory or of everything | the syncs of the cache, then commit |
+//! | a sync of a directory | commit |
 //! | from time to time | commit; mark, sync of SOURCE, durable below |
-//! | the last name of a file was removed | commit, then the cache discards it |
-//! | the same while the file is open | commit, then the cache drains it |
+//! | before a file takes the place of another one | the sync of the cache |
+//! | nothing can reach a file without a name any more | commit, then the cache discards it |
 //! | a file without a name gets one (`O_TMPFILE`) | sync of SOURCE instead of a record |
-//! | an operation on another file system | sync of that one instead of a record |
+//! | an operation on another file system | no record: syncs there wait for that file system |
 //!
 //! Contents and lengths of files are the cache's. An unlinked file keeps its record in the cache
 //! until the unlink is committed here: if the unlink is lost, the synced contents have to come

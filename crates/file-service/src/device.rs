@@ -15,9 +15,9 @@ use tidegate_media::{ALIGNMENT_BYTES, AlignedBytes, join_fuse_mount};
 /// Where the device is.
 pub(crate) const PATH: &str = "/dev/fuse";
 /// Bytes of a request before the data of a write.
-const WRITE_HEAD_BYTES: usize = 80;
+const WRITE_HEAD_LEN: usize = 80;
 /// Where a request begins in its buffer, so that the data of a write begin at a page.
-const START: usize = ALIGNMENT_BYTES - WRITE_HEAD_BYTES;
+const START: usize = ALIGNMENT_BYTES - WRITE_HEAD_LEN;
 /// Longest data of a request or a reply.
 const DATA_BYTES: usize = DATA_BYTES_MAX as usize;
 

@@ -1,6 +1,8 @@
 //! The pool of a mount: found or made, recovered, opened.
 
 pub(crate) mod hidden;
+pub(crate) mod name_log;
+pub(crate) mod periodic;
 pub(crate) mod record;
 pub(crate) mod volatile;
 pub(crate) mod write_back;
@@ -14,6 +16,7 @@ use tidegate_file_cache::{FilePool, PoolOpenError, PoolSpec, dram_bytes, format,
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::unlocked::unlocked;
+use tidegate_layout::file_cache::NAMESPACE_LINES_MIN;
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
 
 /// Bytes of a pool that is made, unless asked otherwise.
@@ -25,6 +28,10 @@ pub(crate) const DRAM_BYTES: u64 = 256 << 20;
 /// A lane for so many bytes of a pool, and not more than [`LANES_MAX`].
 const LANE_BYTES: u64 = 64 << 20;
 pub(crate) const LANES_MAX: u32 = 4;
+
+/// The log of names has so many lines at most, of 64 bytes, and one in so many bytes of a pool.
+const NAMESPACE_LINES_MAX: u64 = 1 << 18;
+const BYTES_PER_NAMESPACE_LINE: u64 = 64 * 64;
 
 /// A file for so many bytes of a lane.
 const BYTES_PER_FILE: u64 = 64 << 10;
@@ -207,7 +214,9 @@ fn spec(bytes: u64) -> PoolSpec {
     // Every 16th byte for the ring, of elements of 64 bytes.
     let ring_slots = (bytes / lanes / 16 / 64).clamp(64, 1 << 15);
     let ring_slots = if ring_slots.is_power_of_two() { ring_slots } else { ring_slots.next_power_of_two() / 2 };
+    let namespace_lines = (bytes / BYTES_PER_NAMESPACE_LINE).clamp(NAMESPACE_LINES_MIN.into(), NAMESPACE_LINES_MAX);
     PoolSpec {
+        namespace_lines: u32::try_from(namespace_lines).unwrap_or(NAMESPACE_LINES_MIN),
         lanes: u32::try_from(lanes).unwrap_or(1),
         files: u32::try_from(files).unwrap_or(16),
         ring_slots: u32::try_from(ring_slots).unwrap_or(64),

@@ -1,9 +1,9 @@
 //! The service: one answer for each request of the kernel.
 //!
 //! Operations on names are done in SOURCE at once; those on contents go through the file cache.
-//! Any number of threads answer requests at a time. The order of locks is: one open file,
-//! inodes; none is taken while a later one is held. The lock of the table of open files is the
-//! last of all, and nobody waits for a file below with it.
+//! Any number of threads answer requests at a time. The order of locks is: the log of names, one
+//! open file, inodes; none is taken while a later one is held. The lock of the table of open files
+//! is the last of all, and nobody waits for a file below with it.
 
 pub(crate) mod counts;
 pub(crate) mod nodes;
@@ -12,6 +12,7 @@ pub(crate) mod sync_times;
 
 use crate::keep_alive::descriptors::DescriptorStore;
 use crate::pool::hidden::Hidden;
+use crate::pool::name_log::NameLog;
 use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::nameless::KeptFile;
@@ -33,7 +34,8 @@ pub(crate) const VALID: Duration = Duration::from_secs(24 * 3600);
 
 /// The owner of SOURCE's files.
 pub(crate) struct FileService {
-    pub(crate) source: SourceDirectory,
+    pub(crate) source: Arc<SourceDirectory>,
+    pub(crate) names: Arc<NameLog>,
     pub(crate) inodes: RwLock<Inodes>,
     pub(crate) open_files: Arc<OpenFiles>,
     /// SOURCE's permissions, which it does not have while it is mounted.
@@ -95,12 +97,13 @@ impl Survival {
 impl FileService {
     /// A service for the files of `source`, which is `hidden`, with what earlier servers left.
     pub(crate) fn new(
-        (source, hidden): (SourceDirectory, Hidden),
+        (source, hidden): (Arc<SourceDirectory>, Hidden),
         (inodes, open_files): (Inodes, Arc<OpenFiles>),
         (handles, survival): (Handles, Survival),
     ) -> FileService {
         FileService {
             source,
+            names: Arc::clone(&open_files.names),
             inodes: RwLock::new(inodes),
             open_files,
             hidden,
@@ -193,9 +196,10 @@ impl FileService {
 
     fn forget<'b>(&self, forgets: impl IntoIterator<Item = (NodeId, u64)>) -> Reply<'b> {
         let mut inodes = self.inodes_mut();
-        for (node, lookups) in forgets {
-            inodes.forget(node, lookups);
-        }
+        let forget = |(node, lookups)| inodes.forget(node, lookups);
+        let nameless: Vec<_> = forgets.into_iter().filter_map(forget).collect();
+        drop(inodes);
+        self.open_files.nobody_reaches(&nameless);
         Reply::none()
     }
 

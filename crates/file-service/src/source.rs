@@ -7,6 +7,7 @@
 pub(crate) mod backing;
 pub(crate) mod directory;
 pub(crate) mod mark;
+pub(crate) mod names;
 pub(crate) mod recovery;
 pub(crate) mod users;
 

@@ -6,6 +6,7 @@
 //! without.
 #![forbid(unsafe_code)]
 
+pub mod acts;
 pub mod artefacts;
 pub mod flips;
 pub mod golden;

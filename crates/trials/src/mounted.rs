@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
@@ -32,18 +32,76 @@ pub struct MountTestbed {
     disk: TempDir,
     memory: TempDir,
     service: Child,
+    source_disk: SourceDisk,
 }
+
+/// The disk that SOURCE is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceDisk {
+    /// This machine's.
+    Shared,
+    /// One for SOURCE alone, which can lose its power.
+    Own,
+}
+
+/// Bytes of the disk that can lose its power.
+const OWN_DISK_BYTES: u64 = 256 << 20;
+
+/// Has the file system of the directory forget what its journal does not have yet:
+/// `EXT4_IOC_SHUTDOWN` without a flush of the log.
+const SHUTDOWN: &str = "my $how = pack('L', 2); sysopen(D, $ARGV[0], 0) and ioctl(D, 0x8004587d, $how) or die $!";
 
 impl MountTestbed {
     /// Mounts an empty folder.
     pub fn new() -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Shared)
+    }
+
+    /// Mounts a fresh ext4 with a journal, on a disk that can lose its power.
+    pub fn on_own_disk() -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Own)
+    }
+
+    fn begin(source_disk: SourceDisk) -> MountTestbed {
         let disk = tempfile::tempdir().expect("room on the disk");
         let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
         for folder in ["source", "mount", "beside"] {
             fs::create_dir(disk.path().join(folder)).expect("a new folder");
         }
+        if source_disk == SourceDisk::Own {
+            let image = disk.path().join("image");
+            File::create(&image).and_then(|image| image.set_len(OWN_DISK_BYTES)).expect("room on the disk");
+            tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
+            mount_disk(disk.path());
+        }
         let service = start(disk.path(), memory.path());
-        MountTestbed { disk, memory, service }
+        MountTestbed { disk, memory, service, source_disk }
+    }
+
+    /// The directory that is mounted.
+    pub fn source(&self) -> PathBuf {
+        self.disk.path().join("source")
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> PathBuf {
+        self.memory.path().join("pool")
+    }
+
+    /// The power of the machine fails: the service is gone, and what is in DRAM, and what the disk
+    /// did not have. Persistent memory keeps all.
+    pub fn lose_power(&mut self) {
+        assert_eq!(self.source_disk, SourceDisk::Own, "only a disk of its own can lose its power");
+        self.kill();
+        tool(Command::new("perl").args(["-e", SHUTDOWN]).arg(self.source()));
+        remove_left_memory(self.memory.path());
+        unmount(self.source(), UnmountFlags::empty()).expect("nobody uses the disk any more");
+        mount_disk(self.disk.path());
+    }
+
+    /// Runs the program on the pool.
+    pub fn on_pool(&self, command: &str) -> Output {
+        Command::new(program()).arg(command).arg(self.pool()).output().expect("the program starts")
     }
 
     /// Where programs work.
@@ -149,6 +207,9 @@ impl Drop for MountTestbed {
             kill_all(&mut self.service);
         }
         let _ = self.service.wait();
+        if self.source_disk == SourceDisk::Own {
+            let _ = unmount(self.source(), UnmountFlags::DETACH);
+        }
         remove_left_memory(self.memory.path());
     }
 }
@@ -182,6 +243,16 @@ fn has_ended(supervisor: &mut Child) -> bool {
 pub fn servers_of(supervisor: u32) -> Vec<Pid> {
     let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap_or_default();
     children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn mount_disk(disk: &Path) {
+    tool(Command::new("mount").args(["-o", "loop"]).args([disk.join("image"), disk.join("source")]));
+}
+
+/// Runs a program of the system, which has to succeed.
+fn tool(command: &mut Command) {
+    let done = command.output().expect("the program is everywhere");
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Removes the memory of unsynced writes of every pool in `folder`: a service that was killed for

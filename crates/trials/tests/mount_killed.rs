@@ -9,10 +9,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
+use tidegate_trials::acts::{Done, acts, filled, number_of};
 use tidegate_trials::mounted::MountTestbed;
 
 const PAGE_BYTES: usize = 4096;
@@ -20,9 +21,6 @@ const PAGES: u64 = 16;
 
 /// Acts before each kill: in few of them nothing is written back, in many files are.
 const ACTS: [usize; 3] = [20, 200, 1000];
-
-/// How far a protocol came: the acts up to this number returned.
-type Done = u64;
 
 #[test]
 fn what_was_synced_is_there_after_the_service_was_killed() {
@@ -56,31 +54,8 @@ fn killed_amid(testbed: &mut MountTestbed, folder: &Path, acts: usize) -> [Done;
     })
 }
 
-/// Does act after act until one fails, and tells of each that returned.
-fn acts(tell: &Sender<()>, mut act: impl FnMut(u64) -> io::Result<()>) -> Done {
-    let mut done = 0;
-    while act(done + 1).is_ok() {
-        done += 1;
-        // Nobody listens any more after the kill.
-        let _ = tell.send(());
-    }
-    done
-}
-
 fn line(number: u64) -> String {
     format!("{number:08}\n")
-}
-
-/// A page, or more, of one number.
-fn filled(number: u64, bytes: usize) -> Vec<u8> {
-    number.to_le_bytes().repeat(bytes / 8)
-}
-
-/// The number that `bytes` are filled with.
-fn number_of(bytes: &[u8]) -> u64 {
-    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    assert!(bytes == filled(number, bytes.len()), "torn: {number} and others");
-    number
 }
 
 fn append(folder: &Path, tell: &Sender<()>) -> Done {
@@ -113,7 +88,7 @@ fn check_pages(folder: &Path, done: Done) {
     // The last act that wrote each page, and the one that was under way.
     for act in done.saturating_sub(PAGES - 1).max(1)..=done {
         let at = usize::try_from(act % PAGES).unwrap() * PAGE_BYTES;
-        let found = number_of(&pages[at..at + PAGE_BYTES]);
+        let found = number_of(&pages[at..at + PAGE_BYTES]).expect("a page is whole");
         let is_next = act + PAGES == done + 1 && found == done + 1;
         assert!(found == act || is_next, "act {act} of {done} was synced, {found} is there");
     }
@@ -134,6 +109,6 @@ fn check_replaced(folder: &Path, done: Done) {
         return assert_eq!(done, 0, "a file that was put in place is missing");
     };
     assert_eq!(found.len(), PAGE_BYTES * 3);
-    let number = number_of(&found);
+    let number = number_of(&found).expect("it is whole");
     assert!((done..=done + 1).contains(&number), "{done} files were put in place, that of {number} is there");
 }

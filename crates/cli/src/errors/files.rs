@@ -14,6 +14,7 @@ const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
+const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<ServiceFailure> for Failure {
@@ -84,6 +85,10 @@ impl From<&ServiceFailure> for Report {
                     word(source_directory)
                 );
                 reason("servers-died", Exit::Unexpected, &why, &next)
+            }
+            ServiceFailure::Names { error, pool } => {
+                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
+                reason("names", Exit::Refused, &error.to_string(), &next)
             }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)

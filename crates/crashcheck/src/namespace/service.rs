@@ -90,8 +90,10 @@ impl Service {
         }
         let node = machine.tree(|tree| tree.look_up(path)).expect("it was just made").node;
         let change = NameChange::Made { path, node, mode, owner: OWNER, group: 0, special: 0, target: b"" };
-        // The caller's own creation is one operation, with its owner.
-        machine.tree(|tree| tree.with_last(&change));
+        self.model.follow(&machine.tree(|tree| tree.names().clone()));
+        // The owner is an operation of its own: a cut may come between.
+        machine.instant();
+        machine.tree(|tree| tree.change(&change)).expect("it was just made");
         self.model.follow(&machine.tree(|tree| tree.names().clone()));
         writing.record(&change).map_err(Failure::new)?;
         if mode & REGULAR == REGULAR {

@@ -221,14 +221,6 @@ impl Tree {
         Ok(())
     }
 
-    /// The last operation did this too, as one with it.
-    pub(crate) fn with_last(&mut self, change: &NameChange<'_>) {
-        if self.change(change).is_ok() {
-            let merged = self.history.len() - 2;
-            self.history.remove(merged);
-        }
-    }
-
     /// An operation on names that makes no inode.
     pub(crate) fn change(&mut self, change: &NameChange<'_>) -> Result<(), Refused> {
         self.operate(|names| match *change {

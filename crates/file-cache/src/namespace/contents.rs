@@ -66,6 +66,11 @@ impl<R: Region> MadeFile<R> {
         MadeFile { below, log, stored: AtomicBool::new(false) }
     }
 
+    /// Notes that the file below is changed by another way.
+    pub fn note_change(&self) {
+        self.stored.store(true, Ordering::SeqCst);
+    }
+
     fn is_as_made(&self) -> bool {
         !self.stored.load(Ordering::SeqCst)
     }
@@ -86,12 +91,12 @@ impl<R: Region + Send + Sync> BackingFile for MadeFile<R> {
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
-        self.stored.store(true, Ordering::SeqCst);
+        self.note_change();
         self.below.write(at, data)
     }
 
     fn set_len(&self, len: u64) -> Result<(), Refused> {
-        self.stored.store(true, Ordering::SeqCst);
+        self.note_change();
         self.below.set_len(len)
     }
 

@@ -191,6 +191,15 @@ impl<R: Region> NamesWriting<'_, R> {
         cursors.witnessed = place;
         Ok(Mark(place))
     }
+
+    /// Does without a record of an operation that was just done below: waits until SOURCE has it
+    /// durably.
+    ///
+    /// # Errors
+    /// As those of [`NamesWriting::record`].
+    pub fn without_record(&mut self) -> Result<(), NamespaceError> {
+        self.log.sync_below()
+    }
 }
 
 impl Cursors {

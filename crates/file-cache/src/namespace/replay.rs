@@ -88,7 +88,7 @@ pub struct NamesReplayed<R> {
 /// What is to be done about an operation.
 enum Standing {
     Done,
-    /// A recovery that was cut made this inode.
+    /// This inode was made, and perhaps no more than that.
     LeftByACut(NodeIdentity),
     ToDo,
     Left(Conflict),
@@ -131,9 +131,26 @@ impl<R: Region> NamespaceLog<R> {
         replay.run(source, &records, witness)?;
         Ok(replay)
     }
+
+    /// Gives up the operations of the log of the pool on `region`: for a SOURCE, or a pool, that is
+    /// not as it was when they were recorded.
+    pub fn give_up(region: R, source: &dyn NamespaceSource) -> Result<(), NamespaceError> {
+        let pool = identify(&region)?;
+        let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
+        let (head, _) = ring.settled_cursors()?;
+        source.set_witness(&Witness { pool: pool.uuid, place: head })?;
+        source.sync()?;
+        ring.store_tail(head);
+        Ok(ring.fence()?)
+    }
 }
 
 impl<R: Region> NamesReplayed<R> {
+    /// Whether the log has no operation, so that there is nothing to finish.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
     /// Where the file of this identity is, the device apart.
     pub fn whereabouts(&self, file: FileIdentity) -> Whereabouts<'_> {
         let node = NodeIdentity { inode: file.inode, generation: file.generation };
@@ -247,7 +264,9 @@ impl<R: Region> NamesReplayed<R> {
         let attributes =
             NodeAttributes { mode: Some(mode), owner: Some(owner), group: Some(group), ..NodeAttributes::default() };
         let done = self.carry_out(source, &NameChange::AttributesSet { path, node: left, attributes })?;
-        self.note_anew(node, left)?;
+        if left != node {
+            self.note_anew(node, left)?;
+        }
         Ok(done)
     }
 
@@ -266,7 +285,8 @@ impl<R: Region> NamesReplayed<R> {
         Ok(match *change {
             NameChange::Made { path, node, mode, .. } => match at(path)? {
                 None => Standing::ToDo,
-                Some(found) if found.node == node => Standing::Done,
+                // Its owner and mode may be another operation of the file system, and lost.
+                Some(found) if found.node == node => Standing::LeftByACut(node),
                 Some(found) if self.is_left_by_a_cut(node, found, mode) => Standing::LeftByACut(found.node),
                 found if is(&found, node) => Standing::Done,
                 Some(_) => Standing::Left(Conflict::Taken),

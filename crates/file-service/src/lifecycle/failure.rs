@@ -7,7 +7,7 @@ use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use tidegate_file_cache::{FileError, PoolFormatError, PoolOpenError};
+use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 
@@ -88,6 +88,14 @@ pub enum ServiceFailure {
         pool: PathBuf,
         /// Why.
         error: PoolOpenError,
+    },
+    /// The log of names cannot be used, or does not belong to SOURCE as it is.
+    #[error("the names that the pool {} has cannot be brought to SOURCE", pool.display())]
+    Names {
+        /// The pool.
+        pool: PathBuf,
+        /// Why.
+        error: NamespaceError,
     },
     /// What the pool has was not written back; the pool retains it.
     #[error("the files of the pool {} are not all written back", pool.display())]

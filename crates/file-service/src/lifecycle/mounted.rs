@@ -11,9 +11,10 @@
 use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
-use crate::lifecycle::recovered::{RecoveredFile, recover};
+use crate::lifecycle::recovered::{RecoveredFile, StrangeNames, recover};
 use crate::mount::remove_dead;
 use crate::pool::hidden::{Cover, Hidden};
+use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
 use crate::pool::write_back::drain;
@@ -24,6 +25,7 @@ use crate::source::recovery::SourceFiles;
 use crate::source::users::{Use, users_of};
 use crate::source::{SourceDirectory, about};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tidegate_media::LockedFile;
 
 /// What is to be mounted.
@@ -57,7 +59,7 @@ pub enum FormerPool {
 
 /// A mount that may begin: SOURCE and the pool belong to this process, and to each other.
 pub(crate) struct BegunMount {
-    pub(crate) source: SourceDirectory,
+    pub(crate) source: Arc<SourceDirectory>,
     pub(crate) lock: LockedFile,
     pub(crate) pool: Pool,
     pub(crate) hidden: Hidden,
@@ -99,13 +101,16 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<Recovered
     }
     let mark = PoolMark::read(&source)?;
     let mut pool = open_pool(request, mark.as_ref())?;
+    let strange = strange_names(&pool, mark.as_ref())?;
     let record = record_for(&pool, request, &source, mark.as_ref())?;
     if pool.layout()? == Layout::Blank {
         pool = pool.format()?;
     }
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let (files, recovered) = recover(&pool, request.dram_bytes, SourceFiles::new(&source, None))?;
+    let recovery = recover(&pool, request.dram_bytes, SourceFiles::new(&source, None), strange)?;
+    // The first server opens the log of names.
+    let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(&source)))?;
     Ok((BegunMount { source, lock, pool, hidden, files }, recovered))
 }
 
@@ -122,6 +127,13 @@ fn open_pool(request: &MountRequest, mark: Option<&PoolMark>) -> Result<Pool, Se
     let pool = Pool::open_or_create(&path, request.pool_bytes.unwrap_or(POOL_BYTES), needed)?;
     check_mark(mark, &request.source, &pool)?;
     Ok(pool)
+}
+
+/// What becomes of operations in a pool that belongs to no SOURCE: theirs was given up.
+fn strange_names(pool: &Pool, mark: Option<&PoolMark>) -> Result<StrangeNames, ServiceFailure> {
+    let id = pool.id()?;
+    let belongs = record::path_of(&pool.path).exists() || mark.is_some_and(|mark| id.as_ref() == Some(&mark.id));
+    Ok(if belongs { StrangeNames::Refuse } else { StrangeNames::GiveUp })
 }
 
 /// The record of the mount. It is the former one, if the pool has data of SOURCE.
@@ -181,6 +193,7 @@ pub(crate) fn end(
         tell(&format!("the pool {pool} keeps what some files lack, and SOURCE stays hidden: recover it"));
         return Ok(());
     }
+    files.names.end()?;
     hidden.end(source)?;
     pool.remove_volatile()
 }

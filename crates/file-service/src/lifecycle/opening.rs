@@ -8,15 +8,16 @@ use crate::source::mark::PoolMark;
 use crate::source::{SourceDirectory, about};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{LockedFile, MapError};
 
 /// Opens SOURCE for one service alone. One that was killed is waited for until it is gone.
-pub(crate) fn open_source(path: &Path) -> Result<(SourceDirectory, LockedFile), ServiceFailure> {
+pub(crate) fn open_source(path: &Path) -> Result<(Arc<SourceDirectory>, LockedFile), ServiceFailure> {
     let failed = |error| ServiceFailure::NoSource { source_directory: path.to_owned(), error };
     let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
     let lock = lock_source(&source, path)?;
-    Ok((source, lock))
+    Ok((Arc::new(source), lock))
 }
 
 /// Locks SOURCE for one service alone, or takes over the lock of an earlier process with the same

@@ -4,37 +4,153 @@ use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, open_source, record_of};
 use crate::pool::hidden;
+use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::write_back::drain;
 use crate::pool::{self, DRAM_BYTES, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
+use crate::source::SourceDirectory;
 use crate::source::mark::PoolMark;
-use crate::source::recovery::SourceFiles;
+use crate::source::recovery::{FoundFile, SourceFiles};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use tidegate_file_cache::{BackingFile, Outcome, Recovered};
+use std::sync::Arc;
+use tidegate_file_cache::{
+    BackingFile, Below, Displaced, Disposition, FileIdentity, FilePool, NameConflict, NamesReplayed, NamespaceError,
+    NamespaceLog, Outcome, Recovered, Refused, ReplayedBelow, Whereabouts,
+};
+use tidegate_media::MappedRegion;
 
-/// Opens the pool's lanes, and finds the files `below` of what they have.
+/// What recovery brings to a mount.
+pub(crate) struct Recovery {
+    /// The pool's lanes, whose files are attached.
+    lanes: FilePool<MappedRegion>,
+    /// These files below.
+    found: Vec<FoundFile>,
+    files: Vec<Recovered>,
+    /// Operations on names that were not repeated.
+    conflicts: Vec<NameConflict>,
+}
+
+/// What becomes of operations on names that belong to another SOURCE, or to one at another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StrangeNames {
+    /// The pool is refused.
+    Refuse,
+    /// They are given up.
+    GiveUp,
+}
+
+/// Repeats the operations on names that SOURCE lost, opens the pool's lanes, and finds the files
+/// below of what they have.
 pub(crate) fn recover(
     pool: &Pool,
     dram_bytes: Option<u64>,
     below: SourceFiles<'_>,
-) -> Result<(OpenFiles, Vec<RecoveredFile>), ServiceFailure> {
+    strange: StrangeNames,
+) -> Result<Recovery, ServiceFailure> {
+    let of_names = |error| ServiceFailure::Names { pool: pool.path.clone(), error };
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
-    let files = OpenFiles::new(pool.lanes_open(dram_bytes.unwrap_or(DRAM_BYTES))?);
-    let recovered = files.pool.recover(&below).map_err(failed)?;
-    let attached: HashSet<_> = files.pool.files().into_iter().map(|(_, identity)| identity).collect();
-    for (backing, hint) in below.into_found() {
-        // One that was changed by others stays detached; one that was whole below is not there.
-        let is_attached =
-            recovered.iter().any(|file| file.identity == backing.identity() && file.outcome == Outcome::Attached);
-        if is_attached && attached.contains(&backing.identity()) {
-            files.adopt(backing, hint).map_err(failed)?;
+    let source = below.source();
+    let names = replayed(&pool.region, source, strange).map_err(of_names)?;
+    let lanes = pool.lanes_open(dram_bytes.unwrap_or(DRAM_BYTES))?;
+    let files = match &names {
+        Some(names) => {
+            let replayed = ReplayedBelow::new(names, &below);
+            lanes.recover(&KnownFirst { below: &below, replayed })
+        }
+        None => lanes.recover(&below),
+    };
+    let (files, mut conflicts) = (files.map_err(failed)?, Vec::new());
+    if let Some(mut names) = names {
+        // The log alone knows where their contents belong.
+        if let Some(refused) = files.iter().find_map(|file| refused_anew(&names, file)) {
+            return Err(failed(refused.into()));
+        }
+        conflicts = std::mem::take(&mut names.conflicts);
+        if !names.is_empty() {
+            names.finish(source).map_err(of_names)?;
         }
     }
-    Ok((files, recovered.into_iter().map(RecoveredFile::of).collect()))
+    Ok(Recovery { lanes, found: below.into_found(), files, conflicts })
+}
+
+/// Files that an earlier server of the same mount knew, and all others by the names that were
+/// replayed. A file that lost its name may still be open: the log alone takes it for removed.
+struct KnownFirst<'a> {
+    below: &'a SourceFiles<'a>,
+    replayed: ReplayedBelow<'a, Arc<MappedRegion>>,
+}
+
+impl Below for KnownFirst<'_> {
+    fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused> {
+        match self.below.find_known(identity, path_hint)? {
+            Some(known) => Ok(Some(known)),
+            None => self.replayed.find(identity, path_hint),
+        }
+    }
+
+    fn displaced(&self, identity: FileIdentity, path_hint: &[u8], why: Displaced) -> Result<Disposition, Refused> {
+        self.replayed.displaced(identity, path_hint, why)
+    }
+}
+
+/// Repeats the operations that SOURCE lost. None: nothing is known of any.
+fn replayed(
+    region: &Arc<MappedRegion>,
+    source: &SourceDirectory,
+    strange: StrangeNames,
+) -> Result<Option<NamesReplayed<Arc<MappedRegion>>>, NamespaceError> {
+    match NamespaceLog::replay(Arc::clone(region), source) {
+        Ok(names) => Ok(Some(names)),
+        Err(NamespaceError::NoLog) => Ok(None),
+        Err(
+            error @ (NamespaceError::OtherSource
+            | NamespaceError::OlderSource { .. }
+            | NamespaceError::OlderPool { .. }),
+        ) if strange == StrangeNames::GiveUp => {
+            tracing::warn!("operations on names are given up: {error}");
+            NamespaceLog::give_up(Arc::clone(region), source)?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Why the contents of a file that was made anew were not written to it.
+fn refused_anew(names: &NamesReplayed<Arc<MappedRegion>>, file: &Recovered) -> Option<Refused> {
+    match (file.outcome, names.whereabouts(file.identity)) {
+        (Outcome::Retained(Displaced::Refused(refused)), Whereabouts::MadeAnew { .. }) => Some(refused),
+        _ => None,
+    }
+}
+
+impl Recovery {
+    /// The files for a mount that logs names in `names`, and what recovery did.
+    pub(crate) fn into_open_files(
+        self,
+        pool: &Pool,
+        names: Arc<NameLog>,
+    ) -> Result<(OpenFiles, Vec<RecoveredFile>), ServiceFailure> {
+        let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
+        for NameConflict { path, why } in &self.conflicts {
+            tracing::warn!("an operation on {} was not repeated: {why}", String::from_utf8_lossy(path));
+        }
+        let files = OpenFiles::new(self.lanes, names);
+        let attached: HashSet<_> = files.pool.files().into_iter().map(|(_, identity)| identity).collect();
+        for (backing, hint) in self.found {
+            // One that was changed by others stays detached; one that was whole below is not there.
+            let is_of = |file: &Recovered| file.identity == backing.identity() && file.outcome == Outcome::Attached;
+            if self.files.iter().any(is_of) && attached.contains(&backing.identity()) {
+                files.adopt(backing, hint).map_err(failed)?;
+            }
+        }
+        // What was removed has no file any more.
+        let wanted = self.files.into_iter().filter(|file| !matches!(file.outcome, Outcome::Discarded(_)));
+        Ok((files, wanted.map(RecoveredFile::of).collect()))
+    }
 }
 
 /// What recovery did about a file.
@@ -104,8 +220,13 @@ pub fn recover_pool(
     check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
     if layout == Layout::Pool {
-        let to = (unplaced == Unplaced::Salvage).then(|| salvage.clone());
-        let (files, found) = recover(&pool, None, SourceFiles::new(&source, to))?;
+        let (to, strange) = match unplaced {
+            Unplaced::Retain => (None, StrangeNames::Refuse),
+            Unplaced::Salvage => (Some(salvage.clone()), StrangeNames::GiveUp),
+        };
+        let names = Arc::new(NameLog::absent(&source));
+        let (files, found) =
+            recover(&pool, None, SourceFiles::new(&source, to), strange)?.into_open_files(&pool, names)?;
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }

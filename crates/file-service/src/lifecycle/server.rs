@@ -14,7 +14,7 @@ use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::end;
 use crate::lifecycle::opening::{lock_source, record_of};
-use crate::lifecycle::recovered::recover;
+use crate::lifecycle::recovered::{StrangeNames, recover};
 use crate::lifecycle::run::Listener;
 use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
@@ -22,8 +22,10 @@ use crate::mount::unmount;
 use crate::mount_error::{MountError, Unmount};
 use crate::pool::Pool;
 use crate::pool::hidden::Hidden;
+use crate::pool::name_log::NameLog;
+use crate::pool::periodic::Periodic;
 use crate::pool::record;
-use crate::pool::write_back::{Limits, WriteBack, write_back_all};
+use crate::pool::write_back::{self, Limits, write_back_all};
 use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
@@ -54,7 +56,8 @@ struct MountServer {
     mount: ServedMount,
     service: Arc<FileService>,
     pool: Pool,
-    write_back: WriteBack,
+    /// Those in the background.
+    threads: [Periodic; 2],
     _lock: LockedFile,
 }
 
@@ -111,7 +114,7 @@ impl MountServer {
         pool: OwnedFd,
         survived: Survived,
     ) -> Result<MountServer, ServiceFailure> {
-        let source = SourceDirectory::of(source).map_err(system("looking at SOURCE"))?;
+        let source = Arc::new(SourceDirectory::of(source).map_err(system("looking at SOURCE"))?);
         let lock = lock_source(&source, &mount.source)?;
         let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
         let no_record =
@@ -124,9 +127,16 @@ impl MountServer {
         let (handles, openings) =
             Handles::replay(handles).map_err(of_system("reading the last server's open files"))?;
         let known = KnownFiles { nodes: &inodes, kept: by_identity(&source, kept.values()) };
-        let (files, _) = recover(&pool, mount.dram_bytes, SourceFiles::known(&source, &known))?;
+        let recovery = recover(&pool, mount.dram_bytes, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
+        let names = NameLog::open(&pool.region, &source);
+        let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
+        // An earlier server may have been killed between an operation and its record.
+        names.sync_source().map_err(system("making SOURCE durable"))?;
+        let (files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;
         // The times at which programs changed these files went with the last server.
         files.all().iter().for_each(|file| files.touch(file));
+        let forgotten = known.kept.keys().copied().filter(|identity| inodes.of_identity(*identity).is_none());
+        files.nobody_reaches(&forgotten.collect::<Vec<_>>());
         for (identity, kept) in known.kept {
             files.get(identity).inspect(|file| file.keep(kept));
         }
@@ -137,15 +147,18 @@ impl MountServer {
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
         openings.into_iter().for_each(|opening| reopen(&service, opening));
-        let write_back =
-            WriteBack::start(files, Limits::of(pool.region.len())).map_err(of_system("starting a thread"))?;
-        Ok(MountServer { mount, service: Arc::new(service), pool, write_back, _lock: lock })
+        let write_back = write_back::start(files, Limits::of(pool.region.len()));
+        let threads = [
+            write_back.map_err(of_system("starting a thread"))?,
+            names.start().map_err(of_system("starting a thread"))?,
+        ];
+        Ok(MountServer { mount, service: Arc::new(service), pool, threads, _lock: lock })
     }
 
     /// Ends the mount: no request comes any more.
     fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
-        let MountServer { service, pool, write_back, _lock, .. } = self;
-        drop(write_back);
+        let MountServer { service, pool, threads, _lock, .. } = self;
+        drop(threads);
         end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
     }
 }

@@ -4,7 +4,7 @@
 //! ones. A mount over SOURCE itself covers it. Otherwise only the owner may enter SOURCE until it
 //! has everything again; the mount's root shows the permissions that SOURCE had.
 
-use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::pool::record::MountRecord;
 use crate::source::SourceDirectory;
 use crate::source::mark::PoolMark;
@@ -89,6 +89,7 @@ fn set_mode(source: &SourceDirectory, mode: u32) -> Result<(), ServiceFailure> {
 /// The record goes last, as it is by the record that recovery finds the mark.
 pub(crate) fn show(source: &SourceDirectory, record: &MountRecord, pool: &Path) -> Result<(), ServiceFailure> {
     set_mode(source, record.mode)?;
+    source.remove_witness().map_err(system("removing the extended attribute user.tidegate.witness of SOURCE"))?;
     PoolMark::remove(source)?;
     MountRecord::remove(pool)
 }

@@ -4,16 +4,17 @@
 //! | --- | --- |
 //! | not synced for [`DIRTY_AGE`], of a file that was synced before | committed to the pool |
 //! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
+//! | of a file that nobody can reach any more | given up, when the loss of its name is durable |
 //! | out of sync since the last look | written back |
 //! | out of sync and more than [`Limits::bytes`] | written back without a pause |
 //! | a file below that refuses | tried again later, behind the others |
 
 use crate::lifecycle::failure::ServiceFailure;
+use crate::pool::periodic::Periodic;
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
 use crate::source::SourceDirectory;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::FileError;
 use tidegate_host::progress::ProgressMeter;
@@ -41,44 +42,9 @@ impl Limits {
     }
 }
 
-/// The thread, until this is dropped.
-pub(crate) struct WriteBack {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl WriteBack {
-    /// Starts the thread.
-    pub(crate) fn start(files: Arc<OpenFiles>, limits: Limits) -> std::io::Result<WriteBack> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let of_thread = Arc::clone(&stop);
-        let run = move || {
-            while !stops(&of_thread) {
-                note(look(&files, limits).err(), &files.obstacle);
-            }
-        };
-        let thread = std::thread::Builder::new().name("write-back".to_owned()).spawn(run)?;
-        Ok(WriteBack { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for WriteBack {
-    fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has written nothing wrong; what it left is done at the end.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Waits until the next look is due; true: there is none.
-fn stops(stop: &(Mutex<bool>, Condvar)) -> bool {
-    let (stops, bell) = stop;
-    let stops = stops.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = bell.wait_timeout_while(stops, LOOK_EVERY, |stops| !*stops);
-    *waited.unwrap_or_else(PoisonError::into_inner).0
+/// Starts the thread.
+pub(crate) fn start(files: Arc<OpenFiles>, limits: Limits) -> std::io::Result<Periodic> {
+    Periodic::start("write-back", LOOK_EVERY, move || note(look(&files, limits).err(), &files.obstacle))
 }
 
 /// Notes what keeps files from being written back, and tells of it once.
@@ -93,9 +59,10 @@ fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
 }
 
 fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
+    let gone = files.give_up_gone();
     let aged = write_dirty(files, files.tick().saturating_sub(DIRTY_AGE));
     let written = write_back(files, |left| left > limits.bytes);
-    aged.and(written).and(files.let_go())
+    gone.and(aged).and(written).and(files.let_go())
 }
 
 /// Has what was written before `older_than` and not synced leave DRAM. A file that refuses does not

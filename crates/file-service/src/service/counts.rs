@@ -20,6 +20,10 @@ pub struct FileStates {
 pub struct MountCounts {
     /// Nanoseconds since then.
     pub up_ns: u64,
+    /// Operations on names that were recorded in the pool.
+    pub names: u64,
+    /// Those that waited for a sync of SOURCE.
+    pub names_below: u64,
     /// Syncs and synchronous writes that completed in persistent memory.
     pub syncs: u64,
     /// Those that waited for the files below.
@@ -56,6 +60,8 @@ impl MountCounts {
         }
         MountCounts {
             up_ns: self.up_ns - last.up_ns,
+            names: self.names.saturating_sub(last.names),
+            names_below: self.names_below.saturating_sub(last.names_below),
             syncs: self.syncs.saturating_sub(last.syncs),
             syncs_below: self.syncs_below.saturating_sub(last.syncs_below),
             synced_bytes: self.synced_bytes.saturating_sub(last.synced_bytes),

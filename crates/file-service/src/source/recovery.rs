@@ -62,6 +62,34 @@ impl<'a> SourceFiles<'a> {
         SourceFiles { source, salvage, known: None, by_inode: OnceLock::new(), found: Mutex::default() }
     }
 
+    /// The directory that they are in.
+    pub(crate) fn source(&self) -> &'a SourceDirectory {
+        self.source
+    }
+
+    /// The file with `identity`, if an earlier server of the same mount knew it.
+    pub(crate) fn find_known(
+        &self,
+        identity: FileIdentity,
+        path_hint: &[u8],
+    ) -> Result<Option<Arc<dyn BackingFile>>, Refused> {
+        let found = self.search_known(identity)?;
+        Ok(found.map(|found| self.noted(found, path_hint)))
+    }
+
+    fn search_known(&self, identity: FileIdentity) -> Result<Option<Arc<OpenedFile>>, Refused> {
+        match self.known.and_then(|known| known.route(identity)) {
+            Some(route) => self.at(&route, identity),
+            None => Ok(None),
+        }
+    }
+
+    fn noted(&self, found: Arc<OpenedFile>, path_hint: &[u8]) -> Arc<dyn BackingFile> {
+        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((Arc::clone(&found), path_hint.to_vec()));
+        found
+    }
+
     /// The files that were found.
     pub(crate) fn into_found(self) -> Vec<FoundFile> {
         self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -109,10 +137,8 @@ impl<'a> SourceFiles<'a> {
 
 impl Below for SourceFiles<'_> {
     fn find(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<dyn BackingFile>>, Refused> {
-        let Some(found) = self.search(identity, path_hint)? else { return Ok(None) };
-        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((Arc::clone(&found), path_hint.to_vec()));
-        Ok(Some(found))
+        let found = self.search(identity, path_hint)?;
+        Ok(found.map(|found| self.noted(found, path_hint)))
     }
 
     fn displaced(&self, identity: FileIdentity, path_hint: &[u8], why: Displaced) -> Result<Disposition, Refused> {
@@ -127,9 +153,7 @@ impl Below for SourceFiles<'_> {
 
 impl SourceFiles<'_> {
     fn search(&self, identity: FileIdentity, path_hint: &[u8]) -> Result<Option<Arc<OpenedFile>>, Refused> {
-        if let Some(route) = self.known.and_then(|known| known.route(identity))
-            && let Some(found) = self.at(&route, identity)?
-        {
+        if let Some(found) = self.search_known(identity)? {
             return Ok(Some(found));
         }
         if let Some(found) = self.at(&Route::Names(names_of(path_hint)), identity)? {
@@ -169,16 +193,13 @@ fn salvage_name(identity: FileIdentity, path_hint: &[u8]) -> Vec<u8> {
 const NAME_BYTES_MAX: usize = 255;
 
 /// The names in a path hint, which is relative to SOURCE.
-fn names_of(hint: &[u8]) -> Names {
+pub(crate) fn names_of(hint: &[u8]) -> Names {
     hint.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(Into::into).collect()
 }
 
 /// The path hint of a file at these names, if it is as short as a record takes.
 pub(crate) fn hint_of(route: &Route) -> Vec<u8> {
-    match route {
-        Route::Names(names) => names.join(&b'/'),
-        Route::Kept(_) => Vec::new(),
-    }
+    route.path().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -108,6 +108,8 @@ impl fmt::Display for StatusReport {
         }
         line(f, "dirty", format_args!("{} not synced", Human(self.status.dirty_bytes)))?;
         self.write_syncs(f)?;
+        let (names, below) = (counts.names, counts.names_below);
+        line(f, "names", format_args!("{names} operations recorded in the pool, {below} waited for SOURCE"))?;
         let MountCounts { read_dram_bytes, read_pool_bytes, read_below_bytes, .. } = *counts;
         let [dram, pool, below] = [read_dram_bytes, read_pool_bytes, read_below_bytes].map(Human);
         line(f, "read", format_args!("{dram} from DRAM, {pool} from the pool, {below} from the files below"))?;

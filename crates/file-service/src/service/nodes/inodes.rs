@@ -41,6 +41,22 @@ pub(crate) enum Route {
     Kept(Arc<KeptFile>),
 }
 
+impl Route {
+    /// The path from SOURCE's root on; None: there is no name.
+    pub(crate) fn path(&self) -> Option<Vec<u8>> {
+        match self {
+            Route::Names(names) => Some(names.join(&b'/')),
+            Route::Kept(_) => None,
+        }
+    }
+
+    /// The path of a name in the directory that this leads to.
+    pub(crate) fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let folder = self.path()?;
+        Some(if folder.is_empty() { name.to_vec() } else { [&folder, name].join(&b'/') })
+    }
+}
+
 /// The nodes.
 pub(crate) struct Inodes {
     nodes: HashMap<NodeId, Node>,
@@ -237,9 +253,12 @@ impl Inodes {
         self.nodes.values().filter_map(|found| found.kept.as_ref()).map(|kept| kept.key()).collect()
     }
 
-    /// Notes that the kernel counts `count` lookups of a node less.
-    pub(crate) fn forget(&mut self, node: NodeId, count: u64) {
+    /// Notes that the kernel counts `count` lookups of a node less. The identity of the node, if it
+    /// has no dentry and is needed no more.
+    pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> Option<FileIdentity> {
+        let nameless = self.nodes.get(&node).filter(|found| found.kept.is_some()).map(|found| found.identity);
         self.change(NodeRecord::Forgotten { node, count }, None);
+        nameless.filter(|_| !self.nodes.contains_key(&node))
     }
 
     fn apply_forget(&mut self, node: NodeId, count: u64) {
@@ -496,7 +515,7 @@ mod tests {
             &|inodes| inodes.exchange(&dentry(ROOT, "g"), &dentry(ROOT, "h")),
             &|inodes| inodes.unlink(&dentry(ROOT, "g"), Some(Arc::clone(&survivors[0]))),
             &|inodes| _ = inodes.enter_unnamed(identity(5), Arc::clone(&survivors[1])),
-            &|inodes| inodes.forget(folder, 1),
+            &|inodes| _ = inodes.forget(folder, 1),
         ];
         for (step, change) in changes.into_iter().enumerate() {
             change(&mut inodes);

@@ -5,11 +5,12 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's.
 
+use crate::pool::name_log::{Made, NameLog};
 use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::sync_times::SyncTimes;
-use crate::source::backing::OpenedFile;
+use crate::source::backing::{OpenedFile, refused};
 use crate::source::recovery::hint_of;
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
@@ -30,6 +31,7 @@ const HINT_BYTES_MAX: usize = 952;
 
 /// The pool, and the files of it.
 pub(crate) struct OpenFiles {
+    pub(crate) names: Arc<NameLog>,
     pub(crate) pool: FilePool<MappedRegion>,
     files: Mutex<HashMap<FileIdentity, Counted>>,
     began: Instant,
@@ -47,6 +49,8 @@ struct Counted {
     file: Arc<OpenFile>,
     /// How often programs have it open.
     opens: u64,
+    /// Whether the kernel forgot it when it had no name that the kernel knew.
+    is_unreachable: bool,
 }
 
 /// What a file is opened for.
@@ -70,6 +74,8 @@ pub(crate) struct OpenFile {
 
 struct OpenState {
     backing: Arc<OpenedFile>,
+    /// The file below as the cache has it, if the file was made through this mount.
+    made: Option<Arc<Made>>,
     can_write: bool,
     hint: Vec<u8>,
     served_from: ServedFrom,
@@ -87,8 +93,9 @@ enum ServedFrom {
 }
 
 impl OpenFiles {
-    pub(crate) fn new(pool: FilePool<MappedRegion>) -> OpenFiles {
+    pub(crate) fn new(pool: FilePool<MappedRegion>, names: Arc<NameLog>) -> OpenFiles {
         OpenFiles {
+            names,
             pool,
             files: Mutex::default(),
             began: Instant::now(),
@@ -113,8 +120,8 @@ impl OpenFiles {
         let identity = backing.identity();
         let found: Arc<dyn BackingFile> = backing.clone();
         let served_from = ServedFrom::Pool(self.pool.open_file(&found, &hint)?);
-        let file = OpenFile::new(identity, OpenState { backing, can_write: true, hint, served_from });
-        self.files().insert(identity, Counted { file: Arc::new(file), opens: 0 });
+        let file = OpenFile::new(identity, OpenState { backing, made: None, can_write: true, hint, served_from });
+        self.files().insert(identity, Counted::new(Arc::new(file), 0));
         Ok(())
     }
 
@@ -147,10 +154,13 @@ impl OpenFiles {
     /// What was done since the mount began; `below` are the syncs of the files there.
     pub(crate) fn counts(&self, below: &SyncTimes) -> MountCounts {
         let (counters, stores) = (self.pool.counters(), self.pool.region().counters());
+        let (names, _) = self.names.counters();
         let (timed_syncs, timed_syncs_ns) = self.syncs.read();
         let (disk_syncs, disk_syncs_ns) = below.read();
         MountCounts {
             up_ns: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            names: names.recorded,
+            names_below: names.syncs_below,
             syncs: counters.commits,
             syncs_below: counters.below,
             synced_bytes: counters.bytes_committed,
@@ -170,6 +180,17 @@ impl OpenFiles {
     /// How many files there are.
     pub(crate) fn len(&self) -> usize {
         self.files().len()
+    }
+
+    /// Opens a file that was just made and recorded.
+    pub(crate) fn open_made(&self, at: (FileIdentity, &Route), made: OpenedFile) -> Result<Arc<OpenFile>> {
+        let file = self.open(at, Access::Read, || Ok((made, true)))?;
+        let mut state = file.write_state();
+        if state.served_from == ServedFrom::File {
+            state.made = self.names.made(&state.backing);
+        }
+        drop(state);
+        Ok(file)
     }
 
     /// Opens a file once more. `open` opens it below, for writing too if asked; it is
@@ -195,11 +216,12 @@ impl OpenFiles {
         if hint.len() > HINT_BYTES_MAX {
             hint.clear();
         }
-        let state = OpenState { backing: Arc::new(backing), can_write, hint, served_from: ServedFrom::File };
+        let (backing, served_from) = (Arc::new(backing), ServedFrom::File);
+        let state = OpenState { backing, made: None, can_write, hint, served_from };
         let opened = Arc::new(OpenFile::new(identity, state));
         // Another thread may have been faster: then this thread uses that one's file.
         let mut files = self.files();
-        let known = files.entry(identity).or_insert_with(|| Counted { file: opened.clone(), opens: 0 });
+        let known = files.entry(identity).or_insert_with(|| Counted::new(opened.clone(), 0));
         known.opens += 1;
         let file = known.file.clone();
         drop(files);
@@ -222,6 +244,36 @@ impl OpenFiles {
         if known.is_unused() {
             files.remove(&file.identity);
         }
+    }
+
+    /// Notes that the kernel forgot files when they had no name that it knew.
+    pub(crate) fn nobody_reaches(&self, identities: &[FileIdentity]) {
+        if identities.is_empty() || !self.names.is_kept() {
+            return;
+        }
+        let mut files = self.files();
+        for identity in identities {
+            files.entry(*identity).and_modify(|known| known.is_unreachable = true);
+        }
+    }
+
+    /// Gives up what the pool has of files that lost their last name and that nobody has open. The
+    /// loss of the names is durable before.
+    pub(crate) fn give_up_gone(&self) -> std::result::Result<(), FileError> {
+        let is_idle = |known: &&Counted| known.opens == 0 && known.is_unreachable;
+        let unreachable: Vec<_> = self.files().values().filter(is_idle).map(|known| known.file.clone()).collect();
+        let gone: Vec<_> = unreachable.into_iter().filter(|file| file.has_no_name()).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.names.commit().map_err(refused)?;
+        for file in gone {
+            let state = file.write_state();
+            if let ServedFrom::Pool(number) = state.served_from {
+                self.pool.discard(number)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of files that nobody has open and that are below.
@@ -282,12 +334,15 @@ impl OpenFiles {
     /// Writes bytes at offset `at`.
     pub(crate) fn write(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
         let state = self.changing(file)?;
+        if persistence == Persistence::Synchronous {
+            self.names.commit()?;
+        }
         let written = match state.served_from {
             ServedFrom::Pool(number) => self.pool.write(number, at, data, persistence),
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.backing.write(at, data).map_err(FileError::from).and_then(|()| match persistence {
+                state.below().write(at, data).map_err(FileError::from).and_then(|()| match persistence {
                     Persistence::Asynchronous => Ok(()),
-                    Persistence::Synchronous => Ok(state.backing.sync()?),
+                    Persistence::Synchronous => Ok(state.below().sync()?),
                 })
             }
         };
@@ -302,7 +357,7 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
             ServedFrom::File | ServedFrom::BesidePool => {
-                state.backing.set_len(size).map_err(|refused| refused_as(&refused))?;
+                state.below().set_len(size).map_err(|refused| refused_as(&refused))?;
             }
         }
         state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
@@ -314,8 +369,14 @@ impl OpenFiles {
         file.with_backing(|backing| backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse))));
     }
 
-    /// Makes everything durable that was written to a file before.
+    /// Whether the file is one of the pool.
+    pub(crate) fn is_pooled(&self, file: &OpenFile) -> bool {
+        matches!(file.read_state().served_from, ServedFrom::Pool(_))
+    }
+
+    /// Makes everything durable that was written to a file before, and done to names.
     pub(crate) fn sync(&self, file: &OpenFile) -> Result<()> {
+        self.names.commit()?;
         let state = file.read_state();
         match state.served_from {
             ServedFrom::Pool(number) => {
@@ -325,7 +386,7 @@ impl OpenFiles {
                 }
                 Ok(())
             }
-            ServedFrom::File | ServedFrom::BesidePool => state.backing.sync().map_err(|refused| refused_as(&refused)),
+            ServedFrom::File | ServedFrom::BesidePool => state.below().sync().map_err(|refused| refused_as(&refused)),
         }
     }
 
@@ -344,6 +405,7 @@ impl OpenFiles {
                 self.pool.fallocate(number, at, len, how, length).map_err(|error| errno_of(&error))
             }
             ServedFrom::File | ServedFrom::BesidePool => {
+                state.made.iter().for_each(|made| made.note_change());
                 state.backing.fallocate_to(at, len, how, length).map_err(|refused| refused_as(&refused))
             }
         }
@@ -371,8 +433,7 @@ impl OpenFiles {
             drop(state);
             let mut state = file.write_state();
             if state.served_from == ServedFrom::File {
-                let backing: Arc<dyn BackingFile> = state.backing.clone();
-                state.served_from = match self.pool.open_file(&backing, &state.hint) {
+                state.served_from = match self.pool.open_file(&state.below(), &state.hint) {
                     Ok(number) => ServedFrom::Pool(number),
                     Err(FileError::TooManyFiles) => ServedFrom::BesidePool,
                     Err(error) => return Err(errno_of(&error)),
@@ -387,11 +448,25 @@ impl OpenFiles {
 }
 
 impl Counted {
+    fn new(file: Arc<OpenFile>, opens: u64) -> Counted {
+        Counted { file, opens, is_unreachable: false }
+    }
+
     /// Whether nobody has the file open and the pool is done with it. A file whose state is being
     /// changed is in use.
     fn is_unused(&self) -> bool {
         let is_below = |state: RwLockReadGuard<'_, OpenState>| !matches!(state.served_from, ServedFrom::Pool(_));
         self.opens == 0 && self.file.state.try_read().is_ok_and(is_below)
+    }
+}
+
+impl OpenState {
+    /// The file below, as the cache has it.
+    fn below(&self) -> Arc<dyn BackingFile> {
+        match &self.made {
+            Some(made) => made.clone(),
+            None => self.backing.clone(),
+        }
     }
 }
 
@@ -404,7 +479,7 @@ impl OpenFile {
         let (backing, can_write) = open()?;
         let mut state = self.write_state();
         if !state.can_write {
-            (state.backing, state.can_write) = (Arc::new(backing), can_write);
+            (state.backing, state.made, state.can_write) = (Arc::new(backing), None, can_write);
         }
         Ok(())
     }
@@ -417,7 +492,7 @@ impl OpenFile {
         };
         let mut state = self.write_state();
         if !state.can_write {
-            (state.backing, state.can_write) = (backing, true);
+            (state.backing, state.made, state.can_write) = (backing, None, true);
         }
     }
 
@@ -457,6 +532,11 @@ impl OpenFile {
         let is_pooled = matches!(state.served_from, ServedFrom::Pool(_));
         state.backing.set_modified(is_pooled.then_some(at));
         is_pooled
+    }
+
+    /// Whether its last name is gone.
+    fn has_no_name(&self) -> bool {
+        self.with_backing(|backing| crate::source::about(backing.descriptor()).is_ok_and(|about| about.stx_nlink == 0))
     }
 
     /// Calls `look` with the file below.
@@ -507,10 +587,10 @@ mod tests {
     use tidegate_media::Region;
 
     /// A folder with two files, and a pool for them.
-    fn testbed() -> (tempfile::TempDir, SourceDirectory, OpenFiles) {
+    fn testbed() -> (tempfile::TempDir, Arc<SourceDirectory>, OpenFiles) {
         let folder = tempfile::tempdir().expect("a folder");
         ["one", "other"].iter().for_each(|name| std::fs::write(folder.path().join(name), b"old").expect("made"));
-        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        let source = Arc::new(SourceDirectory::open(folder.path()).expect("a directory"));
         let region = Arc::new(MappedRegion::anonymous(16 << 20).expect("memory"));
         format(&*region, &PoolSpec::usual([7; 16])).expect("laid out");
         let bytes = dram_bytes(&*region, 1 << 20).expect("laid out");
@@ -518,7 +598,8 @@ mod tests {
             Ok(Arc::new(MappedRegion::anonymous(bytes).expect("memory")))
         };
         let pool = FilePool::open(&region, memory).expect("a pool");
-        (folder, source, OpenFiles::new(pool))
+        let names = Arc::new(NameLog::absent(&source));
+        (folder, source, OpenFiles::new(pool, names))
     }
 
     fn open(files: &OpenFiles, source: &SourceDirectory, name: &str, wait: impl FnOnce()) -> Arc<OpenFile> {

@@ -3,17 +3,25 @@
 //! They are those of the file below; but the length and the time of modification are the pool's
 //! where the pool has what the file below lacks.
 
+use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
-use crate::source::by_descriptor;
+use crate::source::backing::OpenedFile;
+use crate::source::{about, by_descriptor};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Gid, Mode, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::fs::{chmod, chownat, fstatvfs, utimensat};
 use rustix::io::{Errno, Result};
 use rustix::time::{ClockId, clock_gettime};
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tidegate_file_cache::BackingFile;
 use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes, SetTime, Statistics, Time};
+use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
+
+/// The attribute that a file's capabilities are in.
+const CAPABILITIES: &CStr = c"security.capability";
 
 impl FileService {
     pub(crate) fn get_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
@@ -35,8 +43,7 @@ impl FileService {
     pub(crate) fn set_attributes<'b>(&self, node: NodeId, change: &SetAttributes) -> Result<Reply<'b>> {
         let (located, about) = self.locate(node)?;
         if change.uid.is_some() || change.gid.is_some() {
-            let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
-            chownat(&located, "", owner, group, AtFlags::EMPTY_PATH)?;
+            self.set_owner(node, &located, change)?;
         }
         if let Some(size) = change.size {
             self.set_size(node, size, Privileges::asked(change.kill_privileges))?;
@@ -44,8 +51,36 @@ impl FileService {
         if let Some(mode) = change.mode {
             self.set_mode(node, (&located, &about), mode)?;
         }
-        self.set_times(&located, &about, change)?;
+        self.set_times(node, (&located, &about), change)?;
         Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, VALID))
+    }
+
+    fn set_owner(&self, node: NodeId, located: &OwnedFd, change: &SetAttributes) -> Result<()> {
+        let mut naming = self.names.begin()?;
+        let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+        chownat(located, "", owner, group, AtFlags::EMPTY_PATH)?;
+        // The mode too, of which the kernel takes privileges away.
+        let about = naming.completed(about(located))?;
+        let mode = (node != NodeId::ROOT).then(|| about.stx_mode.into());
+        let attributes = NodeAttributes { mode, owner: change.uid, group: change.gid, ..NodeAttributes::default() };
+        self.record_attributes(&mut naming, node, &about, attributes)
+    }
+
+    /// Records attributes of a node that were just set.
+    fn record_attributes(
+        &self,
+        naming: &mut Naming<'_>,
+        node: NodeId,
+        about: &Statx,
+        attributes: NodeAttributes,
+    ) -> Result<()> {
+        let Some(Subject { path, node }) = self.subject(node, about) else { return Ok(()) };
+        naming.record(&NameChange::AttributesSet { path: &path, node, attributes })
+    }
+
+    /// What a change is about of the node that this is said of. Names stay as they are meanwhile.
+    pub(crate) fn subject(&self, node: NodeId, about: &Statx) -> Option<Subject> {
+        self.names.subject(self.inodes().route(node)?.path(), about)
     }
 
     fn set_mode(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), mode: u32) -> Result<()> {
@@ -53,7 +88,10 @@ impl FileService {
             return self.hidden.set_mode(mode, &self.source).map_err(|_| Errno::IO);
         }
         self.open_file(about).inspect(|file| file.suspect_privileges());
-        chmod(by_descriptor(located), Mode::from_raw_mode(mode & 0o7777))
+        let mut naming = self.names.begin()?;
+        chmod(by_descriptor(located), Mode::from_raw_mode(mode & 0o7777))?;
+        let attributes = NodeAttributes { mode: Some(mode & 0o7777), ..NodeAttributes::default() };
+        self.record_attributes(&mut naming, node, about, attributes)
     }
 
     /// Cuts or lengthens a file, which need not be open.
@@ -67,7 +105,7 @@ impl FileService {
         cut
     }
 
-    fn set_times(&self, located: &OwnedFd, about: &Statx, change: &SetAttributes) -> Result<()> {
+    fn set_times(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), change: &SetAttributes) -> Result<()> {
         if change.accessed.is_none() && change.modified.is_none() {
             return Ok(());
         }
@@ -75,11 +113,18 @@ impl FileService {
         if let (Some(set), Some(file)) = (modified, self.open_file(about))
             && file.set_modified(point_of(set))
         {
-            // The pool writes the file below later; the time follows with that.
+            // The pool writes the file below later; the time follows with that. It is not recorded:
+            // the stamp of a file in the pool may rest on it.
             modified = None;
         }
+        let mut naming = self.names.begin()?;
         let times = Timestamps { last_access: given(change.accessed), last_modification: given(modified) };
-        utimensat(located, "", &times, AtFlags::EMPTY_PATH)
+        utimensat(located, "", &times, AtFlags::EMPTY_PATH)?;
+        let about = naming.completed(crate::source::about(located))?;
+        let accessed = change.accessed.map(|_| logged(about.stx_atime.tv_sec, about.stx_atime.tv_nsec));
+        let modified = modified.map(|_| logged(about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec));
+        let attributes = NodeAttributes { accessed, modified, ..NodeAttributes::default() };
+        self.record_attributes(&mut naming, node, &about, attributes)
     }
 
     /// Takes set-user-ID, set-group-ID and capabilities of a file away whose contents were changed:
@@ -90,17 +135,33 @@ impl FileService {
         if !is_asked && !file.may_be_privileged.load(Ordering::Relaxed) {
             return;
         }
+        // After a failure of the log no sync succeeds, and recovery finds the privileges as before.
+        let Ok(mut naming) = self.names.begin() else { return };
         file.may_be_privileged.store(false, Ordering::Relaxed);
-        file.with_backing(|backing| {
-            let descriptor = backing.descriptor();
-            // A file without capabilities is the usual case, and no failure.
-            let _ = rustix::fs::fremovexattr(descriptor, "security.capability");
-            let mode = crate::source::about(descriptor).map_or(0, |about| u32::from(about.stx_mode));
-            let taken = if mode & 0o010 != 0 { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
-            if is_asked && mode & taken != 0 {
-                let _ = rustix::fs::fchmod(descriptor, Mode::from_raw_mode(mode & 0o7777 & !taken));
+        file.with_backing(|backing| self.take_privileges_below(&mut naming, backing, privileges));
+    }
+
+    fn take_privileges_below(&self, naming: &mut Naming<'_>, backing: &OpenedFile, privileges: Privileges) {
+        let descriptor = backing.descriptor();
+        let Ok(about) = about(descriptor) else { return };
+        let node = self.inodes().of_identity(backing.identity());
+        let subject = node.and_then(|node| self.subject(node, &about));
+        // A file without capabilities is the usual case, and no failure.
+        if rustix::fs::fremovexattr(descriptor, CAPABILITIES).is_ok()
+            && let Some(Subject { path, node }) = &subject
+        {
+            let _ = naming.record(&NameChange::XattrRemoved { path, node: *node, name: CAPABILITIES.to_bytes() });
+        }
+        let mode = u32::from(about.stx_mode);
+        let taken = if mode & 0o010 != 0 { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
+        if privileges == Privileges::Clear && mode & taken != 0 {
+            let mode = mode & 0o7777 & !taken;
+            let is_taken = rustix::fs::fchmod(descriptor, Mode::from_raw_mode(mode)).is_ok();
+            if let (true, Some(Subject { path, node })) = (is_taken, &subject) {
+                let attributes = NodeAttributes { mode: Some(mode), ..NodeAttributes::default() };
+                let _ = naming.record(&NameChange::AttributesSet { path, node: *node, attributes });
             }
-        });
+        }
     }
 
     /// The attributes of a node.
@@ -110,7 +171,7 @@ impl FileService {
         let Some(file) = identity.and_then(|identity| self.open_files.get(identity)) else {
             return self.attributes_of(&self.locate(node)?.1);
         };
-        let about = file.with_backing(|backing| crate::source::about(backing.descriptor()))?;
+        let about = file.with_backing(|backing| about(backing.descriptor()))?;
         self.attributes_of_opened(&about, Some(&file))
     }
 
@@ -126,7 +187,7 @@ impl FileService {
         }
         if let Some(file) = open {
             attributes.size = self.open_files.size(file)?;
-            if let Some(modified) = file.with_backing(crate::source::backing::OpenedFile::modified) {
+            if let Some(modified) = file.with_backing(OpenedFile::modified) {
                 attributes.modified = time_of(modified);
                 attributes.changed = attributes.changed.max(attributes.modified);
             }
@@ -171,6 +232,10 @@ fn attributes_below(about: &Statx) -> Attributes {
         device: Attributes::device_number(about.stx_rdev_major, about.stx_rdev_minor),
         block_bytes: about.stx_blksize,
     }
+}
+
+fn logged(seconds: i64, nanos: u32) -> LoggedTime {
+    LoggedTime { seconds, nanos }
 }
 
 fn time_of(time: Timespec) -> Time {

@@ -44,11 +44,11 @@ impl FileService {
         Ok((self.handles.add_file(file, opening), OpenFlags::KEEP_CACHE))
     }
 
-    /// Opens a node's file, which `made` is open for.
+    /// Opens a node's file that was just made and recorded, and that `made` is open for.
     pub(crate) fn open_made(&self, (node, request): (NodeId, Unique), made: OwnedFd) -> Result<(Handle, OpenFlags)> {
         let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
-        let opened = || Ok((OpenedFile::new(&self.source, made)?, true));
-        let file = self.open_files.open((identity, &self.hint_route(node)), Access::Write, opened)?;
+        let made = OpenedFile::new(&self.source, made)?;
+        let file = self.open_files.open_made((identity, &self.hint_route(node)), made)?;
         self.keep_open(node, &file);
         let opening = Opening { node, kind: OpenedAs::File(Access::Write), request };
         Ok((self.handles.add_file(file, opening), OpenFlags::KEEP_CACHE))
@@ -117,12 +117,12 @@ impl FileService {
         Ok(Reply::empty())
     }
 
-    /// Makes everything durable: contents in the pool, names below.
+    /// Makes everything durable: contents in the pool, and below what left it without a sync.
     pub(crate) fn sync_all<'b>(&self) -> Result<Reply<'b>> {
         for file in self.open_files.all() {
             self.open_files.sync(&file)?;
         }
-        rustix::fs::syncfs(self.source.root())?;
+        self.names.sync_source()?;
         Ok(Reply::empty())
     }
 

@@ -2,12 +2,13 @@
 
 use crate::service::FileService;
 use crate::service::nodes::handles::{OpenedAs, Opening};
-use crate::source::about_at;
 use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
+use crate::source::{about, about_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::{Errno, Result};
 use std::sync::PoisonError;
+use std::time::Instant;
 use tidegate_fuse::{Directory, DirectoryEntry, Handle, Header, NodeId, OpenFlags, Reply};
 
 impl FileService {
@@ -32,7 +33,14 @@ impl FileService {
 
     pub(crate) fn sync_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
         let directory = self.handles.directory(handle)?;
-        fsync(&*directory.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+        self.names.commit()?;
+        // A directory on another file system has no names in the log.
+        if !self.names.is_kept() || self.source.identity(&about(&*directory)?).device != 0 {
+            let began = Instant::now();
+            fsync(&*directory)?;
+            self.source.syncs.count(began);
+        }
         Ok(Reply::empty())
     }
 

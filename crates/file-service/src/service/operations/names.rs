@@ -2,8 +2,9 @@
 //!
 //! A change of a name is made under the lock of the inodes, so that no route is read between the
 //! change below and the one here. A lookup takes the lock at its end only, and is made again if a
-//! name went meanwhile.
+//! name went meanwhile. Each change is recorded in the log of names before its reply.
 
+use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::dentry::Dentry;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
@@ -17,6 +18,7 @@ use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use std::sync::Arc;
 use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply, Unique};
+use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
 
 impl FileService {
     pub(crate) fn lookup<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -58,11 +60,13 @@ impl FileService {
 
     /// The answer about a node that was just looked up. The kernel counts no lookup that fails.
     pub(crate) fn counted<T>(&self, node: NodeId, answer: Result<T>) -> Result<T> {
-        answer.inspect_err(|_| self.inodes_mut().forget(node, 1))
+        answer.inspect_err(|_| {
+            self.inodes_mut().forget(node, 1);
+        })
     }
 
-    /// Opens a file that was just made, or that was there already, and says what it is. `made` is
-    /// open for reading and writing.
+    /// Opens a file, and says what it is. `made` is the file, open for reading and writing, if it
+    /// was just made and recorded.
     pub(crate) fn opened_entry<'b>(
         &self,
         (node, request): (NodeId, Unique),
@@ -90,11 +94,11 @@ impl FileService {
     }
 
     pub(crate) fn make_symlink<'b>(&self, header: &Header, name: &CStr, target: &CStr) -> Result<Reply<'b>> {
-        self.make(header, name, None, |folder| symlinkat(target, folder, name))
+        self.make(header, (name, target), None, |folder| symlinkat(target, folder, name))
     }
 
     pub(crate) fn make_directory<'b>(&self, header: &Header, name: &CStr, mode: u32) -> Result<Reply<'b>> {
-        self.make(header, name, Some(mode), |folder| mkdirat(folder, name, Mode::from_raw_mode(mode & 0o7777)))
+        self.make(header, (name, c""), Some(mode), |folder| mkdirat(folder, name, Mode::from_raw_mode(mode & 0o7777)))
     }
 
     pub(crate) fn make_node<'b>(&self, header: &Header, name: &CStr, mode: u32, device: u32) -> Result<Reply<'b>> {
@@ -102,49 +106,64 @@ impl FileService {
         let device = rustix::fs::makedev(major, minor);
         let kind = FileType::from_raw_mode(mode);
         let permissions = Mode::from_raw_mode(mode & 0o7777);
-        self.make(header, name, Some(mode), |folder| mknodat(folder, name, kind, permissions, device))
+        self.make(header, (name, c""), Some(mode), |folder| mknodat(folder, name, kind, permissions, device))
     }
 
     /// Makes something with a name, gives it to the caller, and looks it up.
     fn make<'b>(
         &self,
         header: &Header,
-        name: &CStr,
+        (name, target): (&CStr, &CStr),
         mode: Option<u32>,
         make: impl FnOnce(&OwnedFd) -> Result<()>,
     ) -> Result<Reply<'b>> {
+        let mut naming = self.names.begin()?;
         let mut inodes = self.inodes_mut();
-        let folder = self.source.locate_directory(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
+        let route = inodes.route(header.node).ok_or(Errno::STALE)?;
+        let folder = self.source.locate_directory(&route)?;
         make(&folder)?;
-        let made = openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        self.give_to_caller(header, &folder, &made)?;
-        if let Some(mode) = mode {
-            keep_mode(&made, mode)?;
-        }
-        let about = about(&made)?;
+        let open = || openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let about = naming.completed(open().and_then(|made| self.complete(header, &folder, &made, mode)))?;
+        self.record_made(&mut naming, route.path_of(name.to_bytes()), &about, target.to_bytes())?;
         let dentry = Dentry::new(header.node, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
         Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
     }
 
+    /// Gives what was just made in `folder` to the caller, and says what it is.
+    fn complete(&self, header: &Header, folder: &OwnedFd, made: &OwnedFd, mode: Option<u32>) -> Result<Statx> {
+        self.give_to_caller(header, folder, made)?;
+        mode.map_or(Ok(()), |mode| keep_mode(made, mode))?;
+        about(made)
+    }
+
+    fn record_made(&self, naming: &mut Naming<'_>, path: Option<Vec<u8>>, about: &Statx, target: &[u8]) -> Result<()> {
+        let Some(Subject { path, node }) = self.names.subject(path, about) else { return Ok(()) };
+        let (mode, owner, group) = (about.stx_mode.into(), about.stx_uid, about.stx_gid);
+        let special = rustix::fs::makedev(about.stx_rdev_major, about.stx_rdev_minor);
+        naming.record(&NameChange::Made { path: &path, node, mode, owner, group, special, target })
+    }
+
     pub(crate) fn create<'b>(&self, header: &Header, name: &CStr, flags: u32, mode: u32) -> Result<Reply<'b>> {
         let asked = OFlags::from_bits_retain(flags);
+        let mut naming = self.names.begin()?;
         let mut inodes = self.inodes_mut();
-        let folder = self.source.locate_directory(&inodes.route(header.node).ok_or(Errno::STALE)?)?;
+        let route = inodes.route(header.node).ok_or(Errno::STALE)?;
+        let folder = self.source.locate_directory(&route)?;
         let makes = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (about, made) = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
+        let (made, about) = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
             Ok(made) => {
-                self.give_to_caller(header, &folder, &made)?;
-                keep_mode(&made, mode)?;
-                (about(&made)?, Some(made))
+                let about = naming.completed(self.complete(header, &folder, &made, Some(mode)))?;
+                self.record_made(&mut naming, route.path_of(name.to_bytes()), &about, b"")?;
+                (Some(made), about)
             }
-            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => (about_at(&folder, name.to_bytes())?, None),
+            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => (None, about_at(&folder, name.to_bytes())?),
             Err(errno) => return Err(errno),
         };
         let dentry = Dentry::new(header.node, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
-        drop(inodes);
+        drop((inodes, naming));
         self.counted(node, self.opened_entry((node, header.unique), made, flags, &about))
     }
 
@@ -157,7 +176,7 @@ impl FileService {
         let about = about(&made)?;
         let kept = Arc::new(KeptFile::passing(reopen(&made, OFlags::PATH)?));
         let node = self.inodes_mut().enter_unnamed(self.source.identity(&about), kept).ok_or(Errno::STALE)?;
-        self.counted(node, self.opened_entry((node, header.unique), Some(made), flags, &about))
+        self.counted(node, self.opened_entry((node, header.unique), None, flags, &about))
     }
 
     pub(crate) fn unlink<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -169,12 +188,18 @@ impl FileService {
     }
 
     fn remove<'b>(&self, parent: NodeId, name: &CStr, flags: AtFlags) -> Result<Reply<'b>> {
+        let mut naming = self.names.begin()?;
         let kept = self.keep(parent, name);
         let mut inodes = self.inodes_mut();
         let dentry = Dentry::new(parent, name.to_bytes());
-        let folder = self.source.locate_directory(&inodes.route(parent).ok_or(Errno::STALE)?)?;
+        let route = inodes.route(parent).ok_or(Errno::STALE)?;
+        let folder = self.source.locate_directory(&route)?;
+        let about = about_at(&folder, name.to_bytes())?;
         unlinkat(&folder, name, flags)?;
         inodes.unlink(&dentry, kept);
+        if let Some(Subject { path, node }) = self.names.subject(route.path_of(name.to_bytes()), &about) {
+            naming.record(&NameChange::Removed { path: &path, lost: lost(node, &about) })?;
+        }
         Ok(Reply::empty())
     }
 
@@ -185,15 +210,20 @@ impl FileService {
         flags: u32,
     ) -> Result<Reply<'b>> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        let (old, new) = (Dentry::new(parent, name.to_bytes()), Dentry::new(new_parent, new_name.to_bytes()));
+        self.sync_replacement(&old, &new)?;
+        let mut naming = self.names.begin()?;
         let replaced = self.keep(new_parent, new_name);
         let mut inodes = self.inodes_mut();
-        let folder = |node| self.source.locate_directory(&inodes.route(node).ok_or(Errno::STALE)?);
-        let (from, to) = (folder(parent)?, folder(new_parent)?);
+        let route = |node| inodes.route(node).ok_or(Errno::STALE);
+        let (old_route, new_route) = (route(parent)?, route(new_parent)?);
+        let (from, to) = (self.source.locate_directory(&old_route)?, self.source.locate_directory(&new_route)?);
+        let moved = about_at(&from, name.to_bytes())?;
+        let target = about_at(&to, new_name.to_bytes()).ok();
         // Two names of one file: the kernel leaves both as they are.
-        let identity = |folder, name: &CStr| Some(self.source.identity(&about_at(folder, name.to_bytes()).ok()?));
-        let is_same = identity(&to, new_name).is_some_and(|target| identity(&from, name) == Some(target));
+        let is_same =
+            target.as_ref().is_some_and(|target| self.source.identity(target) == self.source.identity(&moved));
         renameat_with(&from, name, &to, new_name, flags)?;
-        let (old, new) = (Dentry::new(parent, name.to_bytes()), Dentry::new(new_parent, new_name.to_bytes()));
         if is_same {
             return Ok(Reply::empty());
         }
@@ -203,15 +233,63 @@ impl FileService {
             inodes.unlink(&new, replaced);
             inodes.rename(&old, new);
         }
+        let (path, to) = (old_route.path_of(name.to_bytes()), new_route.path_of(new_name.to_bytes()));
+        let (Some(moved), Some(to)) = (self.names.subject(path, &moved), to) else { return Ok(Reply::empty()) };
+        self.record_renamed(&mut naming, (&moved, &to), target.as_ref(), flags)?;
         Ok(Reply::empty())
     }
 
+    fn record_renamed(
+        &self,
+        naming: &mut Naming<'_>,
+        (moved, to): (&Subject, &[u8]),
+        target: Option<&Statx>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let Subject { path, node } = moved;
+        let target = target.and_then(|about| Some((self.names.subject(Some(to.to_vec()), about)?.node, about)));
+        match target {
+            // The whiteout that is left has no record.
+            _ if flags.contains(RenameFlags::WHITEOUT) => naming.without_record(),
+            Some((other, _)) if flags.contains(RenameFlags::EXCHANGE) => {
+                naming.record(&NameChange::Exchanged { path, to, node: *node, other })
+            }
+            target => {
+                let replaced = target.map(|(node, about)| lost(node, about));
+                naming.record(&NameChange::Renamed { path, to, node: *node, replaced })
+            }
+        }
+    }
+
+    /// Syncs a file that is about to take the place of another one: the name of both is durable
+    /// soon, and contents go with it, as in other file systems.
+    fn sync_replacement(&self, old: &Dentry, new: &Dentry) -> Result<()> {
+        let moved = {
+            let inodes = self.inodes();
+            let replaces = self.names.is_kept() && inodes.at(new).is_some();
+            inodes.at(old).filter(|_| replaces).and_then(|node| inodes.identity(node))
+        };
+        match moved.and_then(|identity| self.open_files.get(identity)) {
+            Some(file) if self.open_files.is_pooled(&file) => self.open_files.sync(&file),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn link<'b>(&self, target: NodeId, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
+        let mut naming = self.names.begin()?;
         let mut inodes = self.inodes_mut();
-        let locate = |node| self.source.locate(&inodes.route(node).ok_or(Errno::STALE)?);
-        let (file, folder) = (locate(target)?, locate(parent)?);
+        let route = |node| inodes.route(node).ok_or(Errno::STALE);
+        let (file_route, folder_route) = (route(target)?, route(parent)?);
+        let (file, folder) = (self.source.locate(&file_route)?, self.source.locate(&folder_route)?);
         linkat(CWD, by_descriptor(&file), &folder, name, AtFlags::SYMLINK_FOLLOW)?;
-        let about = about(&file)?;
+        let about = naming.completed(about(&file))?;
+        match (self.names.subject(file_route.path(), &about), folder_route.path_of(name.to_bytes())) {
+            (Some(Subject { path, node }), Some(to)) => {
+                naming.record(&NameChange::Linked { path: &path, to: &to, node })?;
+            }
+            // A file without a name has none yet that a record could say.
+            _ => naming.without_record()?,
+        }
         let dentry = Dentry::new(parent, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
@@ -252,10 +330,133 @@ impl FileService {
     }
 }
 
+/// What a name that is about to go takes from the inode of `about`.
+fn lost(node: NodeIdentity, about: &Statx) -> LostName {
+    let is_directory = FileType::from_raw_mode(about.stx_mode.into()) == FileType::Directory;
+    LostName { node, last: is_directory || about.stx_nlink <= 1 }
+}
+
 /// Sets again what a change of the owner takes away.
 pub(super) fn keep_mode(made: &OwnedFd, mode: u32) -> Result<()> {
     match mode & (SET_USER_ID | SET_GROUP_ID) {
         0 => Ok(()),
         _ => chmod(by_descriptor(made), Mode::from_raw_mode(mode & 0o7777)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keep_alive::descriptors::DescriptorStore;
+    use crate::keep_alive::memory_log::MemoryLog;
+    use crate::lifecycle::opening::fresh_record;
+    use crate::pool::hidden::{Cover, Hidden};
+    use crate::pool::name_log::NameLog;
+    use crate::service::Survival;
+    use crate::service::nodes::handles::Handles;
+    use crate::service::nodes::inodes::{Inodes, KeptFiles};
+    use crate::service::nodes::open_files::OpenFiles;
+    use crate::source::SourceDirectory;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
+    use tidegate_file_cache::{FilePool, Persistence, PoolSpec, dram_bytes, format};
+    use tidegate_fuse::{Handle, Unique};
+    use tidegate_media::{MappedRegion, Region};
+
+    /// A service without threads.
+    struct Testbed {
+        _folder: tempfile::TempDir,
+        /// Takes descriptors, and answers nothing.
+        _supervisor: UnixStream,
+        service: FileService,
+    }
+
+    const CALLER: Header = Header { unique: Unique(1), node: NodeId::ROOT, uid: 0, gid: 0, pid: 1 };
+
+    impl Testbed {
+        fn new() -> Testbed {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("source");
+            std::fs::create_dir(&path).expect("made");
+            let source = Arc::new(SourceDirectory::open(&path).expect("a directory"));
+            let region = Arc::new(MappedRegion::anonymous(16 << 20).expect("memory"));
+            format(&*region, &PoolSpec::usual([1; 16])).expect("there is room");
+            let bytes = dram_bytes(&*region, 1 << 20).expect("there is a pool");
+            let dram = |_| Ok(Arc::new(MappedRegion::anonymous(bytes).expect("memory")) as Arc<dyn Region>);
+            let pool = FilePool::open(&region, dram).expect("a fresh pool");
+            let names = Arc::new(NameLog::begun(&region, &source).expect("a fresh log"));
+            let files = Arc::new(OpenFiles::new(pool, names));
+            let record = fresh_record(&path, &source, None).expect("readable");
+            let hidden = Hidden::begin((folder.path().join("pool"), "1".to_owned()), record, &source, Cover::Mount);
+            let memory = |name| MemoryLog::memory(name).expect("memory");
+            let root = source.identity(&about(source.root()).expect("readable"));
+            let inodes = Inodes::replay(root, memory("nodes"), &KeptFiles::new()).expect("a log");
+            let (handles, _) = Handles::replay(memory("handles")).expect("a log");
+            let (socket, supervisor) = UnixStream::pair().expect("sockets");
+            let survival = Survival { store: DescriptorStore::new(socket.into(), 1), spare: Mutex::default() };
+            let hidden = hidden.expect("covered");
+            let service = FileService::new((source, hidden), (inodes, files), (handles, survival));
+            Testbed { _folder: folder, _supervisor: supervisor, service }
+        }
+
+        fn make(&self, name: &CStr) -> Arc<OpenFile> {
+            self.service.create(&CALLER, name, OFlags::RDWR.bits(), 0o644).expect("made");
+            let inodes = self.service.inodes();
+            let node = inodes.at(&Dentry::new(NodeId::ROOT, name.to_bytes())).expect("it was just made");
+            self.service.open_files.get(inodes.identity(node).expect("a node")).expect("it is open")
+        }
+
+        fn syncs_below(&self) -> u64 {
+            self.service.source.syncs.read().0 + self.service.names.counters().0.syncs_below
+        }
+    }
+
+    #[test]
+    fn new_files_their_names_and_directories_are_durable_without_a_sync_below() {
+        let bed = Testbed::new();
+        let before = bed.syncs_below();
+        let (empty, file) = (bed.make(c"empty"), bed.make(c"file"));
+        let files = &bed.service.open_files;
+        files.sync(&empty).expect("synced");
+        files.write(&file, 0, b"new", Persistence::Asynchronous).expect("written");
+        files.sync(&file).expect("synced");
+        files.write(&bed.make(c"o_sync"), 0, b"new", Persistence::Synchronous).expect("written");
+        bed.service.rename((NodeId::ROOT, c"file"), (NodeId::ROOT, c"empty"), 0).expect("renamed");
+        bed.service.open_directory(&CALLER).expect("opened");
+        bed.service.sync_directory(Handle(4)).expect("synced");
+        assert_eq!((bed.syncs_below(), bed.service.names.counters().0.recorded), (before, 4));
+    }
+
+    #[test]
+    fn what_nobody_can_reach_any_more_is_given_up_and_not_before() {
+        let bed = Testbed::new();
+        let files = &bed.service.open_files;
+        let file = bed.make(c"file");
+        files.write(&file, 0, b"new", Persistence::Synchronous).expect("written");
+        bed.service.unlink(NodeId::ROOT, c"file").expect("removed");
+        files.give_up_gone().expect("nothing to do");
+        assert!(files.pool.fill().out_of_sync > 0, "a program has it open");
+        bed.service.release(Handle(1)).expect("closed");
+        files.give_up_gone().expect("nothing to do");
+        assert!(files.pool.fill().out_of_sync > 0, "the kernel knows it");
+        bed.service.forget([(NodeId(2), 1)]);
+        files.give_up_gone().expect("given up");
+        files.let_go().expect("let go");
+        assert_eq!((files.pool.fill().out_of_sync, files.pool.files().len(), files.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_file_with_another_name_than_the_kernel_knows_is_not_given_up() {
+        let bed = Testbed::new();
+        let files = &bed.service.open_files;
+        let file = bed.make(c"file");
+        files.write(&file, 0, b"new", Persistence::Synchronous).expect("written");
+        let root = bed.service.source.root();
+        linkat(root, "file", root, "unknown", AtFlags::empty()).expect("linked");
+        bed.service.unlink(NodeId::ROOT, c"file").expect("removed");
+        bed.service.release(Handle(1)).expect("closed");
+        bed.service.forget([(NodeId(2), 1)]);
+        files.give_up_gone().expect("nothing to do");
+        assert!(files.pool.fill().out_of_sync > 0);
     }
 }

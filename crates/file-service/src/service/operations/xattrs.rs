@@ -1,11 +1,15 @@
-//! Extended attributes: those of the file below, except for SOURCE's mark of its pool.
+//! Extended attributes: those of the file below, except for SOURCE's mark of its pool and the
+//! witness of the log of names.
 
+use crate::pool::name_log::Subject;
 use crate::service::FileService;
+use crate::source::names::WITNESS;
 use crate::source::{by_descriptor, mark};
 use rustix::fs::{XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr};
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use tidegate_fuse::{NodeId, Reply, SetXattr};
+use tidegate_layout::file_cache::NameChange;
 
 impl FileService {
     pub(crate) fn get_xattr<'b>(&self, node: NodeId, name: &CStr, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
@@ -44,8 +48,12 @@ impl FileService {
             return Err(Errno::PERM);
         }
         let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
-        let located = self.locate(node)?.0;
+        let (located, about) = self.locate(node)?;
+        let mut naming = self.names.begin()?;
         setxattr(by_descriptor(&located), set.name, set.value, flags)?;
+        if let Some(Subject { path, node }) = self.subject(node, &about) {
+            naming.record(&NameChange::XattrSet { path: &path, node, name: set.name.to_bytes(), value: set.value })?;
+        }
         let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
         self.open_files.get(identity).inspect(|file| file.suspect_privileges());
         Ok(Reply::empty())
@@ -55,15 +63,19 @@ impl FileService {
         if is_mark(node, name.to_bytes()) {
             return Err(Errno::NODATA);
         }
-        let located = self.locate(node)?.0;
+        let (located, about) = self.locate(node)?;
+        let mut naming = self.names.begin()?;
         removexattr(by_descriptor(&located), name)?;
+        if let Some(Subject { path, node }) = self.subject(node, &about) {
+            naming.record(&NameChange::XattrRemoved { path: &path, node, name: name.to_bytes() })?;
+        }
         Ok(Reply::empty())
     }
 }
 
-/// Whether this attribute is SOURCE's mark.
+/// Whether this attribute is SOURCE's mark, or its witness.
 fn is_mark(node: NodeId, name: &[u8]) -> bool {
-    node == NodeId::ROOT && name == mark::NAME.to_bytes()
+    node == NodeId::ROOT && [mark::NAME, WITNESS].iter().any(|own| name == own.to_bytes())
 }
 
 /// The names that programs see, of a list in which each name ends with a zero.

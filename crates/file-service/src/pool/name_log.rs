@@ -1,0 +1,190 @@
+//! The log of a mount's names: what is done to names in SOURCE is in the pool, durably, before the
+//! file system below has it so.
+//!
+//! An operation is done between [`NameLog::begin`] and [`Naming::record`]. A file system that may
+//! lose an earlier operation and keep a later one gets no log; there, a sync waits for SOURCE.
+
+use crate::lifecycle::failure::ServiceFailure;
+use crate::pool::periodic::Periodic;
+use crate::source::SourceDirectory;
+use crate::source::backing::OpenedFile;
+use rustix::fs::Statx;
+use rustix::io::{Errno, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidegate_file_cache::{MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource};
+use tidegate_layout::file_cache::{NameChange, NodeIdentity};
+use tidegate_media::MappedRegion;
+
+/// How often operations are committed that no program syncs.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long the log keeps an operation before SOURCE is synced for it.
+const SYNC_AFTER: Duration = Duration::from_secs(5);
+
+type Log = NamespaceLog<Arc<MappedRegion>>;
+
+/// A file that was made through this mount, before anything is stored in it below.
+pub(crate) type Made = MadeFile<Arc<MappedRegion>>;
+
+/// The log, if there is one.
+pub(crate) struct NameLog {
+    log: Option<Arc<Log>>,
+    source: Arc<SourceDirectory>,
+    /// Whether the log's failure was told.
+    is_told: AtomicBool,
+}
+
+/// The right to do one operation on names after the other.
+pub(crate) struct Naming<'a> {
+    names: &'a NameLog,
+    writing: Option<NamesWriting<'a, Arc<MappedRegion>>>,
+}
+
+/// An inode that an operation is about, and the path of a name of it.
+pub(crate) struct Subject {
+    pub(crate) path: Vec<u8>,
+    pub(crate) node: NodeIdentity,
+}
+
+impl NameLog {
+    /// Opens the log of the pool on `region`, which was replayed, if `source` is one for a log.
+    pub(crate) fn open(
+        region: &Arc<MappedRegion>,
+        source: &Arc<SourceDirectory>,
+    ) -> std::result::Result<NameLog, NamespaceError> {
+        if !source.has_ordered_names().map_err(crate::source::backing::refused)? {
+            tracing::info!(
+                "SOURCE is not on ext4 with a journal or XFS: the first sync of a file and syncs of directories wait for it"
+            );
+            return Ok(NameLog::absent(source));
+        }
+        NameLog::begun(region, source)
+    }
+
+    /// The log of the pool on `region`, whatever SOURCE is.
+    pub(crate) fn begun(
+        region: &Arc<MappedRegion>,
+        source: &Arc<SourceDirectory>,
+    ) -> std::result::Result<NameLog, NamespaceError> {
+        let below: Arc<dyn NamespaceSource> = source.clone();
+        match Log::open(Arc::clone(region), below) {
+            Ok(log) => Ok(NameLog { log: Some(Arc::new(log)), ..NameLog::absent(source) }),
+            Err(NamespaceError::NoLog) => Ok(NameLog::absent(source)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// No log.
+    pub(crate) fn absent(source: &Arc<SourceDirectory>) -> NameLog {
+        NameLog { log: None, source: Arc::clone(source), is_told: AtomicBool::new(false) }
+    }
+
+    /// Whether there is a log.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Begins an operation: called before it is done below. Taken before every other lock.
+    pub(crate) fn begin(&self) -> Result<Naming<'_>> {
+        let writing = self.log.as_ref().map(|log| log.begin()).transpose();
+        Ok(Naming { names: self, writing: writing.map_err(|error| self.failed(&error))? })
+    }
+
+    /// Makes every operation durable that was recorded before.
+    pub(crate) fn commit(&self) -> Result<()> {
+        self.log.as_ref().map_or(Ok(()), |log| log.commit()).map_err(|error| self.failed(&error))
+    }
+
+    /// Makes SOURCE durable, so that the log need not keep what was recorded before.
+    pub(crate) fn sync_source(&self) -> Result<()> {
+        let mark = self.log.as_ref().map(|log| log.mark());
+        self.source.sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+        let (Some(log), Some(mark)) = (&self.log, mark) else { return Ok(()) };
+        log.durable_below(mark).map_err(|error| self.failed(&error))
+    }
+
+    /// The file that was just made and recorded as `opened`, as the cache gets it.
+    pub(crate) fn made(&self, opened: &Arc<OpenedFile>) -> Option<Arc<Made>> {
+        let log = self.log.as_ref()?;
+        Some(Arc::new(MadeFile::new(opened.clone(), Arc::clone(log))))
+    }
+
+    /// What the operation is about that was done to the inode of `about`, at `path`. None: no
+    /// record is made of it, as the inode has no name or is on another file system.
+    pub(crate) fn subject(&self, path: Option<Vec<u8>>, about: &Statx) -> Option<Subject> {
+        let identity = self.source.identity(about);
+        let path = path.filter(|_| identity.device == 0 && self.is_kept())?;
+        Some(Subject { path, node: NodeIdentity { inode: identity.inode, generation: identity.generation } })
+    }
+
+    /// What was done, and bytes of records that SOURCE may lack.
+    pub(crate) fn counters(&self) -> (NamespaceCounters, u64) {
+        self.log.as_ref().map_or_else(Default::default, |log| (log.counters(), log.fill().0))
+    }
+
+    /// Starts the thread that commits operations and has SOURCE catch up.
+    pub(crate) fn start(self: &Arc<NameLog>) -> std::io::Result<Periodic> {
+        let (names, mut waits_since) = (Arc::clone(self), None);
+        Periodic::start("names", LOOK_EVERY, move || names.look(&mut waits_since))
+    }
+
+    /// Failures are told once, and each later operation gets them.
+    fn look(&self, waits_since: &mut Option<Instant>) {
+        let Some(log) = self.log.as_ref().filter(|_| self.commit().is_ok()) else { return };
+        let (bytes, bytes_max) = log.fill();
+        if bytes == 0 {
+            *waits_since = None;
+            return;
+        }
+        let waits = waits_since.get_or_insert_with(Instant::now).elapsed();
+        if waits >= SYNC_AFTER || bytes >= bytes_max / 2 {
+            *waits_since = None;
+            if let Err(errno) = self.sync_source() {
+                tracing::warn!(
+                    "SOURCE cannot be synced: {errno}; the pool keeps the operations, and it is tried again"
+                );
+            }
+        }
+    }
+
+    /// Every operation is durable in SOURCE, and the log is empty. No operation comes any more.
+    pub(crate) fn end(&self) -> std::result::Result<(), ServiceFailure> {
+        let ended = self.commit().and_then(|()| self.sync_source());
+        ended.map_err(crate::lifecycle::failure::system("making SOURCE durable"))
+    }
+
+    fn failed(&self, error: &NamespaceError) -> Errno {
+        // Relaxed: whoever is first tells.
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            tracing::error!("no name in SOURCE is changed any more: {error}");
+        }
+        Errno::IO
+    }
+}
+
+impl Naming<'_> {
+    /// Records an operation that was just done.
+    pub(crate) fn record(&mut self, change: &NameChange<'_>) -> Result<()> {
+        let names = self.names;
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        writing.record(change).map(drop).map_err(|error| names.failed(&error))
+    }
+
+    /// Does without a record of an operation that was just done: SOURCE has it durably.
+    pub(crate) fn without_record(&mut self) -> Result<()> {
+        let names = self.names;
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        writing.without_record().map_err(|error| names.failed(&error))
+    }
+
+    /// An operation of several steps, of which the last ones ended so. If they failed, the first
+    /// ones have no record.
+    pub(crate) fn completed<T>(&mut self, ended: Result<T>) -> Result<T> {
+        if ended.is_err() {
+            self.without_record()?;
+        }
+        ended
+    }
+}
