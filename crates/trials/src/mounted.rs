@@ -158,16 +158,6 @@ impl MountTestbed {
         EndedMount { ended, testbed: self }
     }
 
-    /// The folder whose files are shown.
-    pub fn source(&self) -> PathBuf {
-        self.disk.path().join("source")
-    }
-
-    /// The pool.
-    pub fn pool(&self) -> PathBuf {
-        self.memory.path().join("pool")
-    }
-
     /// Mounts again what was killed.
     pub fn mount_again(&mut self) {
         self.service = start(self.disk.path(), self.memory.path());
