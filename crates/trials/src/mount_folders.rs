@@ -46,8 +46,13 @@ impl MountFolders {
 
     /// Mounts with another pool and more options.
     pub fn mount_with(&self, pool: &Path, options: &[&str]) -> Child {
+        self.mount_directory("source", pool, options)
+    }
+
+    /// Mounts the folder of this name in place of `source`.
+    pub fn mount_directory(&self, source: &str, pool: &Path, options: &[&str]) -> Child {
         let mut command = Command::new(program());
-        command.arg("mount").args([self.at("source"), self.at("mnt")]).arg("--pool").arg(pool).args(options);
+        command.arg("mount").args([self.at(source), self.at("mnt")]).arg("--pool").arg(pool).args(options);
         let child = command.args(["--pool-size", "64M", "--dram", "16M", "--try"]).stdout(Stdio::null()).spawn();
         let child = child.expect("the program starts");
         until("the mount", || self.is_mounted());

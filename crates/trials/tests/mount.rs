@@ -94,6 +94,22 @@ fn a_former_pool_is_given_up_only_if_the_user_says_so_and_then_for_good() {
 }
 
 #[test]
+fn a_copy_of_a_directory_whose_pool_has_data_is_a_directory_of_its_own() {
+    let bed = MountFolders::new();
+    let (service, mnt) = (bed.mount(), bed.at("mnt"));
+    shell(&mnt, "printf synced > file; sync file; printf ' and not' >> file");
+    bed.kill(service);
+    shell(&bed.memory().join(".."), &format!("cp -a {} {}", bed.at("source").display(), bed.at("copy").display()));
+    let other = bed.memory().join("other");
+    let mut service = bed.mount_directory("copy", &other, &["--discard-former-pool"]);
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().expect("it was started here").success());
+    let service = bed.mount();
+    assert_eq!(shell(&mnt, "cat file"), "synced and not", "the copy's mount took nothing of the original's");
+    bed.kill(service);
+}
+
+#[test]
 fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
     let bed = MountFolders::new();
     let service = bed.mount();

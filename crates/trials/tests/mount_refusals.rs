@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_trials::mount_folders::{MountFolders, shell};
-use tidegate_trials::served::program;
+use tidegate_trials::served::{program, until};
 
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
@@ -122,7 +122,7 @@ fn another_file_system_at_source_is_not_taken_for_the_last_one() {
     rustix::mount::mount("none", &source, "tmpfs", MountFlags::empty(), None).unwrap();
     let mounted = mount(&source, &bed.at("mnt"), &bed.pool()).output().unwrap();
     let recovered = bed.tidegate("recover", &bed.pool());
-    unmount(&source, UnmountFlags::empty()).unwrap();
+    until("the last user's end", || unmount(&source, UnmountFlags::empty()).is_ok());
     assert_refused(&mounted, REFUSED, &["is not the directory", "former directory"]);
     assert_refused(&recovered, REFUSED, &["is not the directory"]);
     assert!(bed.tidegate("recover", &bed.pool()).status.success());
@@ -142,7 +142,7 @@ fn pools_that_are_too_small_damaged_or_on_a_full_disk_are_refused() {
     rustix::mount::mount("none", &full, "tmpfs", MountFlags::empty(), c"size=1m").unwrap();
     let refused = mount(&source, &mnt, &full.join("pool")).output().unwrap();
     let left = fs::read_dir(&full).unwrap().count();
-    unmount(&full, UnmountFlags::empty()).unwrap();
+    until("the last user's end", || unmount(&full, UnmountFlags::empty()).is_ok());
     assert_refused(&refused, ENVIRONMENT, &["no space"]);
     assert_eq!(left, 0, "a pool that has no room is not left behind");
     damaged_pool_is_refused(&bed);

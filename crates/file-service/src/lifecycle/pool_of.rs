@@ -37,7 +37,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(pool_of(folder.path()), folder.path());
         let source = SourceDirectory::open(folder.path()).expect("a directory");
-        let mark = PoolMark { id: "a".to_owned(), pool: "/mnt/pmem/a.pool".into(), mode: 0o755 };
+        let pool = "/mnt/pmem/a.pool".into();
+        let mark = PoolMark { id: "a".to_owned(), pool, mode: 0o755, inode: 0, generation: 0 };
         mark.write(&source).expect("written");
         assert_eq!(pool_of(folder.path()), Path::new("/mnt/pmem/a.pool"));
         assert_eq!(pool_of(Path::new("/mnt/pmem/a.pool")), Path::new("/mnt/pmem/a.pool"));

@@ -72,7 +72,8 @@ impl Hidden {
     fn write(&self, record: &MountRecord, source: &SourceDirectory) -> Result<(), ServiceFailure> {
         record.write(&self.pool)?;
         let pool = std::path::absolute(&self.pool).map_err(ServiceFailure::of_file("find", &self.pool))?;
-        PoolMark { id: self.pool_id.clone(), pool, mode: record.mode }.write(source)
+        let MountRecord { mode, inode, generation, .. } = *record;
+        PoolMark { id: self.pool_id.clone(), pool, mode, inode, generation }.write(source)
     }
 
     fn record(&self) -> MutexGuard<'_, MountRecord> {

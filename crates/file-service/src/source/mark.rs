@@ -5,10 +5,13 @@
 //! record is out of reach. The mark is durable before SOURCE is hidden and before the pool gets
 //! its first file. It goes, durably, when SOURCE has everything again.
 //!
+//! A copy of SOURCE with its extended attributes has a mark that is about the original. It counts for
+//! nothing there: the mark says which directory it was made for.
+//!
 //! A file system without extended attributes has no marks: there, only the record tells.
 
 use crate::lifecycle::failure::{ServiceFailure, system};
-use crate::source::SourceDirectory;
+use crate::source::{SourceDirectory, about};
 use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fsync};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -31,20 +34,36 @@ pub(crate) struct PoolMark {
     pub(crate) pool: PathBuf,
     /// The permissions of SOURCE when it is not mounted.
     pub(crate) mode: u32,
+    /// The inode of SOURCE itself; 0 in a mark of before this was written.
+    #[serde(default)]
+    pub(crate) inode: u64,
+    /// Its generation.
+    #[serde(default)]
+    pub(crate) generation: u64,
 }
 
 impl PoolMark {
-    /// Reads the mark of SOURCE, if it has one.
+    /// Reads the mark of SOURCE, if it has one of its own.
     pub(crate) fn read(source: &SourceDirectory) -> Result<Option<PoolMark>, ServiceFailure> {
         let doing = "reading the extended attribute user.tidegate.pool of SOURCE";
         let mut value = vec![0; VALUE_BYTES_MAX];
         match fgetxattr(source.root(), NAME, &mut value) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
             Err(errno) => Err(system(doing)(errno)),
-            Ok(len) => serde_json::from_slice(&value[..len])
-                .map(Some)
-                .map_err(|error| ServiceFailure::System { doing, error: error.into() }),
+            Ok(len) => {
+                let mark: PoolMark = serde_json::from_slice(&value[..len])
+                    .map_err(|error| ServiceFailure::System { doing, error: error.into() })?;
+                Ok(Some(mark).filter(|mark| mark.inode == 0 || mark.is_of(source)))
+            }
         }
+    }
+
+    /// Whether the mark was made for this directory.
+    fn is_of(&self, source: &SourceDirectory) -> bool {
+        about(source.root()).is_ok_and(|about| {
+            let root = source.identity(&about);
+            (self.inode, self.generation) == (root.inode, root.generation)
+        })
     }
 
     /// Marks SOURCE, durably, in place of a former mark.
@@ -77,13 +96,27 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let source = SourceDirectory::open(folder.path()).expect("a directory");
         assert_eq!(PoolMark::read(&source).expect("readable"), None);
-        let mark = PoolMark { id: "a".to_owned(), pool: "/mnt/pmem/a b.pool".into(), mode: 0o755 };
+        let mark =
+            PoolMark { id: "a".to_owned(), pool: "/mnt/pmem/a b.pool".into(), mode: 0o755, inode: 0, generation: 0 };
         mark.write(&source).expect("written");
         let other = PoolMark { mode: 0o700, ..mark };
         other.write(&source).expect("written again");
         assert_eq!(PoolMark::read(&source).expect("readable"), Some(other));
         PoolMark::remove(&source).expect("removed");
         PoolMark::remove(&source).expect("it is gone already");
+        assert_eq!(PoolMark::read(&source).expect("readable"), None);
+    }
+
+    #[test]
+    fn a_mark_that_was_copied_from_another_directory_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        let root = source.identity(&about(source.root()).expect("readable"));
+        let (inode, generation) = (root.inode, root.generation);
+        let own = PoolMark { id: "a".to_owned(), pool: "/a.pool".into(), mode: 0o755, inode, generation };
+        own.write(&source).expect("written");
+        assert_eq!(PoolMark::read(&source).expect("readable"), Some(own.clone()));
+        PoolMark { inode: inode + 1, ..own }.write(&source).expect("written");
         assert_eq!(PoolMark::read(&source).expect("readable"), None);
     }
 
