@@ -10,7 +10,7 @@
 
 use crate::artefacts::run;
 use crate::guest::writes::{WRITERS, Writes};
-use crate::guest::{DATA_START, Guest, Running, dax_image};
+use crate::guest::{DATA_START, Guest, LIMIT, Running, dax_image};
 use crate::namespace::Namespace;
 use crate::sectors::{self, Dice};
 use clap::ValueEnum;
@@ -20,7 +20,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use tidegate_btt::Repair;
 use tidegate_media::BlockDevice;
 
@@ -199,7 +198,7 @@ impl Machine {
         // The server prints `serving` last, when it listens.
         guest.script("exec 3</said; until [ \"$word\" = serving ]; do read word rest <&3; echo $word $rest; done");
         guest.script(&format!("/guest-writer /volume.sock {base}"));
-        let mut running = guest.boot(Duration::from_secs(300)).unwrap_or_else(|error| panic!("{error}"));
+        let mut running = guest.boot(LIMIT).unwrap_or_else(|error| panic!("{error}"));
         while !next_line(&mut running).starts_with("serving ") {}
         self.clients.clear();
         if nth == 0 {

@@ -12,7 +12,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_layout::file_cache::PoolSuperblock;
@@ -23,9 +22,6 @@ const MOUNTED: &str = "mounted";
 
 /// Bytes of the pool: few enough for files to be written back while a trial goes on.
 const POOL_SIZE: &str = "128M";
-
-/// Held while the suites are installed: several tests want the same ones.
-static INSTALLER: Mutex<()> = Mutex::new(());
 
 /// A mount with folders of its own. It ends with the value.
 pub struct MountTestbed {
@@ -290,11 +286,19 @@ fn start(disk: &Path, memory: &Path) -> Child {
     service
 }
 
+/// Locks a folder, which is made if need be: several test programs want the same suites.
+fn alone(folder: &Path) -> std::io::Result<File> {
+    fs::create_dir_all(folder)?;
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
 /// The folder with the programs `fsx` and `pjdfstest`, installed now from the package registry
 /// unless they were before.
 pub fn suites() -> Result<PathBuf, MissingError> {
-    let _alone = INSTALLER.lock().unwrap_or_else(PoisonError::into_inner);
     let root = cache()?.join("suites");
+    let _alone = alone(&root).map_err(MissingError::file(&root))?;
     let programs = root.join("bin");
     if !["fsx", "pjdfstest"].iter().all(|program| programs.join(program).exists()) {
         let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -9,14 +9,13 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tidegate_btt::{CheckReport, FormatSpec, Repair};
 use tidegate_layout::btt::Version;
 use tidegate_media::BlockDevice;
 use tidegate_trials::artefacts::announce;
 use tidegate_trials::golden::V2_0;
 use tidegate_trials::guest::writes::{WRITERS, Writes};
-use tidegate_trials::guest::{Guest, Running};
+use tidegate_trials::guest::{Guest, LIMIT, Running};
 use tidegate_trials::namespace::Namespace;
 use tidegate_trials::sectors::{self, Dice, Model, sha256_of_device};
 
@@ -170,7 +169,7 @@ fn boot(targets: &mut [Target], base: u32) -> Running {
         }
     }
     guest.script(&format!("{storms}wait"));
-    guest.boot(Duration::from_secs(300)).unwrap_or_else(|error| panic!("{error}"))
+    guest.boot(LIMIT).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn next_ack(running: &mut Running, targets: &mut [Target]) {

@@ -57,8 +57,8 @@ fn rounds(done: &AtomicU64, enough: &AtomicBool, mut round: impl FnMut(u64)) {
     }
 }
 
-/// A mount whose pool logs no names, as this machine's disk may keep a later one and lose an earlier
-/// one, and a mount whose pool does.
+/// A mount on this machine's disk, whatever that is, and one on ext4 with a journal, where the pool
+/// logs names.
 fn testbeds() -> [MountTestbed; 2] {
     [MountTestbed::new(), MountTestbed::on_own_disk()]
 }

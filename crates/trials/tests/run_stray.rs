@@ -4,8 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::Path;
-use std::time::Duration;
-use tidegate_trials::guest::{Guest, dax_image, disk_image};
+use tidegate_trials::guest::{Guest, LIMIT, dax_image, disk_image};
 use tidegate_trials::run::{STRAY, kept_syncs, library};
 use tidegate_trials::served::program;
 
@@ -16,7 +15,6 @@ const STRAYS: [&str; 6] = ["main", "older", "younger", "handler", "child", "main
 /// How often the first process appends that many lines, and its child.
 const APPENDS: u64 = 9;
 const APPENDS_OF_CHILD: u64 = 3;
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// The pool on an NVDIMM, files on a disk.
 fn guest(folder: &Path, script: &str) -> Guest {

@@ -13,6 +13,8 @@ const DISCARD: &str = "or give up what only that pool has: tidegate mount --disc
 const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
+const NAME_SOURCE: &str = "name a directory: tidegate mount SOURCE MOUNTPOINT";
+const NAME_MOUNTPOINT: &str = "name a mountpoint elsewhere, or SOURCE itself, which the mount then covers";
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
 const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
 const AGAIN: &str = "put right what the reason says, and do it again";
@@ -33,26 +35,18 @@ impl From<&ServiceFailure> for Report {
         let reason =
             |kind, exit, why: &str, next: &str| Report { kind, what, why: why.to_owned(), next: next.to_owned(), exit };
         match failure {
-            ServiceFailure::NoSource { error, .. } => reason(
-                "no-source",
-                Exit::Usage,
-                &error.to_string(),
-                "name a directory: tidegate mount SOURCE MOUNTPOINT",
-            ),
+            ServiceFailure::NoSource { error, .. } => reason("no-source", Exit::Usage, &error.to_string(), NAME_SOURCE),
             ServiceFailure::Nested { .. } => {
-                let next = "name a mountpoint elsewhere, or SOURCE itself, which the mount then covers";
-                reason("nested", Exit::Usage, "the service would wait for itself", next)
+                reason("nested", Exit::Usage, "the service would wait for itself", NAME_MOUNTPOINT)
             }
             ServiceFailure::SourceInUse { .. } => {
                 let next = "find the mount and end it: grep tidegate /proc/mounts";
                 reason("source-in-use", Exit::InUse, "a directory has one service", next)
             }
-            ServiceFailure::FilesInUse { .. } => reason(
-                "files-in-use",
-                Exit::InUse,
-                "a mount begins and ends without them",
-                "end these programs, and do it again",
-            ),
+            ServiceFailure::FilesInUse { .. } => {
+                let why = "a mount begins and ends without them";
+                reason("files-in-use", Exit::InUse, why, "end these programs, and do it again")
+            }
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
             ServiceFailure::NoPool { .. } => {
@@ -80,16 +74,15 @@ impl From<&ServiceFailure> for Report {
             }
             ServiceFailure::ServersDied { source_directory, pool, status } => {
                 let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
-                let next = format!(
-                    "find the reason in the log, and then mount again: tidegate mount {} …",
-                    word(source_directory)
-                );
+                let next = format!("find the reason in the log, and mount {} again", word(source_directory));
                 reason("servers-died", Exit::Unexpected, &why, &next)
             }
-            ServiceFailure::Names { error, pool } => {
-                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
-                reason("names", Exit::Refused, &error.to_string(), &next)
-            }
+            ServiceFailure::Names { error, pool } => reason(
+                "names",
+                Exit::Refused,
+                &error.to_string(),
+                &format!("{NAMES_NEXT}: {} --force", recovery_of(pool)),
+            ),
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }

@@ -25,7 +25,7 @@ const AREAS: [u64; 2] = [4096, AREA_BYTES];
 /// Most bytes of an area; the memory takes room for what is written only.
 const AREA_BYTES: u64 = 1 << 40;
 /// A record's length and checksum, before it.
-const HEAD_BYTES: usize = 8;
+const FRAME_BYTES: usize = 8;
 /// Longest record.
 const LOGGED_BYTES_MAX: usize = 4096;
 /// Shortest log for which a snapshot is worth its time.
@@ -67,7 +67,7 @@ impl MemoryLog {
         let mut record = [0; LOGGED_BYTES_MAX];
         while let Some(record) = read_record(&mut reader, &mut record)? {
             each(record)?;
-            end += (HEAD_BYTES + record.len()) as u64;
+            end += (FRAME_BYTES + record.len()) as u64;
         }
         Ok(MemoryLog { memory, area, end, snapshot_end: AREAS[area], is_broken: false })
     }
@@ -84,7 +84,7 @@ impl MemoryLog {
             return Ok(());
         }
         self.memory.write_all_at(&framed(record)?, self.end)?;
-        self.end += (HEAD_BYTES + record.len()) as u64;
+        self.end += (FRAME_BYTES + record.len()) as u64;
         Ok(())
     }
 
@@ -143,7 +143,7 @@ const BROKEN: u8 = 0xff;
 fn framed(record: &[u8]) -> io::Result<Vec<u8>> {
     let len = u32::try_from(record.len()).ok().filter(|_| (1..=LOGGED_BYTES_MAX).contains(&record.len()));
     let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let mut framed = Vec::with_capacity(HEAD_BYTES + record.len());
+    let mut framed = Vec::with_capacity(FRAME_BYTES + record.len());
     framed.extend(len.to_le_bytes());
     framed.extend(crc32c::crc32c(record).to_le_bytes());
     framed.extend(record);
@@ -152,8 +152,8 @@ fn framed(record: &[u8]) -> io::Result<Vec<u8>> {
 
 /// The next record; None: there is no further one.
 fn read_record<'r>(reader: &mut impl io::Read, record: &'r mut [u8]) -> io::Result<Option<&'r [u8]>> {
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    reader.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    let mut head = Vec::with_capacity(FRAME_BYTES);
+    reader.by_ref().take(FRAME_BYTES as u64).read_to_end(&mut head)?;
     let Some((len, rest)) = head.split_first_chunk::<4>() else { return Ok(None) };
     let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
     if len == 0 || len > record.len() {
@@ -208,9 +208,9 @@ mod tests {
             log.append(b"the second one");
             memory
         };
-        let second = AREAS[0] + (HEAD_BYTES + 5) as u64;
+        let second = AREAS[0] + (FRAME_BYTES + 5) as u64;
         let file = File::from(whole.try_clone().expect("a second descriptor"));
-        let mut bytes = [0; HEAD_BYTES + 14];
+        let mut bytes = [0; FRAME_BYTES + 14];
         file.read_exact_at(&mut bytes, second).expect("there");
         for kept in 0..bytes.len() {
             let mut torn = bytes;

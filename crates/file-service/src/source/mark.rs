@@ -5,8 +5,8 @@
 //! record is out of reach. The mark is durable before SOURCE is hidden and before the pool gets
 //! its first file. It goes, durably, when SOURCE has everything again.
 //!
-//! A copy of SOURCE with its extended attributes has a mark that is about the original. It counts for
-//! nothing there: the mark says which directory it was made for.
+//! A copy of SOURCE with its extended attributes has a mark that is about the original. It counts
+//! for nothing there: the mark says which directory it was made for.
 //!
 //! A file system without extended attributes has no marks: there, only the record tells.
 
