@@ -206,7 +206,10 @@ fn storms(extent: Extent) -> Result<()> {
     let both = ["--package", "tidegate-crashcheck", "--test", "disk_cache_cores", "--test", "storm"];
     let optimised = ["--profile", "virtual-cores"];
     on_virtual_cores(&[&["test"], &optimised[..], &storm[..], &both[..]].concat())?;
-    on_virtual_cores(&[&["run"], &optimised[..], &storm[..], &["--", "--marks"], &STORM_SEEDS[..]].concat())
+    // The tests of a program are built with the program.
+    let mut seeds = Command::new(target.join("virtual-cores/virtual-cores/storm"));
+    seeds.arg("--marks").args(STORM_SEEDS);
+    run(seeds)
 }
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
