@@ -1,9 +1,9 @@
 //! The protocol of control sockets: one line of JSON each way, or more.
 //!
-//! A client asks in one line, a [`ControlRequest`], and gets one line and the end. A client that
-//! sends no line gets a `Snapshot`(crate::stats::snapshot::Snapshot) after a moment. A
-//! [`CacheChange`] is answered by more lines: each but the last says how far it is, and the server
-//! makes the change only if the client still listens.
+//! A client asks in one line, a `ControlRequest`, and gets one line and the end. A client that
+//! sends no line gets a snapshot of all counters after a moment. A [`CacheChange`] is answered by
+//! more lines: each but the last says how far it is, and the server makes the change only if the
+//! client still listens.
 
 use crate::cached_disk::online::FlushTicket;
 use crate::cached_disk::online_change::CacheChange;
