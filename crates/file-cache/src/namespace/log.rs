@@ -54,7 +54,8 @@ pub struct NamesWriting<'a, R> {
 
 impl<R: Region> NamespaceLog<R> {
     /// Opens the log of the pool on `region`, which has nothing to repeat. From now on SOURCE is
-    /// the directory that the pool belongs to, durably.
+    /// the directory that the pool belongs to, durably. All that was done in it before is durable
+    /// too: an earlier service may have been killed between an operation and its record.
     pub fn open(region: R, source: Arc<dyn NamespaceSource>) -> Result<NamespaceLog<R>, NamespaceError> {
         let pool = identify(&region)?;
         let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
@@ -65,8 +66,8 @@ impl<R: Region> NamespaceLog<R> {
         let witness = Witness { pool: pool.uuid, place: head };
         if source.witness()? != Some(witness) {
             source.set_witness(&witness)?;
-            source.sync()?;
         }
+        source.sync()?;
         let counters = NamespaceCounters::default();
         let cursors = Cursors { head, tail, committed: head, witnessed: head, failed: None, counters };
         Ok(NamespaceLog { ring, pool: pool.uuid, source, order: Mutex::new(()), cursors: Mutex::new(cursors) })

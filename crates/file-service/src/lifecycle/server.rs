@@ -130,8 +130,6 @@ impl MountServer {
         let recovery = recover(&pool, mount.dram_bytes, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
         let names = NameLog::open(&pool.region, &source);
         let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
-        // An earlier server may have been killed between an operation and its record.
-        names.sync_source().map_err(system("making SOURCE durable"))?;
         let (files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;
         // The times at which programs changed these files went with the last server.
         files.all().iter().for_each(|file| files.touch(file));
