@@ -4,3 +4,4 @@ pub(crate) mod cache;
 pub(crate) mod files;
 pub(crate) mod tools;
 pub(crate) mod volume;
+mod watched;

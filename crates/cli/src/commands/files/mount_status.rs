@@ -1,17 +1,14 @@
 //! `tidegate status` of a mount, once or every second.
 
+use crate::commands::watched::{INTERVAL, Since, per_second};
 use crate::errors::{Exit, Failure};
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tidegate_file_service::{self as file_service, FileStates, MountCounts, MountStatus, ServiceFailure};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
-
-/// Between two answers of `--watch`.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What `status` answers about a mount.
 #[derive(Serialize)]
@@ -32,14 +29,6 @@ struct StatusReport {
     per_second: Rates,
 }
 
-/// Where the counts of an answer begin.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Since {
-    Start,
-    Last,
-}
-
 /// By how much counts grew in a second.
 #[derive(Serialize)]
 struct Rates {
@@ -53,7 +42,7 @@ struct Rates {
 
 impl Rates {
     fn of(counts: &MountCounts, seconds: f64) -> Rates {
-        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let rate = |count: u64| per_second(count as f64, seconds);
         Rates {
             syncs: rate(counts.syncs),
             synced_bytes: rate(counts.synced_bytes),
@@ -92,8 +81,8 @@ impl StatusReport {
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MountStatus { source, mountpoint, files, counts, .. } = &self.status;
-        let since = if self.since == Since::Start { "since its start" } else { "since the last answer" };
-        let shown = format_args!("{} at {}, {:.1} s {since}", source.display(), mountpoint.display(), self.seconds);
+        let (source, mountpoint, since) = (source.display(), mountpoint.display(), self.since);
+        let shown = format_args!("{source} at {mountpoint}, {:.1} s {since}", self.seconds);
         line(f, "mount", shown)?;
         let (pool, dram) = (Human(self.status.pool_bytes), Human(self.status.dram_bytes));
         line(f, "pool", format_args!("{}, {pool}, with {dram} of DRAM for unsynced writes", self.pool.display()))?;
@@ -114,7 +103,7 @@ impl fmt::Display for StatusReport {
         let [dram, pool, below] = [read_dram_bytes, read_pool_bytes, read_below_bytes].map(Human);
         line(f, "read", format_args!("{dram} from DRAM, {pool} from the pool, {below} from the files below"))?;
         let (written, waiting) = (Human(counts.written_back_bytes), Human(self.status.out_of_sync_bytes));
-        let rate = per_second(self.per_second.written_back_bytes);
+        let rate = bytes_per_second(self.per_second.written_back_bytes);
         write!(f, "{:<10} {written} written back ({rate}), {waiting} waiting", "write-back")?;
         match &self.status.obstacle {
             Some(obstacle) => write!(f, "\n{:<10} files are not written back: {obstacle}", "obstacle"),
@@ -139,7 +128,7 @@ impl StatusReport {
 
 /// Bytes in a second.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is no negative number")]
-fn per_second(bytes: f64) -> String {
+fn bytes_per_second(bytes: f64) -> String {
     format!("{} per s", Human(bytes as u64))
 }
 

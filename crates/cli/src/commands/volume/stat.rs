@@ -1,5 +1,6 @@
 //! `tidegate stat`: what a running server does, once or every second.
 
+use crate::commands::watched::{INTERVAL, Since, per_second};
 use crate::errors::{Exit, Failure};
 use crate::grammar::Stat;
 use crate::output;
@@ -7,16 +8,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 use tidegate_host::columns::line;
 use tidegate_host::default_paths;
 use tidegate_server::control::client;
 use tidegate_server::failure::ControlFailure;
 use tidegate_server::sockets::connections::ConnectionCounts;
 use tidegate_server::stats::snapshot::{RequestCounts, Snapshot, VolumeCounts};
-
-/// Between two looks of `--watch`.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What `stat` answers: a snapshot, with rates and percentiles.
 #[derive(Serialize)]
@@ -28,16 +25,6 @@ struct StatReport {
     seconds: f64,
     connections: ConnectionCounts,
     volumes: Vec<VolumeStats>,
-}
-
-/// Where an answer begins.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Since {
-    /// At the server's start.
-    Start,
-    /// At the answer before.
-    Last,
 }
 
 #[derive(Serialize)]
@@ -111,10 +98,6 @@ impl VolumeStats {
     }
 }
 
-fn per_second(number: f64, seconds: f64) -> f64 {
-    if seconds > 0.0 { number / seconds } else { 0.0 }
-}
-
 impl Requests {
     fn new(counts: &RequestCounts, seconds: f64) -> Requests {
         let per_second = |count: u64| per_second(count as f64, seconds);
@@ -147,11 +130,7 @@ impl Percentiles {
 impl fmt::Display for StatReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ConnectionCounts { open, admitted, over_limit, strangers } = self.connections;
-        let since = match self.since {
-            Since::Start => "since its start",
-            Since::Last => "since the last answer",
-        };
-        line(f, "server", format_args!("process {}, {:.1} s {since}", self.pid, self.seconds))?;
+        line(f, "server", format_args!("process {}, {:.1} s {}", self.pid, self.seconds, self.since))?;
         let clients =
             format_args!("{open} open, {admitted} admitted, {over_limit} over the limit, {strangers} not allowed");
         write!(f, "{:<10} {clients}", "clients")?;
