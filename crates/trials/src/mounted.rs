@@ -294,6 +294,25 @@ fn alone(folder: &Path) -> std::io::Result<File> {
     Ok(lock)
 }
 
+/// Sizes and frequencies of what `fsx` does. Further lines give weights to more operations.
+pub const FSX: &str = "
+    flen = 262144
+    [opsize]
+    max = 65536
+    [weights]
+    close_open = 1
+    read = 10
+    write = 10
+    mapread = 10
+    mapwrite = 10
+    truncate = 5
+    fsync = 1
+    fdatasync = 1
+    posix_fallocate = 2
+    punch_hole = 3
+    copy_file_range = 4
+";
+
 /// The folder with the programs `fsx` and `pjdfstest`, installed now from the package registry
 /// unless they were before.
 pub fn suites() -> Result<PathBuf, MissingError> {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 use tidegate_trials::artefacts::run;
-use tidegate_trials::mounted::{MountTestbed, suites};
+use tidegate_trials::mounted::{FSX, MountTestbed, suites};
 use tidegate_trials::served::{program, until};
 
 /// Kills of a server under each program, unless `TIDEGATE_KILLS` says more.
@@ -175,25 +175,6 @@ fn names_round(folder: &Path, round: u64) {
     fs::remove_file(at("s")).unwrap();
     assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
 }
-
-/// What `fsx` does.
-const FSX: &str = "
-    flen = 262144
-    [opsize]
-    max = 65536
-    [weights]
-    close_open = 1
-    read = 10
-    write = 10
-    mapread = 10
-    mapwrite = 10
-    truncate = 5
-    fsync = 1
-    fdatasync = 1
-    posix_fallocate = 2
-    punch_hole = 3
-    copy_file_range = 4
-";
 
 #[test]
 fn fsx_finds_every_byte_that_it_wrote() {

@@ -8,28 +8,13 @@ use rustix::io::Errno;
 use std::fs;
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
-use tidegate_trials::mounted::{MountTestbed, suites};
+use tidegate_trials::mounted::{FSX, MountTestbed, suites};
 
-/// Sizes and frequencies of what `fsx` does: all that it can.
-const FSX: &str = "
-    flen = 262144
-    [opsize]
-    max = 65536
-    [weights]
-    close_open = 1
-    read = 10
-    write = 10
-    mapread = 10
-    mapwrite = 10
+/// What `fsx` does here beside the usual: with it, all that it can.
+const MORE_FSX: &str = "
     invalidate = 1
-    truncate = 5
-    fsync = 1
-    fdatasync = 1
-    posix_fallocate = 2
-    punch_hole = 3
     sendfile = 3
     posix_fadvise = 1
-    copy_file_range = 4
 ";
 
 /// What `pjdfstest` may use, with users that every Debian has.
@@ -50,7 +35,7 @@ const PJDFSTEST: &str = r#"
 fn fsx_finds_every_byte_that_it_wrote() {
     let (suites, testbed) = (suites().unwrap(), MountTestbed::new());
     let config = testbed.beside().join("fsx.toml");
-    fs::write(&config, FSX).unwrap();
+    fs::write(&config, format!("{FSX}{MORE_FSX}")).unwrap();
     for seed in ["1", "2", "3"] {
         let mut fsx = Command::new(suites.join("fsx"));
         fsx.args(["-N", "2000", "-S", seed, "-f"]).arg(&config);
