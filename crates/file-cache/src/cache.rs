@@ -42,6 +42,8 @@ pub struct Occupancy {
     pub pool: u64,
     /// Bytes of the blocks in DRAM, used or not.
     pub dram: u64,
+    /// Bytes of those in use: a block that is filled in part counts as a whole.
+    pub dram_used: u64,
 }
 
 impl Occupancy {
@@ -51,6 +53,7 @@ impl Occupancy {
             out_of_sync: self.out_of_sync + other.out_of_sync,
             pool: self.pool + other.pool,
             dram: self.dram + other.dram,
+            dram_used: self.dram_used + other.dram_used,
         }
     }
 }
@@ -128,6 +131,7 @@ impl<R: Region> FileCache<R> {
             out_of_sync: lane.out_of_sync_bytes(),
             pool: lane.medium.plan.data_bytes(),
             dram: lane.unsynced.bytes(),
+            dram_used: lane.unsynced.bytes_used(),
         }
     }
 

@@ -163,6 +163,11 @@ impl<R: Region> FilePool<R> {
         lane.map_or(Ok(WriteBackStep::default()), |lane| lane.write_dirty_step(budget_bytes, older_than))
     }
 
+    /// Bytes of a lane's blocks in DRAM that are in use. A lane that does not exist has none.
+    pub fn dram_used(&self, lane: usize) -> u64 {
+        self.lanes.get(lane).map_or(0, |lane| lane.lane().unsynced.bytes_used())
+    }
+
     /// Every file that an earlier process left, and for which no file below was found yet.
     pub fn detached(&self) -> Vec<(PoolFile, Detached)> {
         let of_lane = |(lane, cache): (usize, &FileCache<_>)| {

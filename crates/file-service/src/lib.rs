@@ -26,7 +26,7 @@ pub use keep_alive::{KeepAliveError, MountEnd, keep_alive};
 pub use lifecycle::belonging::NotTogether;
 pub use lifecycle::checked::{PoolChecked, check_pool};
 pub use lifecycle::control::{flush, status_after, status_of};
-pub use lifecycle::failure::ServiceFailure;
+pub use lifecycle::failure::{DramRefused, ServiceFailure};
 pub use lifecycle::left::{LeftMemory, LeftMountPool, left_memory, left_mount_pools};
 pub use lifecycle::mounted::{FormerPool, MountRequest};
 pub use lifecycle::pool_of::pool_of;

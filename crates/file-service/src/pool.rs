@@ -16,14 +16,16 @@ use tidegate_file_cache::{FilePool, PoolOpenError, PoolSpec, dram_bytes, format,
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::unlocked::unlocked;
-use tidegate_layout::file_cache::NAMESPACE_LINES_MIN;
+use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, VOLATILE_BLOCK_BYTES};
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
 
 /// Bytes of a pool that is made, unless asked otherwise.
 pub(crate) const POOL_BYTES: u64 = 1 << 30;
 
-/// Bytes of the memory of unsynced writes, unless asked otherwise.
-pub(crate) const DRAM_BYTES: u64 = 256 << 20;
+/// Fewest bytes of DRAM for unsynced writes.
+pub(crate) const DRAM_BYTES_MIN: u64 = 1 << 20;
+
+const _: () = assert!(DRAM_BYTES_MIN >= LANES_MAX as u64 * VOLATILE_BLOCK_BYTES);
 
 /// A lane for so many bytes of a pool, and not more than [`LANES_MAX`].
 const LANE_BYTES: u64 = 64 << 20;
@@ -145,10 +147,10 @@ impl Pool {
     }
 
     /// Opens every lane, as an earlier process left it. The memory of unsynced writes is made with
-    /// `dram` bytes in all, unless it is there already.
+    /// blocks of `dram` bytes in all, unless it is there already.
     pub(crate) fn lanes_open(&self, dram: u64) -> Result<FilePool<MappedRegion>, ServiceFailure> {
         let (volatile, lanes) = (self.volatile()?, self.lanes()?);
-        let bytes = dram_bytes(&*self.region, dram / u64::from(lanes)).map_err(|error| self.not_opened(error))?;
+        let bytes = dram_bytes(&*self.region, dram).map_err(|error| self.not_opened(error))?;
         let mut memory = Vec::new();
         for lane in 0..lanes {
             let region: Arc<dyn Region> = Arc::new(volatile.open_or_create(lane, bytes)?);

@@ -148,6 +148,18 @@ fn pools_that_are_too_small_damaged_or_on_a_full_disk_are_refused() {
     damaged_pool_is_refused(&bed);
 }
 
+#[test]
+fn sizes_of_dram_that_cannot_be_had_are_refused_and_leave_no_pool() {
+    let bed = MountFolders::new();
+    for (size, word) in [("1023K", "1 MiB"), ("100T", "/dev/shm")] {
+        let mut mount = Command::new(program());
+        mount.arg("mount").args([bed.at("source"), bed.at("mnt")]).args(["--try", "--dram", size, "--pool"]);
+        mount.arg(bed.pool());
+        assert_mount_refused(&bed, mount, USAGE, &[word, "--dram"]);
+        assert!(!bed.pool().exists());
+    }
+}
+
 fn damaged_pool_is_refused(bed: &MountFolders) {
     let service = bed.mount();
     shell(&bed.at("mnt"), "echo mine > file; sync file");

@@ -3,8 +3,9 @@
 use super::{Exit, Failure, Report};
 use std::error::Error;
 use std::path::Path;
-use tidegate_file_service::{NotTogether, PoolOpenError, ServiceFailure};
+use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::shell::word;
+use tidegate_host::units::Human;
 use tidegate_media::MapError;
 
 const NAME_POOL: &str = "name another pool: --pool FILE";
@@ -64,6 +65,7 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::NotFormatted { error, .. } => {
                 reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
             }
+            ServiceFailure::Dram(refused) => refused.into(),
             ServiceFailure::NotOpened { error: PoolOpenError::ReadOnlyFeatures, .. } => {
                 reason("pool-newer", Exit::Refused, &cause_of(failure), "use the version that mounted it last")
             }
@@ -89,6 +91,21 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Map(error) => reason("pool", Exit::Environment, &cause_of(error), NAME_POOL),
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
+    }
+}
+
+impl From<&DramRefused> for Report {
+    fn from(refused: &DramRefused) -> Report {
+        let (why, next) = match refused {
+            DramRefused::TooSmall { least, .. } => {
+                (format!("it has {} or more", Human(*least)), "name a greater size: --dram 256M")
+            }
+            DramRefused::TooLarge { room, .. } => (
+                format!("unsynced writes lie in /dev/shm, which has {}", Human(*room)),
+                "name a smaller size: --dram 256M; or enlarge /dev/shm",
+            ),
+        };
+        Report { kind: "dram-size", what: refused.to_string(), why, next: next.to_owned(), exit: Exit::Usage }
     }
 }
 

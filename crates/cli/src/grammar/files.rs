@@ -59,7 +59,8 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) pool_size: Option<u64>,
 
-    /// Bytes of DRAM for writes that are not synced yet [default: 256M]
+    /// Most bytes of DRAM for blocks of writes that are not synced yet, from 1M on; what exceeds
+    /// them goes to the pool first [default: 256M, and at most half of /dev/shm]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) dram: Option<u64>,
 

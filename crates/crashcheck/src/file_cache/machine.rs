@@ -56,7 +56,7 @@ impl SmallPool {
 
     /// Shared memory for a process, a piece for each lane.
     pub(crate) fn dram(&self, region: &Region) -> Vec<Arc<SharedMemory>> {
-        let bytes = dram_bytes(region, self.dram_blocks * 4096).expect("there is a pool");
+        let bytes = dram_bytes(region, self.lanes.len() as u64 * self.dram_blocks * 4096).expect("there is a pool");
         self.lanes.iter().map(|_| Arc::new(SharedMemory::new(bytes))).collect()
     }
 

@@ -6,7 +6,9 @@
 
 use crate::error::FileError;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
-use tidegate_layout::file_cache::{LanePlan, NAMESPACE_LINES_MIN, PoolPlan, PoolSuperblock, TrustedPool, VolatilePlan};
+use tidegate_layout::file_cache::{
+    LanePlan, NAMESPACE_LINES_MIN, PoolPlan, PoolSuperblock, TrustedPool, VOLATILE_BLOCK_BYTES, VolatilePlan,
+};
 use tidegate_media::{Corrupt, Error, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -170,11 +172,11 @@ pub(crate) fn lane_plan<R: Region + ?Sized>(region: &R, lane: u32) -> Result<Lan
     Ok(pool.plan.lane(lane))
 }
 
-/// Bytes of shared memory that a lane of the pool on `region` wants for `data_bytes` of unsynced
-/// writes.
+/// Bytes of shared memory that each lane of the pool on `region` wants, so that the blocks of all
+/// lanes have as many bytes as `data_bytes` has room for, and never more.
 pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64, PoolOpenError> {
-    let files = identify(region)?.plan.files;
-    let blocks = data_bytes.div_ceil(tidegate_layout::file_cache::VOLATILE_BLOCK_BYTES);
+    let PoolPlan { files, lanes, .. } = identify(region)?.plan;
+    let blocks = data_bytes / u64::from(lanes) / VOLATILE_BLOCK_BYTES;
     Ok(VolatilePlan { files, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }.bytes())
 }
 

@@ -101,6 +101,11 @@ impl Unsynced {
         u64::from(self.plan.blocks) * VOLATILE_BLOCK_BYTES
     }
 
+    /// Bytes of the blocks in use.
+    pub(crate) fn bytes_used(&self) -> u64 {
+        self.bytes() - self.free.len() as u64 * VOLATILE_BLOCK_BYTES
+    }
+
     /// Says which file number `file` is.
     pub(crate) fn begin_file(&self, file: u32, raw: &VolatileFile) {
         self.memory.write(self.plan.file_at(file), raw.as_bytes());

@@ -81,6 +81,9 @@ pub enum ServiceFailure {
         /// Why.
         error: PoolFormatError,
     },
+    /// So much DRAM cannot be had.
+    #[error(transparent)]
+    Dram(#[from] DramRefused),
     /// The pool cannot be opened.
     #[error("the pool {} cannot be used", pool.display())]
     NotOpened {
@@ -171,6 +174,27 @@ pub enum ServiceFailure {
         doing: &'static str,
         /// What the system answered.
         error: io::Error,
+    },
+}
+
+/// Why unsynced writes cannot have as much DRAM as was asked for.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum DramRefused {
+    /// It is too little.
+    #[error("{asked} bytes of DRAM are too few for unsynced writes")]
+    TooSmall {
+        /// Bytes asked for.
+        asked: u64,
+        /// The fewest bytes.
+        least: u64,
+    },
+    /// The memory that outlives a server has no room for so much.
+    #[error("{asked} bytes of DRAM are more than /dev/shm has")]
+    TooLarge {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes that there are, used or not.
+        room: u64,
     },
 }
 

@@ -17,8 +17,9 @@ use crate::pool::hidden::{Cover, Hidden};
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
+use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
-use crate::pool::{DRAM_BYTES, LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
+use crate::pool::{LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::mark::PoolMark;
 use crate::source::recovery::SourceFiles;
@@ -99,16 +100,17 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<Recovered
     if !users.is_empty() {
         return Err(ServiceFailure::FilesInUse { source_directory: request.source.clone(), users });
     }
+    let dram = accepted(request.dram_bytes)?;
     let mark = PoolMark::read(&source)?;
     let mut pool = open_pool(request, mark.as_ref())?;
     let strange = strange_names(&pool, mark.as_ref())?;
-    let record = record_for(&pool, request, &source, mark.as_ref())?;
+    let record = record_for((&pool, dram), request, &source, mark.as_ref())?;
     if pool.layout()? == Layout::Blank {
         pool = pool.format()?;
     }
     let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let recovery = recover(&pool, request.dram_bytes, SourceFiles::new(&source, None), strange)?;
+    let recovery = recover(&pool, dram, SourceFiles::new(&source, None), strange)?;
     // The first server opens the log of names.
     let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(&source)))?;
     Ok((BegunMount { source, lock, pool, hidden, files }, recovered))
@@ -138,7 +140,7 @@ fn strange_names(pool: &Pool, mark: Option<&PoolMark>) -> Result<StrangeNames, S
 
 /// The record of the mount. It is the former one, if the pool has data of SOURCE.
 fn record_for(
-    pool: &Pool,
+    (pool, dram): (&Pool, u64),
     request: &MountRequest,
     source: &SourceDirectory,
     mark: Option<&PoolMark>,
@@ -151,7 +153,7 @@ fn record_for(
     if let Some(record) = record_of(&pool.path, &request.source, source)? {
         return Ok(record);
     }
-    if !is_own && !pool.is_empty(request.dram_bytes.unwrap_or(DRAM_BYTES))? {
+    if !is_own && !pool.is_empty(dram)? {
         return Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path.clone() }.into());
     }
     fresh_record(&request.source, source, mark)

@@ -6,8 +6,9 @@ use crate::lifecycle::opening::{check_mark, open_source, record_of};
 use crate::pool::hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
+use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
-use crate::pool::{self, DRAM_BYTES, Layout, Pool};
+use crate::pool::{self, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::SourceDirectory;
 use crate::source::mark::PoolMark;
@@ -47,7 +48,7 @@ pub(crate) enum StrangeNames {
 /// below of what they have.
 pub(crate) fn recover(
     pool: &Pool,
-    dram_bytes: Option<u64>,
+    dram: u64,
     below: SourceFiles<'_>,
     strange: StrangeNames,
 ) -> Result<Recovery, ServiceFailure> {
@@ -55,7 +56,7 @@ pub(crate) fn recover(
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
     let source = below.source();
     let names = replayed(&pool.region, source, strange).map_err(of_names)?;
-    let lanes = pool.lanes_open(dram_bytes.unwrap_or(DRAM_BYTES))?;
+    let lanes = pool.lanes_open(dram)?;
     let files = match &names {
         Some(names) => {
             let replayed = ReplayedBelow::new(names, &below);
@@ -206,11 +207,11 @@ pub fn recover_pool(
     if !path.exists() {
         return Err(ServiceFailure::NoPool { pool: path.to_owned() });
     }
-    let pool = Pool::open(path)?;
+    let (pool, dram) = (Pool::open(path)?, accepted(None)?);
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;
     let Some(record) = MountRecord::read(&pool.path)? else {
-        return match pool.is_empty(DRAM_BYTES)? {
+        return match pool.is_empty(dram)? {
             true => Ok(PoolRecovered { source: None, files: Vec::new(), salvage }),
             false => Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path }.into()),
         };
@@ -226,7 +227,7 @@ pub fn recover_pool(
         };
         let names = Arc::new(NameLog::absent(&source));
         let (files, found) =
-            recover(&pool, None, SourceFiles::new(&source, to), strange)?.into_open_files(&pool, names)?;
+            recover(&pool, dram, SourceFiles::new(&source, to), strange)?.into_open_files(&pool, names)?;
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }

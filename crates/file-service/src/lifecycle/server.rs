@@ -25,6 +25,7 @@ use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::periodic::Periodic;
 use crate::pool::record;
+use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
 use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
@@ -127,7 +128,8 @@ impl MountServer {
         let (handles, openings) =
             Handles::replay(handles).map_err(of_system("reading the last server's open files"))?;
         let known = KnownFiles { nodes: &inodes, kept: by_identity(&source, kept.values()) };
-        let recovery = recover(&pool, mount.dram_bytes, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
+        let recovery =
+            recover(&pool, accepted(mount.dram_bytes)?, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
         let names = NameLog::open(&pool.region, &source);
         let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
         let (files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;

@@ -20,6 +20,8 @@ pub struct MountStatus {
     pub pool_bytes: u64,
     /// Bytes of DRAM for unsynced writes.
     pub dram_bytes: u64,
+    /// Bytes of those in use: in blocks, which may be filled in part.
+    pub dram_used_bytes: u64,
     /// Servers of the mount that died and were replaced.
     pub restarts: u64,
     /// The files, by state.
@@ -46,6 +48,7 @@ impl MountStatus {
             mountpoint: shown.1.to_owned(),
             pool_bytes: fill.pool,
             dram_bytes: fill.dram,
+            dram_used_bytes: fill.dram_used,
             restarts,
             files: files.states(),
             dirty_bytes: fill.dirty,

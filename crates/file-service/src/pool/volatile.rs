@@ -4,7 +4,8 @@
 //! it does not outlive the machine. It is named after the pool's identity, and removed together
 //! with what it was needed for.
 
-use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::failure::{DramRefused, ServiceFailure, system};
+use crate::pool::DRAM_BYTES_MIN;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -14,6 +15,21 @@ use tidegate_media::{Access, Allocation, MappedRegion};
 
 /// Where memory that outlives a process is.
 pub(crate) const FOLDER: &str = "/dev/shm";
+
+/// Bytes of DRAM for unsynced writes, unless asked otherwise, where [`FOLDER`] has twice as many.
+const USUAL_BYTES: u64 = 256 << 20;
+
+/// Bytes of DRAM for unsynced writes: as many as asked for, if they can be had.
+pub(crate) fn accepted(asked: Option<u64>) -> Result<u64, ServiceFailure> {
+    let folder = rustix::fs::statvfs(FOLDER).map_err(system("looking at the size of /dev/shm"))?;
+    let room = folder.f_blocks.saturating_mul(folder.f_frsize);
+    match asked {
+        None => Ok(USUAL_BYTES.min(room / 2).max(DRAM_BYTES_MIN)),
+        Some(asked) if asked < DRAM_BYTES_MIN => Err(DramRefused::TooSmall { asked, least: DRAM_BYTES_MIN }.into()),
+        Some(asked) if asked > room => Err(DramRefused::TooLarge { asked, room }.into()),
+        Some(asked) => Ok(asked),
+    }
+}
 
 /// The memory of a pool's lanes.
 #[derive(Clone, Copy, Debug)]

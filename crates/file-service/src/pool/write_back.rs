@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | not synced for [`DIRTY_AGE`], of a file that was synced before | committed to the pool |
 //! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
+//! | not synced, in a lane whose DRAM is more than half full | likewise, the oldest first |
 //! | of a file that nobody can reach any more | given up, when the loss of its name is durable |
 //! | out of sync since the last look | written back |
 //! | out of sync and more than [`Limits::bytes`] | written back without a pause |
@@ -60,17 +61,21 @@ fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
 
 fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
     let gone = files.give_up_gone();
-    let aged = write_dirty(files, files.tick().saturating_sub(DIRTY_AGE));
+    let now = files.tick();
+    let aged = write_dirty(files, now.saturating_sub(DIRTY_AGE), 0);
+    // A lane that is full makes its writers wait for room.
+    let half = files.pool.fill().dram / files.pool.lanes().max(1) as u64 / 2;
+    let aged = aged.and(write_dirty(files, now, half));
     let written = write_back(files, |left| left > limits.bytes);
     gone.and(aged).and(written).and(files.let_go())
 }
 
-/// Has what was written before `older_than` and not synced leave DRAM. A file that refuses does not
-/// keep the others.
-fn write_dirty(files: &OpenFiles, older_than: Duration) -> Result<(), FileError> {
+/// Has what was written before `older_than` and not synced leave DRAM, until no lane has more than
+/// `most` bytes there. A file that refuses does not keep the others.
+fn write_dirty(files: &OpenFiles, older_than: Duration, most: u64) -> Result<(), FileError> {
     let (mut outcome, older_than) = (Ok(()), to_millis(older_than));
     for lane in 0..files.pool.lanes() {
-        loop {
+        while most == 0 || files.pool.dram_used(lane) > most {
             match files.pool.write_dirty_step(lane, STEP_BYTES, older_than) {
                 Ok(progress) if progress.bytes == 0 => break,
                 Ok(_) => {}
@@ -127,7 +132,7 @@ pub(crate) fn write_back_all(
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServiceFailure> {
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.to_owned(), error };
-    let aged = write_dirty(files, files.tick());
+    let aged = write_dirty(files, files.tick(), 0);
     let mut meter = ProgressMeter::begin(files.pool.fill().out_of_sync);
     let mut write = || {
         write_back(files, |left| {

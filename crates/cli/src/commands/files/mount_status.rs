@@ -84,8 +84,9 @@ impl fmt::Display for StatusReport {
         let (source, mountpoint, since) = (source.display(), mountpoint.display(), self.since);
         let shown = format_args!("{source} at {mountpoint}, {:.1} s {since}", self.seconds);
         line(f, "mount", shown)?;
-        let (pool, dram) = (Human(self.status.pool_bytes), Human(self.status.dram_bytes));
-        line(f, "pool", format_args!("{}, {pool}, with {dram} of DRAM for unsynced writes", self.pool.display()))?;
+        line(f, "pool", format_args!("{}, {}", self.pool.display(), Human(self.status.pool_bytes)))?;
+        let (dram, used) = (Human(self.status.dram_bytes), Human(self.status.dram_used_bytes));
+        line(f, "dram", format_args!("{used} of {dram} for writes that are not synced"))?;
         let FileStates { open, in_pool, beside_pool, retained } = files;
         line(f, "files", format_args!("{open} open, {in_pool} in the pool, {beside_pool} for which it has no room"))?;
         if self.status.restarts > 0 {
