@@ -168,7 +168,7 @@ impl<R: Region> Lane<R> {
 
     pub(crate) fn overlay_durable(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
         for (range, slot) in self.file(file)?.newest.within(at..at + out.len() as u64) {
-            let extent = &self.slots[slot as usize].expect("whoever has bytes is in use").extent;
+            let extent = &self.slots.used(slot).extent;
             let from = usize::try_from(range.start - at).expect("inside the buffer");
             let until = usize::try_from(range.end - at).expect("inside the buffer");
             self.medium.read_extent(extent, range.start, &mut out[from..until]).map_err(tidegate_media::Error::from)?;

@@ -5,3 +5,4 @@ pub(crate) mod file;
 pub(crate) mod lane;
 pub(crate) mod records;
 pub(crate) mod segments;
+pub(crate) mod slots;

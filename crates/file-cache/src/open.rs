@@ -16,12 +16,13 @@ use crate::counters::Counters;
 use crate::lanes::file::{File, FileId, Record};
 use crate::lanes::lane::Lane;
 use crate::lanes::records::words_of;
+use crate::lanes::slots::Slots;
 use crate::open::format::{PoolOpenError, broken_rule, lane_plan};
 use crate::open::load::{Contents, Counted, load};
 use crate::region_io::Medium;
 use crate::tiers::dram::{Unsynced, Written};
 use crate::tiers::nvm::Blocks;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{TrustedRecord, VolatileFile};
 use tidegate_media::Region;
@@ -47,10 +48,8 @@ impl<R: Region> FileCache<R> {
             by_identity: BTreeMap::new(),
             free_files: Vec::new(),
             blocks,
-            slots: vec![None; plan.entries as usize],
-            free_slots: Vec::new(),
+            slots: Slots::new(plan.entries),
             dying: Vec::new(),
-            clean: VecDeque::new(),
             unsynced,
             counters: Counters::default(),
             now: 0,
@@ -72,14 +71,14 @@ impl<R: Region> Lane<R> {
             file.record = Some(Record { size, version, void, stamp });
             self.add_file(FileId(*number), file);
         }
+        self.slots.begin(entries.iter().map(|entry| entry.slot));
         for Counted { slot, version, extent } in entries {
             let file = FileId(extent.file);
             self.index_entry(file, *slot, extent, *version)?;
             let cached = self.file_mut(file)?;
             cached.size = cached.size.max(extent.end());
         }
-        self.free_slots =
-            (0..self.medium.plan.entries).rev().filter(|slot| self.slots[*slot as usize].is_none()).collect();
+        self.slots.began();
         Ok(())
     }
 
@@ -118,6 +117,6 @@ impl<R: Region> Lane<R> {
 
     pub(crate) fn add_file(&mut self, number: FileId, file: File) {
         self.by_identity.insert(file.identity, number);
-        self.files[number.0 as usize] = Some(file);
+        self.files[number.0 as usize] = Some(Box::new(file));
     }
 }

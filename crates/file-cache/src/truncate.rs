@@ -4,7 +4,7 @@ use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{FileId, Record};
 use crate::lanes::lane::Lane;
-use std::collections::BTreeSet;
+use crate::lanes::slots::{Slot, Standing};
 use tidegate_layout::file_cache::Change;
 use tidegate_media::Region;
 
@@ -98,16 +98,14 @@ impl<R: Region> Lane<R> {
     /// Cuts every entry of a file at `size`, durably: a later, greater length must not bring their
     /// bytes back.
     fn cut_entries(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
-        let dying: BTreeSet<u32> = self.dying.iter().copied().collect();
-        let living = self.file(file)?.out_of_sync.iter().map(|(_, slot)| *slot);
-        let cut: Vec<u32> = living.chain(dying.iter().copied()).collect();
-        for number in cut {
-            let slot = self.slots[number as usize].as_mut().expect("it is in use");
-            if slot.extent.file != file.0 || slot.extent.end() <= size {
-                continue;
-            }
-            slot.extent.length = u32::try_from(size.saturating_sub(slot.extent.offset)).expect("shorter than it was");
-            let length = if dying.contains(&number) { 0 } else { slot.extent.length };
+        let living = self.slots.of(self.file(file)?.out_of_sync);
+        let dying = self.dying.iter().map(|number| (*number, self.slots.used(*number)));
+        let is_cut = |(_, slot): &(u32, Slot)| slot.extent.file == file.0 && slot.extent.end() > size;
+        let cut: Vec<(u32, Slot)> = living.chain(dying).filter(is_cut).collect();
+        for (number, slot) in cut {
+            let left = u32::try_from(size.saturating_sub(slot.extent.offset)).expect("shorter than it was");
+            self.slots.set_length(number, left);
+            let length = if slot.standing == Standing::Dying { 0 } else { left };
             self.medium.store_state(number, slot.version, length);
             self.medium.flush_entry(number);
         }

@@ -2,8 +2,9 @@
 
 use crate::error::FileError;
 use crate::lanes::file::FileId;
-use crate::lanes::lane::{Lane, Slot};
+use crate::lanes::lane::Lane;
 use crate::lanes::segments::Loss;
+use crate::lanes::slots::{Slot, Standing};
 use tidegate_layout::file_cache::Extent;
 use tidegate_media::Region;
 
@@ -16,9 +17,10 @@ impl<R: Region> Lane<R> {
         extent: &Extent,
         version: u64,
     ) -> Result<(), FileError> {
-        self.slots[number as usize] = Some(Slot { extent: *extent, version, newest: u64::from(extent.length) });
+        let mut chain = self.file(file)?.out_of_sync;
+        self.slots.occupy(number, extent, version, &mut chain);
         let cached = self.file_mut(file)?;
-        cached.out_of_sync.insert((version, number));
+        cached.out_of_sync = chain;
         let losses = cached.newest.put(extent.offset..extent.end(), number);
         if let Some(record) = &mut cached.record
             && extent.end() > record.size
@@ -33,17 +35,18 @@ impl<R: Region> Lane<R> {
     /// if they are void, durably; otherwise with the next commit.
     pub(crate) fn lose(&mut self, file: FileId, losses: &[Loss]) -> Result<(), FileError> {
         for loss in losses {
-            let Some(slot) = &mut self.slots[loss.slot as usize] else { continue };
-            slot.newest -= loss.bytes;
-            if slot.newest > 0 {
+            if self.slots.lose(loss.slot, loss.bytes) > 0 {
                 continue;
             }
-            let version = slot.version;
+            let Slot { version, standing, .. } = self.slots.used(loss.slot);
             let cached = self.file_mut(file)?;
             if cached.tail == Some(loss.slot) {
                 cached.tail = None;
             }
-            if cached.out_of_sync.remove(&(version, loss.slot)) {
+            if standing == Standing::OutOfSync {
+                let mut chain = cached.out_of_sync;
+                self.slots.begin_to_die(loss.slot, &mut chain);
+                self.file_mut(file)?.out_of_sync = chain;
                 self.medium.store_state(loss.slot, version, 0);
                 self.dying.push(loss.slot);
             } else {
@@ -55,29 +58,26 @@ impl<R: Region> Lane<R> {
 
     /// The entry is free, durably: it and its block may be used again.
     pub(crate) fn free_slot(&mut self, slot: u32) {
-        if let Some(Slot { extent, .. }) = self.slots[slot as usize].take() {
+        if let Some(extent) = self.slots.free(slot) {
             self.blocks.give(extent.unit, extent.class);
-            self.free_slots.push(slot);
         }
     }
 
-    /// Gives up entries whose bytes are below too, until there is one less. False when there is
-    /// none.
+    /// Gives up the entry that has waited longest among those whose bytes are below too. False when
+    /// there is none.
     pub(crate) fn give_up_clean(&mut self) -> Result<bool, FileError> {
-        while let Some((number, version)) = self.clean.pop_front() {
-            let Some(slot) = self.slots[number as usize].filter(|slot| slot.version == version) else { continue };
-            self.drop_slot(FileId(slot.extent.file), number, &slot)?;
-            return Ok(true);
-        }
-        Ok(false)
+        let Some(number) = self.slots.first_clean() else { return Ok(false) };
+        self.drop_slot(number, &self.slots.used(number).extent)?;
+        Ok(true)
     }
 
     /// Its bytes are read from below from now on.
-    fn drop_slot(&mut self, file: FileId, number: u32, slot: &Slot) -> Result<(), FileError> {
+    fn drop_slot(&mut self, number: u32, extent: &Extent) -> Result<(), FileError> {
+        let file = FileId(extent.file);
         let cached = self.file_mut(file)?;
         cached.dropped += 1;
-        let all = slot.extent.offset..slot.extent.end();
-        let own: Vec<_> = cached.newest.within(all).into_iter().filter(|(_, of)| *of == number).collect();
+        let own: Vec<_> =
+            cached.newest.within(extent.offset..extent.end()).into_iter().filter(|(_, of)| *of == number).collect();
         for (range, _) in own {
             let losses = self.file_mut(file)?.newest.remove(range);
             self.lose(file, &losses)?;

@@ -3,6 +3,7 @@
 use crate::below::{BackingFile, FileIdentity};
 use crate::error::FileError;
 use crate::lanes::segments::Segments;
+use crate::lanes::slots::Chain;
 use crate::tiers::dram::{Written, touching};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -41,7 +42,7 @@ pub(crate) struct File {
     /// Since when it has unsynced writes, if it has any.
     pub(crate) dirty_since: u64,
     /// Entries that count and whose bytes below are older, by version.
-    pub(crate) out_of_sync: BTreeSet<(u64, u32)>,
+    pub(crate) out_of_sync: Chain,
     /// The entry that ends where the durable file ends, if bytes may be put behind it.
     pub(crate) tail: Option<u32>,
     /// Chunks of the file for which room below is reserved.
@@ -111,7 +112,7 @@ impl File {
             newest: Segments::default(),
             written: Written::default(),
             dirty_since: 0,
-            out_of_sync: BTreeSet::new(),
+            out_of_sync: Chain::default(),
             tail: None,
             reserved: BTreeSet::new(),
             dropped: 0,

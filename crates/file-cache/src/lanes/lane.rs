@@ -4,11 +4,11 @@ use crate::below::FileIdentity;
 use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
+use crate::lanes::slots::Slots;
 use crate::region_io::{LaneElement, Medium};
 use crate::tiers::dram::{Unsynced, bytes_in};
 use crate::tiers::nvm::Blocks;
-use std::collections::{BTreeMap, VecDeque};
-use tidegate_layout::file_cache::Extent;
+use std::collections::BTreeMap;
 use tidegate_media::Region;
 use tidegate_wal::RedoRing;
 
@@ -18,40 +18,28 @@ pub(crate) struct Lane<R> {
     pub(crate) ring: RedoRing<LaneElement>,
     /// The newest commit's.
     pub(crate) version: u64,
-    pub(crate) files: Vec<Option<File>>,
+    pub(crate) files: Vec<Option<Box<File>>>,
     pub(crate) by_identity: BTreeMap<FileIdentity, FileId>,
     /// Numbers that no file has.
     pub(crate) free_files: Vec<FileId>,
     pub(crate) blocks: Blocks,
-    /// What entries say that are not free.
-    pub(crate) slots: Vec<Option<Slot>>,
-    pub(crate) free_slots: Vec<u32>,
+    /// What entries say.
+    pub(crate) slots: Slots,
     /// Entries without a newest byte, freed by a store that is not durable yet.
     pub(crate) dying: Vec<u32>,
-    /// Entries whose bytes are below too, with their versions, the first one to be given up first.
-    pub(crate) clean: VecDeque<(u32, u64)>,
     pub(crate) unsynced: Unsynced,
     pub(crate) counters: Counters,
     /// The caller's time.
     pub(crate) now: u64,
 }
 
-/// What an entry says.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    pub(crate) extent: Extent,
-    pub(crate) version: u64,
-    /// Its bytes that no newer entry has.
-    pub(crate) newest: u64,
-}
-
 impl<R: Region> Lane<R> {
     pub(crate) fn file(&self, file: FileId) -> Result<&File, FileError> {
-        self.files.get(file.0 as usize).and_then(Option::as_ref).ok_or(FileError::NotOpen(file.0))
+        self.files.get(file.0 as usize).and_then(Option::as_deref).ok_or(FileError::NotOpen(file.0))
     }
 
     pub(crate) fn file_mut(&mut self, file: FileId) -> Result<&mut File, FileError> {
-        self.files.get_mut(file.0 as usize).and_then(Option::as_mut).ok_or(FileError::NotOpen(file.0))
+        self.files.get_mut(file.0 as usize).and_then(Option::as_deref_mut).ok_or(FileError::NotOpen(file.0))
     }
 
     /// Bytes that are in DRAM and nowhere else.
@@ -61,8 +49,7 @@ impl<R: Region> Lane<R> {
 
     /// Bytes in entries that are newer than the file below.
     pub(crate) fn out_of_sync_bytes(&self) -> u64 {
-        let entries = self.files.iter().flatten().flat_map(|file| &file.out_of_sync);
-        entries.filter_map(|(_, slot)| Some(self.slots[*slot as usize]?.newest)).sum()
+        self.slots.out_of_sync_bytes()
     }
 
     /// The program sees this length from now on.

@@ -3,7 +3,8 @@
 use crate::below::{BackingStatus, FileIdentity};
 use crate::error::FileError;
 use crate::lanes::file::{FileId, Record};
-use crate::lanes::lane::{Lane, Slot};
+use crate::lanes::lane::Lane;
+use crate::lanes::slots::Chain;
 use tidegate_layout::file_cache::TrustedRecord;
 use tidegate_media::Region;
 
@@ -59,15 +60,14 @@ impl<R: Region> Lane<R> {
             self.medium.fence()?;
         }
         let cached = self.file_mut(file)?;
-        let with_bytes = std::mem::take(&mut cached.newest).slots();
-        cached.out_of_sync.clear();
+        let with_bytes = std::mem::take(&mut cached.newest).into_slots();
+        cached.out_of_sync = Chain::default();
         cached.tail = None;
         cached.dropped += 1;
-        let of_file = |slot: &Option<Slot>| slot.is_some_and(|slot| slot.extent.file == file.0);
-        let dying = std::mem::take(&mut self.dying);
-        let (own, others) = dying.into_iter().partition(|slot| of_file(&self.slots[*slot as usize]));
+        let of_file = |slot: &u32| self.slots.get(*slot).is_some_and(|slot| slot.extent.file == file.0);
+        let (own, others): (Vec<u32>, Vec<u32>) = std::mem::take(&mut self.dying).into_iter().partition(of_file);
         self.dying = others;
-        with_bytes.into_iter().chain(own).for_each(|slot: u32| self.free_slot(slot));
+        with_bytes.chain(own).for_each(|slot| self.free_slot(slot));
         Ok(())
     }
 }

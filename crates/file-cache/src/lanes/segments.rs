@@ -1,15 +1,31 @@
 //! Which entry has the newest durable copy of each byte of a file.
+//!
+//! A file may have millions of ranges, so they lie in sorted *runs* of up to [`RUN_MAX`], in
+//! sixteen bytes each, and a tree finds the run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Ranges in a run.
+const RUN_MAX: usize = 128;
+
+/// A run that has fewer joins a neighbour if both have room in one.
+const RUN_MIN: usize = RUN_MAX / 4;
+
+/// A run grows by so many ranges at most.
+const GROWTH_MAX: usize = 16;
 
 /// Ranges of a file, none overlapping another, each with the entry that has it.
 #[derive(Debug, Default)]
-pub(crate) struct Segments(BTreeMap<u64, Segment>);
+pub(crate) struct Segments {
+    /// Runs by a number that no range in them begins before, and none of the run before reaches.
+    runs: BTreeMap<u64, Vec<Segment>>,
+}
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
-    end: u64,
+    start: u64,
+    length: u32,
     slot: u32,
 }
 
@@ -20,13 +36,28 @@ pub(crate) struct Loss {
     pub(crate) bytes: u64,
 }
 
+impl Segment {
+    fn new(range: Range<u64>, slot: u32) -> Segment {
+        let length = u32::try_from(range.end - range.start).expect("a range lies in a block");
+        Segment { start: range.start, length, slot }
+    }
+
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.length)
+    }
+}
+
 impl Segments {
     /// From now on `slot` has `range`. Returns who had some of it before.
     pub(crate) fn put(&mut self, range: Range<u64>, slot: u32) -> Vec<Loss> {
         let losses = self.remove(range.clone());
-        match self.0.range_mut(..range.start).next_back() {
-            Some((_, before)) if before.end == range.start && before.slot == slot => before.end = range.end,
-            _ => drop(self.0.insert(range.start, Segment { end: range.end, slot })),
+        if let Some(before) = self.last_before(range.start)
+            && before.end() == range.start
+            && before.slot == slot
+        {
+            before.length += u32::try_from(range.end - range.start).expect("a range lies in a block");
+        } else if !range.is_empty() {
+            self.insert(Segment::new(range, slot));
         }
         losses
     }
@@ -34,43 +65,111 @@ impl Segments {
     /// From now on nobody has any of `range`. Returns who had.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Vec<Loss> {
         let mut losses = Vec::new();
-        for (start, Segment { end, slot }) in self.touching(&range) {
-            self.0.remove(&start);
+        for Segment { start, length, slot } in self.touching(&range) {
+            let end = start + u64::from(length);
+            self.take(start);
             if start < range.start {
-                self.0.insert(start, Segment { end: range.start, slot });
+                self.insert(Segment::new(start..range.start, slot));
             }
             if end > range.end {
-                self.0.insert(range.end, Segment { end, slot });
+                self.insert(Segment::new(range.end..end, slot));
             }
             losses.push(Loss { slot, bytes: end.min(range.end) - start.max(range.start) });
         }
         losses
     }
 
-    /// Every entry that has bytes.
-    pub(crate) fn slots(&self) -> BTreeSet<u32> {
-        self.0.values().map(|segment| segment.slot).collect()
+    /// Every entry that has bytes, as often as it has a range.
+    pub(crate) fn into_slots(self) -> impl Iterator<Item = u32> {
+        self.runs.into_values().flatten().map(|segment| segment.slot)
     }
 
     /// The parts of `range` that somebody has, ascending, each with its entry.
     pub(crate) fn within(&self, range: Range<u64>) -> Vec<(Range<u64>, u32)> {
-        let cut = |(start, segment): (u64, Segment)| (start.max(range.start)..segment.end.min(range.end), segment.slot);
+        let cut = |segment: Segment| (segment.start.max(range.start)..segment.end().min(range.end), segment.slot);
         self.touching(&range).into_iter().map(cut).collect()
     }
 
     /// The first bytes from `at` on that somebody has.
     pub(crate) fn first_from(&self, at: u64) -> Option<Range<u64>> {
-        let before = self.0.range(..=at).next_back().filter(|(_, segment)| segment.end > at);
-        let (start, segment) = before.or_else(|| self.0.range(at..).next())?;
-        Some(at.max(*start)..segment.end)
+        let first = self.from(at).next()?;
+        Some(at.max(first.start)..first.end())
     }
 
-    fn touching(&self, range: &Range<u64>) -> Vec<(u64, Segment)> {
+    fn touching(&self, range: &Range<u64>) -> Vec<Segment> {
         if range.is_empty() {
             return Vec::new();
         }
-        let before = self.0.range(..range.start).next_back().filter(|(_, segment)| segment.end > range.start);
-        before.into_iter().chain(self.0.range(range.clone())).map(|(start, segment)| (*start, *segment)).collect()
+        self.from(range.start).take_while(|segment| segment.start < range.end).collect()
+    }
+
+    /// The ranges that end behind `at`.
+    fn from(&self, at: u64) -> impl Iterator<Item = Segment> + '_ {
+        // A range of the run before may reach over a number that no range begins at any more.
+        let key = self.runs.range(..=at).rev().take(2).last().map_or(at, |(key, _)| *key);
+        let behind = move |(_, run): (&u64, &'_ Vec<Segment>)| run.partition_point(|segment| segment.end() <= at);
+        self.runs.range(key..).flat_map(move |(key, run)| &run[behind((key, run))..]).copied()
+    }
+
+    /// The last range that begins before `at`.
+    fn last_before(&mut self, at: u64) -> Option<&mut Segment> {
+        let before = self.runs.range_mut(..at).rev();
+        before.take(2).find_map(|(_, run)| {
+            let place = run.partition_point(|segment| segment.start < at);
+            run[..place].last_mut()
+        })
+    }
+
+    /// Takes the range that begins at `start`.
+    fn take(&mut self, start: u64) {
+        let Some((key, run)) = self.runs.range_mut(..=start).next_back() else { return };
+        let Ok(place) = run.binary_search_by_key(&start, |segment| segment.start) else { return };
+        run.remove(place);
+        let (key, left) = (*key, run.len());
+        if left < RUN_MIN {
+            run.shrink_to(RUN_MIN + GROWTH_MAX);
+            self.join(key);
+        }
+    }
+
+    /// A run that became short goes, or joins the one before it.
+    fn join(&mut self, key: u64) {
+        let Some(left) = self.runs.get(&key).map(Vec::len) else { return };
+        if left == 0 {
+            self.runs.remove(&key);
+            return;
+        }
+        let before = self.runs.range_mut(..key).next_back().filter(|(_, run)| run.len() + left <= RUN_MAX / 2);
+        if before.is_some()
+            && let Some(short) = self.runs.remove(&key)
+            && let Some((_, before)) = self.runs.range_mut(..key).next_back()
+        {
+            before.extend(short);
+        }
+    }
+
+    /// Inserts a range where nobody has any.
+    fn insert(&mut self, segment: Segment) {
+        let Some((key, run)) = self.runs.range_mut(..=segment.start).next_back() else {
+            self.runs.insert(segment.start, vec![segment]);
+            return;
+        };
+        let place = run.partition_point(|other| other.start < segment.start);
+        if run.len() < RUN_MAX {
+            if run.len() == run.capacity() {
+                run.reserve_exact(run.len().clamp(1, GROWTH_MAX));
+            }
+            run.insert(place, segment);
+        } else if place == RUN_MAX {
+            // A file that grows: the run before stays full.
+            self.runs.insert(segment.start, vec![segment]);
+        } else {
+            let behind = run.split_off(RUN_MAX / 2);
+            run.shrink_to(RUN_MAX / 2 + GROWTH_MAX);
+            debug_assert!(behind[0].start > *key);
+            self.runs.insert(behind[0].start, behind);
+            self.insert(segment);
+        }
     }
 }
 
@@ -103,6 +202,34 @@ mod tests {
             }
             assert_eq!(found, dull);
         }
+    }
+
+    /// Many runs come to be and go, with every range where it belongs, and few bytes beside them.
+    #[test]
+    fn many_segments_lie_in_runs_that_are_at_least_half_full() {
+        const SEGMENTS: u32 = 8_000;
+        let mut rng = Rng::new(7);
+        let mut order: Vec<u32> = (0..SEGMENTS).collect();
+        (0..order.len()).for_each(|at| order.swap(at, rng.index(SEGMENTS as usize)));
+        let mut segments = Segments::default();
+        let place = |slot: u32| u64::from(slot) * 4096..u64::from(slot) * 4096 + 4096;
+        order.iter().for_each(|slot| assert_eq!(segments.put(place(*slot), *slot), []));
+        let room = segments.runs.values().map(|run| run.capacity() * size_of::<Segment>()).sum::<usize>();
+        assert!(room < SEGMENTS as usize * 20, "{} bytes each", room / SEGMENTS as usize);
+        let all = segments.within(0..u64::MAX);
+        assert!((0..SEGMENTS).map(|slot| (place(slot), slot)).eq(all));
+        order.iter().skip(100).for_each(|slot| assert_eq!(segments.remove(place(*slot)).len(), 1));
+        assert!(segments.runs.len() < 30, "{} runs of 100 ranges", segments.runs.len());
+        order.iter().take(100).for_each(|slot| assert_eq!(segments.first_from(place(*slot).start), Some(place(*slot))));
+        order.iter().take(100).for_each(|slot| assert_eq!(segments.remove(place(*slot)).len(), 1));
+        assert!(segments.runs.is_empty());
+    }
+
+    #[test]
+    fn ranges_of_a_growing_file_fill_their_runs() {
+        let mut segments = Segments::default();
+        (0..1000).for_each(|slot| drop(segments.put(u64::from(slot) * 10..u64::from(slot) * 10 + 9, slot)));
+        assert_eq!(segments.runs.len(), 1000_usize.div_ceil(RUN_MAX));
     }
 
     #[test]

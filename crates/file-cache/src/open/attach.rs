@@ -26,8 +26,8 @@ impl<R: Region> FileCache<R> {
     /// Every file that an earlier process left, and for which no file below was found yet.
     pub fn detached(&self) -> Vec<Detached> {
         let lane = self.lane();
-        let detached = |(number, file): (u32, &Option<File>)| {
-            let file = file.as_ref().filter(|file| file.is_detached())?;
+        let detached = |(number, file): (u32, &Option<Box<File>>)| {
+            let file = file.as_deref().filter(|file| file.is_detached())?;
             let bytes = lane.bytes_of(file);
             Some(Detached { file: FileId(number), identity: file.identity, path_hint: file.hint.clone(), bytes })
         };
@@ -127,7 +127,7 @@ impl<R: Region> FileCache<R> {
 impl<R: Region> Lane<R> {
     /// Bytes that only the cache has of a file.
     fn bytes_of(&self, file: &File) -> u64 {
-        let entries = file.out_of_sync.iter().filter_map(|(_, slot)| Some(self.slots[*slot as usize]?.newest));
+        let entries = self.slots.of(file.out_of_sync).map(|(_, slot)| slot.newest);
         entries.sum::<u64>() + bytes_in(&file.written)
     }
 }

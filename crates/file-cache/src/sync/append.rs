@@ -2,7 +2,8 @@
 
 use crate::error::FileError;
 use crate::lanes::file::FileId;
-use crate::lanes::lane::{Lane, Slot};
+use crate::lanes::lane::Lane;
+use crate::lanes::slots::Slot;
 use crate::sync::Source;
 use std::ops::Range;
 use tidegate_media::Region;
@@ -12,7 +13,7 @@ impl<R: Region> Lane<R> {
     pub(super) fn tail_for(&self, file: FileId, range: &Range<u64>) -> Result<Option<u32>, FileError> {
         let cached = self.file(file)?;
         let (Some(record), Some(tail)) = (cached.record, cached.tail) else { return Ok(None) };
-        let Slot { extent, version, .. } = self.slots[tail as usize].expect("a tail is in use");
+        let Slot { extent, version, .. } = self.slots.used(tail);
         let follows = range.start == extent.end() && range.start == record.size && version > record.version;
         let fits = || range.end - extent.offset <= extent.class.bytes();
         Ok((follows && fits()).then_some(tail))
@@ -26,16 +27,14 @@ impl<R: Region> Lane<R> {
         range: &Range<u64>,
         source: Source<'_>,
     ) -> Result<(), FileError> {
-        let Slot { extent, version, .. } = self.slots[tail as usize].expect("a tail is in use");
+        let Slot { extent, version, .. } = self.slots.used(tail);
         self.stream(file, &extent, range, source)?;
         self.medium.fence()?;
         let length = u32::try_from(range.end - extent.offset).expect("a block is small");
         self.medium.store_state(tail, version, length);
         self.medium.flush_entry(tail);
         self.medium.fence()?;
-        let slot = self.slots[tail as usize].as_mut().expect("a tail is in use");
-        slot.extent.length = length;
-        slot.newest += range.end - range.start;
+        self.slots.lengthen(tail, length - extent.length);
         let cached = self.file_mut(file)?;
         let losses = cached.newest.put(range.clone(), tail);
         debug_assert!(losses.is_empty(), "nothing lies behind a file's end");

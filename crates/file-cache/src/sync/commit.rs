@@ -60,7 +60,7 @@ impl<R: Region> Lane<R> {
             (None, None) => Class::ALL[0],
         };
         let cached = self.file(file)?;
-        let tail = cached.tail.and_then(|slot| self.slots[slot as usize]);
+        let tail = cached.tail.map(|slot| self.slots.used(slot));
         let grown =
             tail.filter(|slot| slot.extent.end() == at && cached.record.is_some_and(|record| record.size == at));
         let larger = grown.and_then(|slot| Class::holding(slot.extent.class.bytes() + 1));
@@ -70,11 +70,11 @@ impl<R: Region> Lane<R> {
     /// An entry and a block, given up by clean ones if none is free.
     fn take(&mut self, class: Class) -> Result<Option<(u32, u32)>, FileError> {
         loop {
-            if let Some(slot) = self.free_slots.pop() {
+            if let Some(slot) = self.slots.take_free() {
                 if let Some(unit) = self.blocks.take(class) {
                     return Ok(Some((slot, unit)));
                 }
-                self.free_slots.push(slot);
+                self.slots.give_back(slot);
             }
             if !self.give_up_clean()? {
                 return Ok(None);
@@ -85,7 +85,7 @@ impl<R: Region> Lane<R> {
     fn give_back(&mut self, placed: &[Placed]) {
         for Placed { slot, extent } in placed {
             self.blocks.give(extent.unit, extent.class);
-            self.free_slots.push(*slot);
+            self.slots.give_back(*slot);
         }
     }
 

@@ -76,8 +76,8 @@ impl<R: Region> Lane<R> {
 
     /// The file whose unsynced writes have waited longest. It keeps its number.
     fn pin_oldest_dirty(&mut self, older_than: u64) -> Result<Option<FileId>, FileError> {
-        let dirty = |(number, file): (u32, &Option<File>)| {
-            let file = file.as_ref().filter(|file| !file.is_detached() && bytes_in(&file.written) > 0)?;
+        let dirty = |(number, file): (u32, &Option<Box<File>>)| {
+            let file = file.as_deref().filter(|file| !file.is_detached() && bytes_in(&file.written) > 0)?;
             (file.dirty_since < older_than).then_some((file.dirty_since, FileId(number)))
         };
         let Some((_, file)) = (0..).zip(&self.files).filter_map(dirty).min() else { return Ok(None) };

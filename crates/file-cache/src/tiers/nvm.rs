@@ -50,6 +50,8 @@ impl Blocks {
         let unit = free.pop();
         if free.is_empty() {
             open.remove(&chunk);
+            // Most chunks of a full pool have none.
+            free.shrink_to_fit();
         }
         unit
     }
@@ -61,7 +63,7 @@ impl Blocks {
         let free = &mut self.cut[chunk as usize];
         free.push(unit);
         if free.len() == (UNITS_PER_CHUNK / class.units()) as usize {
-            free.clear();
+            *free = Vec::new();
             open.remove(&chunk);
             self.whole.push(chunk);
         } else {

@@ -5,7 +5,8 @@ use crate::below::{BackingFile, BackingStatus};
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
-use crate::lanes::lane::{Lane, Slot};
+use crate::lanes::lane::Lane;
+use crate::lanes::slots::Slot;
 use crate::tiers::dram::runs;
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,9 +121,9 @@ impl<R: Region> FileCache<R> {
 impl<R: Region> Lane<R> {
     /// The file that has the oldest entry, of those that were refused least. It keeps its number.
     fn pin_oldest(&mut self) -> Result<Option<FileId>, FileError> {
-        let oldest = |(number, file): (u32, &Option<File>)| {
-            let file = file.as_ref().filter(|file| !file.is_detached())?;
-            let oldest = file.out_of_sync.first().map(|(version, _)| *version);
+        let oldest = |(number, file): (u32, &Option<Box<File>>)| {
+            let file = file.as_deref().filter(|file| !file.is_detached())?;
+            let oldest = file.out_of_sync.first().map(|oldest| self.slots.used(oldest).version);
             // A file that was cut and closed: the pool may forget it after its next sync below.
             let only_synced = || (file.opens == 0 && !file.is_done() && file.written.is_empty()).then_some(0);
             Some((file.refusals, oldest.or_else(only_synced)?, FileId(number)))
@@ -137,13 +138,9 @@ impl<R: Region> Lane<R> {
         let Some(record) = self.file(file)?.record else { return Ok(None) };
         let (version, bytes) = self.choose(file, budget_bytes)?;
         self.touch(file)?;
-        let cached = self.file_mut(file)?;
         // What is put behind the last block from now on is not part of the batch.
-        if cached
-            .tail
-            .is_some_and(|tail| cached.out_of_sync.range(..=(version, u32::MAX)).any(|(_, slot)| *slot == tail))
-        {
-            cached.tail = None;
+        if self.file(file)?.tail.is_some_and(|tail| self.slots.used(tail).version <= version) {
+            self.file_mut(file)?.tail = None;
         }
         let cached = self.file(file)?;
         let (backing, touched, recast) = (cached.backing()?.clone(), cached.touched, cached.recast);
@@ -154,12 +151,12 @@ impl<R: Region> Lane<R> {
     /// Up to which version a batch goes, and its bytes. Commits are not divided.
     fn choose(&self, file: FileId, budget_bytes: u64) -> Result<(u64, u64), FileError> {
         let (mut chosen, mut bytes) = (0, 0);
-        for (version, slot) in &self.file(file)?.out_of_sync {
-            if bytes >= budget_bytes && *version > chosen {
+        for (_, Slot { version, newest, .. }) in self.slots.of(self.file(file)?.out_of_sync) {
+            if bytes >= budget_bytes && version > chosen {
                 break;
             }
-            chosen = *version;
-            bytes += self.slots[*slot as usize].map_or(0, |slot| slot.newest);
+            chosen = version;
+            bytes += newest;
         }
         Ok((chosen, bytes))
     }
@@ -168,10 +165,9 @@ impl<R: Region> Lane<R> {
     /// file below an older one.
     fn newest_up_to(&self, file: &File, version: u64) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
-        for (_, number) in file.out_of_sync.range(..=(version, u32::MAX)) {
-            let Slot { extent, .. } = self.slots[*number as usize].expect("it is in use");
+        for (number, Slot { extent, .. }) in self.slots.up_to(file.out_of_sync, version) {
             let newest = file.newest.within(extent.offset..extent.end());
-            ranges.extend(newest.into_iter().filter(|(_, slot)| slot == number).map(|(range, _)| range));
+            ranges.extend(newest.into_iter().filter(|(_, slot)| *slot == number).map(|(range, _)| range));
         }
         ranges
     }
@@ -205,9 +201,9 @@ impl<R: Region> Lane<R> {
         let record = cached.record.as_mut().expect("it had one");
         (record.version, record.void) = (version, void);
         cached.cut_below = None;
-        let newer = cached.out_of_sync.split_off(&(batch.version + 1, 0));
-        let brought = std::mem::replace(&mut cached.out_of_sync, newer);
-        self.clean.extend(brought.into_iter().map(|(version, slot)| (slot, version)));
+        let mut chain = cached.out_of_sync;
+        self.slots.clean_up_to(&mut chain, batch.version);
+        self.file_mut(batch.file)?.out_of_sync = chain;
         self.counters.bytes_written_back += batch.bytes;
         self.stamp_if_untouched(batch, status.stamp)?;
         Ok(batch.bytes)
