@@ -58,6 +58,17 @@ fn every_cut_of_every_script_after_a_hole() {
     every_script("hole, killed", &pool, &[&below[..], &[FileStep::Restart]].concat(), 1);
 }
 
+/// The file below is cut, and nothing else is to be written back: its next sync below has to cover
+/// the cut before the pool may forget the file.
+#[test]
+fn every_cut_of_every_script_after_a_file_was_cut() {
+    let cut = FileStep::Truncate { file: 0, size: 25 };
+    let below = [FileStep::WriteSync { file: 0, at: 0, len: 300 }, FileStep::WriteBack, cut];
+    let pool = SmallPool::of(4);
+    every_script("cut", &pool, &below, 1);
+    every_script("cut, written back", &pool, &[&below[..], &[FileStep::WriteBack]].concat(), 1);
+}
+
 /// Each file in a lane of its own.
 #[test]
 fn every_cut_of_every_script_on_two_lanes() {

@@ -1,6 +1,7 @@
 //! Reads and writes.
 
 pub(crate) mod holes;
+pub(crate) mod room;
 
 use crate::below::{Fallocate, Refused};
 use crate::cache::{FileCache, Persistence};
@@ -119,17 +120,17 @@ impl<R: Region> FileCache<R> {
 
     /// Has the file below reserve room, so that it gives an error now or never.
     fn reserve(&self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
-        let (backing, (from, bytes)) = {
+        let (backing, lacking) = {
             let mut lane = self.lane();
-            let Some(chunks) = lane.file(file)?.unreserved(at, len) else { return Ok(()) };
+            let Some(lacking) = lane.file(file)?.lacks_room(at, len) else { return Ok(()) };
             lane.touch(file)?;
-            (lane.file(file)?.backing()?.clone(), chunks)
+            (lane.file(file)?.backing()?.clone(), lacking)
         };
-        // Whole chunks if there is room for them; what is needed, if there is not.
-        match backing.fallocate(from, bytes, Fallocate::Reserve) {
-            Ok(()) => self.lane().file_mut(file)?.reserved(from, bytes),
+        // With what will be needed next if there is room for it; what is needed, if there is not.
+        match backing.fallocate(lacking.start, lacking.end - lacking.start, Fallocate::Reserve) {
+            Ok(()) => self.lane().file_mut(file)?.room.reserve(lacking),
             // Such a file system answers for itself when it is written to.
-            Err(refused) if refused.is_unsupported() => self.lane().file_mut(file)?.reserved(from, bytes),
+            Err(refused) if refused.is_unsupported() => self.lane().file_mut(file)?.room.reserve(lacking),
             Err(_) => backing.fallocate(at, len, Fallocate::Reserve)?,
         }
         Ok(())
@@ -184,7 +185,7 @@ impl<R: Region> Lane<R> {
     fn write(&mut self, file: FileId, at: u64, data: &[u8], how: Persistence) -> Result<bool, FileError> {
         let end = end_of_write(at, data)?;
         let cached = self.file(file)?;
-        if cached.passed || cached.is_detached() || cached.unreserved(at, data.len() as u64).is_some() {
+        if cached.passed || cached.is_detached() || cached.lacks_room(at, data.len() as u64).is_some() {
             return Ok(false);
         }
         let written = match how {
@@ -234,6 +235,11 @@ pub(crate) fn end_in_file(at: u64, len: u64) -> Result<u64, FileError> {
 }
 
 impl File {
+    /// What is to be reserved below for `len` bytes from `at` on, if it is not yet.
+    fn lacks_room(&self, at: u64, len: u64) -> Option<Range<u64>> {
+        self.room.lacking(&(at..at + len), self.size)
+    }
+
     /// Whether every byte from `at` to `at + len` is here.
     fn has_all(&self, at: u64, len: usize) -> bool {
         let end = at + len as u64;

@@ -76,7 +76,7 @@ impl<R: Region> Lane<R> {
         let cached = self.file_mut(file)?;
         cached.tail = None;
         cached.dropped += 1;
-        cached.room_is_gone_from(size);
+        cached.room.lose(&(size..u64::MAX));
         if size < len {
             cached.cut_below = Some(size);
             cached.uncut = Some(size);

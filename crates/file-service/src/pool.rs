@@ -35,8 +35,9 @@ pub(crate) const LANES_MAX: u32 = 4;
 const NAMESPACE_LINES_MAX: u64 = 1 << 18;
 const BYTES_PER_NAMESPACE_LINE: u64 = 64 * 64;
 
-/// A file for so many bytes of a lane.
-const BYTES_PER_FILE: u64 = 64 << 10;
+/// A file for so many bytes of a lane: as many as there are entries, up to [`FILES_MAX`].
+const BYTES_PER_FILE: u64 = 4 << 10;
+const FILES_MAX: u64 = 1 << 16;
 
 /// A pool that this process has for itself.
 pub(crate) struct Pool {
@@ -212,7 +213,7 @@ pub(crate) fn salvage_of(pool: &Path) -> PathBuf {
 /// What a fresh pool of `bytes` is like.
 fn spec(bytes: u64) -> PoolSpec {
     let lanes = (bytes / LANE_BYTES).clamp(1, LANES_MAX.into());
-    let files = (bytes / lanes / BYTES_PER_FILE).clamp(16, 1 << 16);
+    let files = (bytes / lanes / BYTES_PER_FILE).clamp(16, FILES_MAX);
     // Every 16th byte for the ring, of elements of 64 bytes.
     let ring_slots = (bytes / lanes / 16 / 64).clamp(64, 1 << 15);
     let ring_slots = if ring_slots.is_power_of_two() { ring_slots } else { ring_slots.next_power_of_two() / 2 };

@@ -133,7 +133,7 @@ impl<R: Region> Lane<R> {
     fn forget_clean(&mut self, file: FileId, range: &Range<u64>) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         cached.dropped += 1;
-        cached.room_is_gone(range);
+        cached.room.lose(range);
         let losses = cached.newest.remove(range.clone());
         self.lose(file, &losses)
     }

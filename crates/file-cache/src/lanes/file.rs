@@ -2,13 +2,12 @@
 
 use crate::below::{BackingFile, FileIdentity};
 use crate::error::FileError;
+use crate::io::room::ReservedRoom;
 use crate::lanes::segments::Segments;
 use crate::lanes::slots::Chain;
 use crate::tiers::dram::{Written, touching};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::file_cache::CHUNK_BYTES;
 use tidegate_media::sync::Mutex;
 
 /// A file of the lane, by its number.
@@ -45,8 +44,8 @@ pub(crate) struct File {
     pub(crate) out_of_sync: Chain,
     /// The entry that ends where the durable file ends, if bytes may be put behind it.
     pub(crate) tail: Option<u32>,
-    /// Chunks of the file for which room below is reserved.
-    reserved: BTreeSet<u64>,
+    /// Where room below is reserved.
+    pub(crate) room: ReservedRoom,
     /// Goes up when bytes that were read from here come to be read from below.
     pub(crate) dropped: u64,
     /// The least length that the file was cut to below since it was last synced there.
@@ -114,7 +113,7 @@ impl File {
             dirty_since: 0,
             out_of_sync: Chain::default(),
             tail: None,
-            reserved: BTreeSet::new(),
+            room: ReservedRoom::default(),
             dropped: 0,
             cut_below: None,
             uncut: None,
@@ -157,6 +156,12 @@ impl File {
         durable && self.uncut.is_none() && self.is_below()
     }
 
+    /// Whether a sync of the file below is all that keeps the pool from forgetting it, as after a
+    /// cut.
+    pub(crate) fn is_only_cut(&self) -> bool {
+        !self.is_detached() && !self.is_done() && self.is_below()
+    }
+
     /// Notes how a step of write-back ended.
     pub(crate) fn was_tried(&mut self, is_below: bool) {
         self.refusals = if is_below { 0 } else { self.refusals.saturating_add(1) };
@@ -165,21 +170,6 @@ impl File {
     /// Whether everything that was written is below, durably.
     pub(crate) fn is_below(&self) -> bool {
         self.written.is_empty() && self.out_of_sync.is_empty()
-    }
-
-    /// The chunks of the file from `at` to `at + len` for which no room is reserved yet, as a range
-    /// of bytes.
-    pub(crate) fn unreserved(&self, at: u64, len: u64) -> Option<(u64, u64)> {
-        let mut chunks =
-            (at / CHUNK_BYTES..=(at + len - 1) / CHUNK_BYTES).filter(|chunk| !self.reserved.contains(chunk));
-        let first = chunks.next()?;
-        let last = chunks.next_back().unwrap_or(first);
-        Some((first * CHUNK_BYTES, (last + 1 - first) * CHUNK_BYTES))
-    }
-
-    /// Room for these bytes is reserved.
-    pub(crate) fn reserved(&mut self, at: u64, len: u64) {
-        self.reserved.extend(at / CHUNK_BYTES..(at + len) / CHUNK_BYTES);
     }
 
     /// Its contents below are durable.
@@ -191,16 +181,5 @@ impl File {
     pub(crate) fn first_here(&self, at: u64) -> Option<Range<u64>> {
         let unsynced = touching(&self.written, at..u64::MAX).next().map(|(range, ..)| range);
         self.newest.first_from(at).into_iter().chain(unsynced).min_by_key(|range| range.start)
-    }
-
-    /// Room for these bytes may be gone.
-    pub(crate) fn room_is_gone(&mut self, range: &Range<u64>) {
-        let chunks = range.start / CHUNK_BYTES..range.end.div_ceil(CHUNK_BYTES);
-        self.reserved.retain(|chunk| !chunks.contains(chunk));
-    }
-
-    /// Room from `size` on may be gone.
-    pub(crate) fn room_is_gone_from(&mut self, size: u64) {
-        self.reserved.split_off(&(size / CHUNK_BYTES));
     }
 }

@@ -32,7 +32,7 @@ impl<R: Region> FileCache<R> {
             self.unpin(file)?;
             bytes = written?;
         }
-        Ok(WriteBackStep { bytes, left_bytes: self.lane().dirty_bytes() })
+        Ok(WriteBackStep { bytes, left_bytes: self.lane().dirty_bytes(), left_cut: 0 })
     }
 
     fn write_dirty(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {

@@ -23,6 +23,8 @@ pub struct WriteBackStep {
     pub bytes: u64,
     /// Bytes that only the pool has durably.
     pub left_bytes: u64,
+    /// Files without such bytes that were cut, and have still to be synced below.
+    pub left_cut: u64,
 }
 
 /// The oldest entries of a file, on their way below.
@@ -53,7 +55,8 @@ impl<R: Region> FileCache<R> {
         let done = self.write_back(file, budget_bytes);
         self.lane().file_mut(file)?.was_tried(done.is_ok());
         self.unpin(file)?;
-        Ok(WriteBackStep { bytes: done?, left_bytes: self.lane().out_of_sync_bytes() })
+        let lane = self.lane();
+        Ok(WriteBackStep { bytes: done?, left_bytes: lane.out_of_sync_bytes(), left_cut: lane.only_cut() })
     }
 
     fn write_back(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
@@ -124,13 +127,16 @@ impl<R: Region> Lane<R> {
         let oldest = |(number, file): (u32, &Option<Box<File>>)| {
             let file = file.as_deref().filter(|file| !file.is_detached())?;
             let oldest = file.out_of_sync.first().map(|oldest| self.slots.used(oldest).version);
-            // A file that was cut and closed: the pool may forget it after its next sync below.
-            let only_synced = || (file.opens == 0 && !file.is_done() && file.written.is_empty()).then_some(0);
-            Some((file.refusals, oldest.or_else(only_synced)?, FileId(number)))
+            Some((file.refusals, oldest.or_else(|| file.is_only_cut().then_some(0))?, FileId(number)))
         };
         let Some((.., file)) = (0..).zip(&self.files).filter_map(oldest).min() else { return Ok(None) };
         self.file_mut(file)?.pins += 1;
         Ok(Some(file))
+    }
+
+    /// How many files were cut, and have nothing else to be brought below.
+    fn only_cut(&self) -> u64 {
+        self.files.iter().flatten().filter(|file| file.is_only_cut()).count() as u64
     }
 
     /// Chooses the oldest entries of a file.

@@ -141,10 +141,11 @@ impl Recovery {
         }
         let files = OpenFiles::new(self.lanes, names);
         let attached: HashSet<_> = files.pool.files().into_iter().map(|(_, identity)| identity).collect();
+        let recovered = self.files.iter().filter(|file| file.outcome == Outcome::Attached);
+        let recovered: HashSet<_> = recovered.map(|file| file.identity).collect();
         for (backing, hint) in self.found {
             // One that was changed by others stays detached; one that was whole below is not there.
-            let is_of = |file: &Recovered| file.identity == backing.identity() && file.outcome == Outcome::Attached;
-            if self.files.iter().any(is_of) && attached.contains(&backing.identity()) {
+            if recovered.contains(&backing.identity()) && attached.contains(&backing.identity()) {
                 files.adopt(backing, hint).map_err(failed)?;
             }
         }

@@ -7,6 +7,7 @@
 //! | not synced, in a lane whose DRAM is more than half full | likewise, the oldest first |
 //! | of a file that nobody can reach any more | given up, when the loss of its name is durable |
 //! | out of sync since the last look | written back |
+//! | cut since the last look | synced below, so that the pool can forget the file |
 //! | out of sync and more than [`Limits::bytes`] | written back without a pause |
 //! | a file below that refuses | tried again later, behind the others |
 
@@ -17,7 +18,7 @@ use crate::source::SourceDirectory;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::FileError;
+use tidegate_file_cache::{FileError, WriteBackStep};
 use tidegate_host::progress::ProgressMeter;
 
 /// Time between two looks.
@@ -102,12 +103,14 @@ pub(crate) fn write_back(files: &OpenFiles, mut goes_on: impl FnMut(u64) -> bool
 fn write_back_lane(files: &OpenFiles, lane: usize) -> Result<u64, FileError> {
     let mut todo = None;
     loop {
-        let progress = files.pool.write_back_step(lane, STEP_BYTES)?;
-        let todo = todo.get_or_insert(progress.left_bytes);
-        if progress.bytes == 0 || *todo == 0 {
-            return Ok(progress.left_bytes);
+        let WriteBackStep { bytes, left_bytes, left_cut } = files.pool.write_back_step(lane, STEP_BYTES)?;
+        let (todo_bytes, todo_cut) = todo.get_or_insert((left_bytes, left_cut));
+        if (*todo_bytes, *todo_cut) == (0, 0) || bytes == 0 && *todo_cut == 0 {
+            return Ok(left_bytes);
         }
-        *todo = todo.saturating_sub(progress.bytes);
+        // A file that was only cut has no bytes.
+        *todo_cut = todo_cut.saturating_sub(u64::from(bytes == 0));
+        *todo_bytes = todo_bytes.saturating_sub(bytes);
     }
 }
 

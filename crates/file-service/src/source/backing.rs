@@ -59,6 +59,20 @@ impl OpenedFile {
         fallocate(&self.descriptor, how | length, at, len).map_err(refused)
     }
 
+    /// Gives back the room that was reserved behind the end. The time of the last change stays.
+    pub(crate) fn trim_room(&self) -> Result<(), Refused> {
+        let about = about(&self.descriptor).map_err(refused)?;
+        let block = u64::from(about.stx_blksize).max(512);
+        if about.stx_blocks * 512 < about.stx_size.next_multiple_of(block) + block {
+            return Ok(());
+        }
+        ftruncate(&self.descriptor, about.stx_size).map_err(refused)?;
+        let modified = Timespec { tv_sec: about.stx_mtime.tv_sec, tv_nsec: about.stx_mtime.tv_nsec.into() };
+        let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let times = Timestamps { last_access: omitted, last_modification: modified };
+        futimens(&self.descriptor, &times).map_err(refused)
+    }
+
     /// Sets below when a program changed the contents.
     pub(crate) fn set_times_below(&self) -> Result<(), Refused> {
         let Some(modified) = self.modified() else { return Ok(()) };

@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tidegate_file_cache::{BackingFile, Below, Displaced, Disposition, FileIdentity, Refused};
+use tidegate_layout::file_cache::PATH_HINT_BYTES_MAX;
 
 /// Names from SOURCE's root to a file.
 type Names = Vec<Box<[u8]>>;
@@ -197,10 +198,19 @@ pub(crate) fn names_of(hint: &[u8]) -> Names {
     hint.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(Into::into).collect()
 }
 
-/// The path hint of a file at these names, if it is as short as a record takes.
+/// The path hint of a file at these names. Of a path that is longer than a record takes the end
+/// stays, behind a name that no file is sought by: recovery finds such a file by its inode.
 pub(crate) fn hint_of(route: &Route) -> Vec<u8> {
-    route.path().unwrap_or_default()
+    let path = route.path().unwrap_or_default();
+    if path.len() <= PATH_HINT_BYTES_MAX {
+        return path;
+    }
+    let end = &path[path.len() + LEFT_OUT.len() - PATH_HINT_BYTES_MAX..];
+    [LEFT_OUT, end].concat()
 }
+
+/// Stands for the beginning of a path.
+const LEFT_OUT: &[u8] = "…/".as_bytes();
 
 #[cfg(test)]
 mod tests {
@@ -238,6 +248,23 @@ mod tests {
         assert!(is_found(b"d/f"));
         std::fs::rename(bed.folder.path().join("source/d/f"), bed.folder.path().join("source/moved")).expect("moved");
         assert!(is_found(b"d/f") && is_found(b"") && is_found(b"../../etc/passwd"));
+    }
+
+    #[test]
+    fn a_file_whose_path_is_longer_than_a_record_takes_is_found_and_named_by_its_end() {
+        let bed = Testbed::new();
+        let names: Names = vec![vec![b'x'; 100].into(), vec![b'y'; 100].into(), b"file".as_slice().into()];
+        let folder = names[..2].iter().fold(bed.folder.path().join("source"), |path, name| {
+            path.join(std::str::from_utf8(name).expect("letters"))
+        });
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("file"), b"abc").expect("made");
+        let route = Route::Names(names);
+        let hint = hint_of(&route);
+        assert_eq!(hint.len(), PATH_HINT_BYTES_MAX);
+        assert!(hint.starts_with("…/x".as_bytes()) && hint.ends_with(b"y/file"));
+        let identity = bed.source.identity(&about(bed.source.locate(&route).expect("it is there")).expect("readable"));
+        assert!(bed.files().find(identity, &hint).expect("readable").is_some());
     }
 
     #[test]

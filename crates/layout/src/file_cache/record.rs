@@ -5,12 +5,12 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 /// Bytes of the longest path hint.
-pub const PATH_HINT_BYTES_MAX: usize = 952;
+pub const PATH_HINT_BYTES_MAX: usize = 184;
 
 on_media! {
     /// A file of the lane. Its first line changes with commits; the rest is written before `state`
     /// says that the record is in use.
-    pub struct FileRecord [1024] {
+    pub struct FileRecord [256] {
         /// bytes in the file, but for what entries newer than `version` add
         0: size: U64,
         /// entries up to this version are void: the file below has their bytes
@@ -29,10 +29,10 @@ on_media! {
         56: generation: U64,
         /// bytes in the path hint
         64: hint_length: U32,
-        /// CRC-32C of bytes 40 to 67 and 72 to 1023
+        /// CRC-32C of bytes 40 to 67 and 72 to 255
         68: checksum: U32,
         /// where the file was when it was opened
-        72: hint: [u8; 952],
+        72: hint: [u8; 184],
     }
 }
 

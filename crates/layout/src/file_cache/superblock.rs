@@ -11,8 +11,8 @@ use zerocopy::little_endian::{U32, U64};
 /// The first bytes of a superblock.
 const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 
-/// The only version so far.
-const VERSION: u32 = 1;
+/// The only version that is known. Version 1 had records of 1024 bytes.
+const VERSION: u32 = 2;
 
 /// Chunks of the largest lane: so many that every unit has a number.
 const CHUNKS_MAX: u32 = u32::MAX / UNITS_PER_CHUNK;
@@ -36,7 +36,7 @@ on_media! {
         16: uuid: [u8; 16],
         /// one more with each superblock written
         32: sequence: U64,
-        /// 1
+        /// 2
         40: version: U32,
         /// features that a reader may ignore
         44: compat: U32,
@@ -298,7 +298,7 @@ mod tests {
         let superblock = PoolSuperblock::new(&PLAN, [0xab; 16], 5);
         let bytes = superblock.as_bytes();
         assert_eq!((&bytes[..16], &bytes[16..32]), (&b"tidegate-nvfiles"[..], &[0xab; 16][..]));
-        assert_eq!(&bytes[32..56], b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[32..56], b"\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&bytes[56..76], b"\x02\0\0\0\x03\0\0\0\xf4\x01\0\0\x40\0\0\0\x05\0\0\0");
         assert_eq!(&bytes[76..82], b"\0\x40\0\0\0\0");
         let trusted = superblock.check(PLAN.end()).unwrap();

@@ -35,7 +35,7 @@ on_media! {
 
 on_media! {
     /// A file with unsynced writes.
-    pub struct VolatileFile [1024] {
+    pub struct VolatileFile [256] {
         /// bytes in the file, as the program sees it
         0: size: U64,
         /// 1: the file is open; 0: it is not
@@ -56,7 +56,7 @@ on_media! {
         /// zero
         56: reserved2: [u8; 16],
         /// where the file was when it was opened
-        72: hint: [u8; 952],
+        72: hint: [u8; 184],
     }
 }
 
@@ -91,7 +91,7 @@ impl VolatilePlan {
     pub fn fitting(bytes: u64, files: u32) -> VolatilePlan {
         let blocks = |blocks| VolatilePlan { files, blocks };
         let each = VOLATILE_BLOCK_BYTES + size_of::<VolatileSlot>() as u64;
-        let room = bytes.saturating_sub(blocks(0).bytes());
+        let room = bytes.saturating_sub(blocks(0).slot_at(0));
         let mut most = u32::try_from(room / each).unwrap_or(u32::MAX);
         while most > 0 && blocks(most).bytes() > bytes {
             most -= 1;

@@ -25,10 +25,6 @@ use tidegate_file_cache::{
 };
 use tidegate_media::MappedRegion;
 
-/// How many bytes a path hint may have: that of longer paths is left out, and recovery finds the
-/// file by its inode.
-const HINT_BYTES_MAX: usize = 952;
-
 /// The pool, and the files of it.
 pub(crate) struct OpenFiles {
     pub(crate) names: Arc<NameLog>,
@@ -212,10 +208,7 @@ impl OpenFiles {
             };
         }
         let (backing, can_write) = open()?;
-        let mut hint = hint_of(route);
-        if hint.len() > HINT_BYTES_MAX {
-            hint.clear();
-        }
+        let hint = hint_of(route);
         let (backing, served_from) = (Arc::new(backing), ServedFrom::File);
         let state = OpenState { backing, made: None, can_write, hint, served_from };
         let opened = Arc::new(OpenFile::new(identity, state));
@@ -510,6 +503,7 @@ impl OpenFile {
             }
             state.served_from = ServedFrom::File;
         }
+        state.backing.trim_room()?;
         state.backing.set_times_below()?;
         state.backing.set_modified(None);
         Ok(true)
@@ -580,8 +574,10 @@ fn refused_as(refused: &Refused) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::write_back::write_back;
     use crate::source::SourceDirectory;
     use rustix::fs::OFlags;
+    use std::os::unix::fs::MetadataExt;
     use std::sync::mpsc;
     use tidegate_file_cache::{PoolSpec, dram_bytes, format};
     use tidegate_media::Region;
@@ -665,5 +661,35 @@ mod tests {
         files.let_go().expect("nothing refuses");
         assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (0, b"new".to_vec()));
         assert!(files.pool.files().is_empty());
+    }
+
+    /// Nobody has to unmount for that, and the room reserved behind the end goes too.
+    #[test]
+    fn a_closed_file_that_was_cut_leaves_the_pool() {
+        let (folder, source, files) = testbed();
+        let file = open(&files, &source, "one", || {});
+        files.write(&file, 0, &[5; 20_000], Persistence::Synchronous).expect("written");
+        files.pool.write_back_step(0, u64::MAX).expect("written back");
+        files.truncate(&file, 2).expect("cut");
+        files.close(&file);
+        files.let_go().expect("nothing refuses");
+        assert_eq!(files.len(), 1);
+        write_back(&files, |_| false).expect("written back");
+        files.let_go().expect("nothing refuses");
+        assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (0, vec![5; 2]));
+    }
+
+    #[test]
+    fn a_file_that_leaves_the_pool_has_the_room_that_it_needs_and_its_time() {
+        let (folder, source, files) = testbed();
+        let file = open(&files, &source, "one", || {});
+        files.write(&file, 0, &[5; 9000], Persistence::Synchronous).expect("written");
+        let written = file.with_backing(OpenedFile::modified).expect("it was written to");
+        files.close(&file);
+        files.pool.write_back_step(0, u64::MAX).expect("written back");
+        files.let_go().expect("nothing refuses");
+        let about = std::fs::metadata(folder.path().join("one")).expect("it is there");
+        assert_eq!((about.len(), about.blocks() * 512), (9000, 12288));
+        assert_eq!((about.mtime(), about.mtime_nsec()), (written.tv_sec, written.tv_nsec));
     }
 }
