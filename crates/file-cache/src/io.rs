@@ -1,7 +1,7 @@
 //! Reads and writes.
 
 pub(crate) mod holes;
-pub(crate) mod room;
+pub(crate) mod reserved;
 
 use crate::below::{Fallocate, Refused};
 use crate::cache::{FileCache, Persistence};

@@ -2,7 +2,7 @@
 
 use crate::below::{BackingFile, FileIdentity};
 use crate::error::FileError;
-use crate::io::room::ReservedRoom;
+use crate::io::reserved::ReservedRoom;
 use crate::lanes::segments::Segments;
 use crate::lanes::slots::Chain;
 use crate::tiers::dram::{Written, touching};

@@ -5,9 +5,9 @@
 //! | standing | the entry |
 //! | --- | --- |
 //! | [`Standing::Free`] | may be used |
-//! | [`Standing::OutOfSync`] | counts, and is newer than the file below: it is in its file's chain |
-//! | [`Standing::Clean`] | is void, and its bytes are below too: it is in the chain of all of these |
-//! | [`Standing::Dying`] | has no newest byte, freed by a store that is not durable yet |
+//! | [`Standing::OutOfSync`] | counts, newer than the file below: it is in its file's chain |
+//! | [`Standing::Clean`] | is void, its bytes are below too: it is in the chain of all of these |
+//! | [`Standing::Dying`] | has no newest byte; the store that frees it is not durable yet |
 //!
 //! A *chain* links entries by their numbers, those of the oldest version first.
 

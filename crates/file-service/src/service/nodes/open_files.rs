@@ -668,7 +668,7 @@ mod tests {
     fn a_closed_file_that_was_cut_leaves_the_pool() {
         let (folder, source, files) = testbed();
         let file = open(&files, &source, "one", || {});
-        files.write(&file, 0, &[5; 20_000], Persistence::Synchronous).expect("written");
+        files.write(&file, 0, &[5; 9000], Persistence::Synchronous).expect("written");
         files.pool.write_back_step(0, u64::MAX).expect("written back");
         files.truncate(&file, 2).expect("cut");
         files.close(&file);

@@ -91,7 +91,7 @@ mod tests {
     fn ranges_agree_with_a_flag_for_each_page() {
         const PAGES: u64 = 64;
         let mut rng = Rng::new(5);
-        let (mut room, mut dull) = (ReservedRoom::default(), [false; PAGES as usize]);
+        let (mut room, mut dull) = (ReservedRoom::default(), [false; 64]);
         for _ in 0..3000 {
             let first = rng.below(PAGES);
             let end = first + 1 + rng.below(PAGES - first);
