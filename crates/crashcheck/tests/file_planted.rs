@@ -42,6 +42,11 @@ fn a_sync_in_several_commits_is_caught() {
 }
 
 #[test]
+fn half_a_group_is_caught() {
+    caught(FilesBug::SyncNotAtomic, &[FileStep::Group { file: 0, at: [10, 410], len: 50 }]);
+}
+
+#[test]
 fn entries_retired_before_they_are_durable_are_caught() {
     caught(FilesBug::SettleFlushMissing, &[WRITE, SYNC, WRITE, SYNC, WRITE, SYNC, WRITE, SYNC]);
 }

@@ -35,6 +35,9 @@ pub enum FileError {
     /// written over, and the pool retains them.
     #[error("the file was changed by others since the pool got newer bytes of it: salvage or discard these")]
     Changed,
+    /// The pool has no room for a group of writes, of which nothing is written: `ENOSPC`.
+    #[error("the pool has no room for the group of writes: commit smaller groups, or use a larger pool")]
+    NoRoomForGroup,
     /// The number is no open file's.
     #[error("no file has the number {0}")]
     NotOpen(u32),

@@ -119,7 +119,7 @@ impl<R: Region> FileCache<R> {
     }
 
     /// Has the file below reserve room, so that it gives an error now or never.
-    fn reserve(&self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
+    pub(crate) fn reserve(&self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
         let (backing, lacking) = {
             let mut lane = self.lane();
             let Some(lacking) = lane.file(file)?.lacks_room(at, len) else { return Ok(()) };
@@ -216,7 +216,7 @@ impl<R: Region> Lane<R> {
     }
 
     /// The file reaches this far, and is no longer only the kernel's.
-    fn has_written(&mut self, file: FileId, end: u64) -> Result<(), FileError> {
+    pub(crate) fn has_written(&mut self, file: FileId, end: u64) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         cached.passed = false;
         if end > cached.size { self.set_size(file, end) } else { Ok(()) }

@@ -32,6 +32,8 @@
 //! stream them behind; **fence**; store the entry's last word with the greater length; flush;
 //! **fence**.
 //!
+//! *A group of writes* is one commit too, of bytes that the caller gathered: `sync/group.rs`.
+//!
 //! # Why it is right after a power cut
 //!
 //! Opening a lane takes each entry as it is, or as an element between the cursors says if the
@@ -131,4 +133,5 @@ pub use open::check::{PoolReport, check};
 pub use open::format::{PoolFormatError, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile};
+pub use sync::group::GroupWrite;
 pub use tiers::write_back::WriteBackStep;

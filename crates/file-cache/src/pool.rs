@@ -13,6 +13,7 @@ use crate::lanes::file::FileId;
 use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, identify};
 use crate::open::recover::Recovered;
+use crate::sync::group::GroupWrite;
 use crate::tiers::write_back::WriteBackStep;
 use std::sync::Arc;
 use tidegate_media::Region;
@@ -133,6 +134,11 @@ impl<R: Region> FilePool<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: PoolFile) -> Result<Synced, FileError> {
         self.lane(file)?.sync(file.file)
+    }
+
+    /// Makes a group of writes durable, all of them or none: see [`FileCache::write_group`].
+    pub fn write_group(&self, file: PoolFile, writes: &[GroupWrite<'_>]) -> Result<(), FileError> {
+        self.lane(file)?.write_group(file.file, writes)
     }
 
     /// Brings everything that was written to the file below: see [`FileCache::drain`].

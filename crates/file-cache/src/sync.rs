@@ -2,12 +2,14 @@
 
 mod append;
 mod commit;
+pub(crate) mod group;
 
 use crate::cache::{FileCache, Synced};
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::sync::commit::Placed;
+use crate::sync::group::GroupWrite;
 use crate::tiers::dram::runs;
 use std::ops::Range;
 use tidegate_media::Region;
@@ -19,6 +21,8 @@ enum Source<'a> {
     Unsynced,
     /// From a synchronous write at offset `at`.
     Given { at: u64, data: &'a [u8] },
+    /// From a group of writes.
+    Group(&'a [GroupWrite<'a>]),
 }
 
 /// Where bytes are to go in the pool.

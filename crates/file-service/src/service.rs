@@ -178,7 +178,7 @@ impl FileService {
             }
             Operation::ReleaseDir { handle, .. } => self.release_directory(handle),
             Operation::FSyncDir { handle, .. } => self.sync_directory(handle),
-            Operation::Ioctl(_) => Err(Errno::NOTTY),
+            Operation::Ioctl(ref ioctl) => self.control(ioctl, buffer),
             Operation::Destroy => Ok(Reply::empty()),
             // The kernel does without: it checks permissions and keeps locks by itself, every file
             // is ready, and a close has nothing to report that a write had not.

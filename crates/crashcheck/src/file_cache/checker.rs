@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    Counters, Displaced, Fallocate, FileLength, FilePool, Outcome, Persistence, PoolFile, Synced,
+    Counters, Displaced, Fallocate, FileError, FileLength, FilePool, GroupWrite, Outcome, Persistence, PoolFile, Synced,
 };
 use tidegate_sim::{Image, Region, Rng, hash_of};
 
@@ -137,8 +137,10 @@ impl Process {
             mixed || self.pool.counters().below != below && !matches!(step, FileStep::Reopen | FileStep::Restart);
         self.compare()?;
         let both = || former.iter().zip(&self.models);
+        // A group syncs its file first, and is a commit of its own.
+        let seen_whole = mixed || matches!(step, FileStep::Group { .. });
         let cut = both().map(|(old, new)| {
-            let seen = [&old.now, &new.now].into_iter().filter(|_| mixed);
+            let seen = [&old.now, &new.now].into_iter().filter(|_| seen_whole);
             Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed || old.is_mixed() || new.is_mixed())
         });
         // A synchronous write overwrites unsynced bytes before it is committed, and a hole comes in
@@ -154,6 +156,7 @@ impl Process {
         match step {
             FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
             FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
+            FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
             FileStep::Append { file, len } => {
                 let data = self.data(len);
                 let commits = self.pool.counters().commits;
@@ -220,6 +223,22 @@ impl Process {
         if self.pool.counters().below != below {
             model.drain();
         }
+        Ok(())
+    }
+
+    /// All of the group, or nothing if it finds no room; the file is synced in both cases.
+    fn write_group(&mut self, file: usize, at: [u64; 2], len: usize) -> Result<(), Failure> {
+        let data = self.data(len);
+        let written = self.pool.write_group(self.ids[file], &at.map(|at| GroupWrite { at, data: &data }));
+        let model = &mut self.models[file];
+        model.sync();
+        model.known = true;
+        match written {
+            Ok(()) => at.into_iter().for_each(|at| model.write(at, &data)),
+            Err(FileError::NoRoomForGroup) => {}
+            Err(error) => return Err(Failure::new(error)),
+        }
+        model.sync();
         Ok(())
     }
 

@@ -21,6 +21,15 @@ pub enum FileStep {
         /// Bytes.
         len: usize,
     },
+    /// A group of two writes of `len` bytes each, far from each other.
+    Group {
+        /// Number of the file.
+        file: usize,
+        /// Offsets, ascending.
+        at: [u64; 2],
+        /// Bytes.
+        len: usize,
+    },
     /// Appends `len` bytes.
     Append {
         /// Number of the file.
@@ -71,11 +80,12 @@ pub enum FileStep {
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 18] = [
+    pub const ALPHABET: [FileStep; 19] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
         FileStep::WriteSync { file: 1, at: 0, len: 100 },
+        FileStep::Group { file: 0, at: [10, 410], len: 50 },
         FileStep::Append { file: 0, len: 60 },
         FileStep::Append { file: 1, len: 24 },
         FileStep::Sync(0),

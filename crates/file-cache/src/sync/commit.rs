@@ -5,6 +5,7 @@ use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::region_io::LaneElement;
 use crate::sync::Source;
+use crate::sync::group::bytes_of;
 use std::ops::Range;
 use tidegate_layout::file_cache::{Change, Class, Extent, FileElement, VERSION_MAX};
 use tidegate_media::{Error, Region};
@@ -147,6 +148,7 @@ impl<R: Region> Lane<R> {
                 let from = usize::try_from(range.start - at).expect("inside the data");
                 self.medium.stream_block(extent.unit, within, &data[from..from + len]);
             }
+            Source::Group(writes) => self.medium.stream_block(extent.unit, within, bytes_of(writes, range)),
             Source::Unsynced => {
                 let mut bytes = vec![0; len];
                 let written = &self.file(file)?.written;

@@ -177,6 +177,9 @@ fn reopen(service: &FileService, (handle, Opening { node, kind, .. }): (Handle, 
     let opened = match kind {
         OpenedAs::File(access) => service.open_node(node, access).map(|file| {
             service.keep_open(node, &file);
+            if service.handles.has_group(handle) {
+                file.groups.was_lost(handle);
+            }
             service.handles.reopened_file(handle, file);
         }),
         OpenedAs::Directory => {

@@ -28,6 +28,9 @@ pub struct MountCounts {
     pub syncs: u64,
     /// Those that waited for the files below.
     pub syncs_below: u64,
+    /// Atomic groups of writes among the first.
+    #[serde(default)]
+    pub groups: u64,
     /// Bytes that these syncs made durable in the pool.
     pub synced_bytes: u64,
     /// Bytes that were written back.
@@ -64,6 +67,7 @@ impl MountCounts {
             names_below: self.names_below.saturating_sub(last.names_below),
             syncs: self.syncs.saturating_sub(last.syncs),
             syncs_below: self.syncs_below.saturating_sub(last.syncs_below),
+            groups: self.groups.saturating_sub(last.groups),
             synced_bytes: self.synced_bytes.saturating_sub(last.synced_bytes),
             written_back_bytes: self.written_back_bytes.saturating_sub(last.written_back_bytes),
             read_dram_bytes: self.read_dram_bytes.saturating_sub(last.read_dram_bytes),

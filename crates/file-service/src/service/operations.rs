@@ -4,5 +4,6 @@ mod attributes;
 mod contents;
 mod directories;
 mod doubt;
+mod groups;
 mod names;
 mod xattrs;

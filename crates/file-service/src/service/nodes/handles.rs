@@ -10,7 +10,7 @@ use crate::service::nodes::records::{RecordReader, RecordWriter};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, Result};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use tidegate_fuse::{Handle, NodeId, Unique};
@@ -51,6 +51,8 @@ pub(crate) struct Handles(RwLock<HandleTable>);
 struct HandleTable {
     opened: HashMap<Handle, Opened>,
     openings: BTreeMap<u64, Opening>,
+    /// Those with a group of writes that is not committed.
+    groups: BTreeSet<u64>,
     last: u64,
     /// Where the next server finds the openings.
     log: Option<MemoryLog>,
@@ -105,6 +107,37 @@ impl Handles {
         }
     }
 
+    /// The open file with this number, if it is open for writing.
+    pub(crate) fn file_to_write(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let opening = table.openings.get(&handle.0).ok_or(Errno::BADF)?;
+        match table.opened.get(&handle) {
+            Some(Opened::File(file)) if opening.kind == OpenedAs::File(Access::Write) => Ok(Arc::clone(file)),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// Notes that a number has a group of writes.
+    pub(crate) fn begin_group(&self, handle: Handle) {
+        let mut table = self.table();
+        if table.groups.insert(handle.0) {
+            table.record(&record_about(GROUP_BEGUN, handle));
+        }
+    }
+
+    /// Notes that a number has no group of writes.
+    pub(crate) fn end_group(&self, handle: Handle) {
+        let mut table = self.table();
+        if table.groups.remove(&handle.0) {
+            table.record(&record_about(GROUP_ENDED, handle));
+        }
+    }
+
+    /// Whether a number has a group of writes, which may be an earlier server's.
+    pub(crate) fn has_group(&self, handle: Handle) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).groups.contains(&handle.0)
+    }
+
     /// The open directory with this number.
     pub(crate) fn directory(&self, handle: Handle) -> Result<OpenDirectory> {
         match self.get(handle) {
@@ -140,8 +173,9 @@ impl HandleTable {
     }
 
     fn remove(&mut self, handle: Handle) -> Option<Opened> {
+        self.groups.remove(&handle.0);
         if self.openings.remove(&handle.0).is_some() {
-            self.record(&closed_record(handle));
+            self.record(&record_about(CLOSED, handle));
         }
         self.opened.remove(&handle)
     }
@@ -158,10 +192,11 @@ impl HandleTable {
     fn take_snapshot(&mut self) {
         let Some(log) = &mut self.log else { return };
         let openings = self.openings.iter().map(|(handle, opening)| opened_record(*handle, opening));
-        let last = std::iter::once(closed_record(Handle(self.last)));
+        let groups = self.groups.iter().map(|handle| record_about(GROUP_BEGUN, Handle(*handle)));
+        let last = std::iter::once(record_about(CLOSED, Handle(self.last)));
         // The last number counts as used also if it is closed.
         let last = last.filter(|_| !self.openings.contains_key(&self.last));
-        log.replace(openings.chain(last).map(Cow::Owned));
+        log.replace(openings.chain(groups).chain(last).map(Cow::Owned));
     }
 
     /// None: this is no record.
@@ -172,6 +207,15 @@ impl HandleTable {
         let kind = match tag {
             CLOSED => {
                 self.openings.remove(&handle);
+                self.groups.remove(&handle);
+                return Some(());
+            }
+            GROUP_BEGUN => {
+                self.groups.insert(handle);
+                return Some(());
+            }
+            GROUP_ENDED => {
+                self.groups.remove(&handle);
                 return Some(());
             }
             OPENED_TO_READ => OpenedAs::File(Access::Read),
@@ -189,6 +233,8 @@ const CLOSED: u8 = 0;
 const OPENED_TO_READ: u8 = 1;
 const OPENED_TO_WRITE: u8 = 2;
 const OPENED_DIRECTORY: u8 = 3;
+const GROUP_BEGUN: u8 = 4;
+const GROUP_ENDED: u8 = 5;
 
 fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
     let tag = match opening.kind {
@@ -201,9 +247,9 @@ fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
     record.0
 }
 
-fn closed_record(handle: Handle) -> Vec<u8> {
+fn record_about(tag: u8, handle: Handle) -> Vec<u8> {
     let mut record = RecordWriter::default();
-    record.tag(CLOSED).word(handle.0);
+    record.tag(tag).word(handle.0);
     record.0
 }
 

@@ -7,6 +7,7 @@
 
 use crate::pool::name_log::{Made, NameLog};
 use crate::service::counts::{FileStates, MountCounts};
+use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::sync_times::SyncTimes;
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
-    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, Persistence, PoolFile, Refused, Sought,
-    Synced,
+    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, GroupWrite, Persistence, PoolFile, Refused,
+    Sought, Synced,
 };
 use tidegate_media::MappedRegion;
 
@@ -37,6 +38,8 @@ pub(crate) struct OpenFiles {
     syncs: SyncTimes,
     /// Bytes of files without a place in the pool that were read below.
     read_below: AtomicU64,
+    /// Groups of writes that were committed.
+    groups: AtomicU64,
     /// Why files are not written back, if the last step of write-back failed.
     pub(crate) obstacle: Mutex<Option<FileError>>,
 }
@@ -66,6 +69,7 @@ pub(crate) struct OpenFile {
     pub(crate) may_be_privileged: AtomicBool,
     /// What reaches the file if it has no name.
     kept: Mutex<Option<Arc<KeptFile>>>,
+    pub(crate) groups: FileGroups,
 }
 
 struct OpenState {
@@ -98,6 +102,7 @@ impl OpenFiles {
             told: Mutex::default(),
             syncs: SyncTimes::default(),
             read_below: AtomicU64::new(0),
+            groups: AtomicU64::new(0),
             obstacle: Mutex::default(),
         }
     }
@@ -159,6 +164,7 @@ impl OpenFiles {
             names_below: names.syncs_below,
             syncs: counters.commits,
             syncs_below: counters.below,
+            groups: self.groups.load(Ordering::Relaxed),
             synced_bytes: counters.bytes_committed,
             written_back_bytes: counters.bytes_written_back,
             read_dram_bytes: counters.bytes_read_dram,
@@ -303,11 +309,14 @@ impl OpenFiles {
 
     /// The length of a file, as programs see it.
     pub(crate) fn size(&self, file: &OpenFile) -> Result<u64> {
+        // First: a commit of the group waits for the state.
+        let of_group = file.groups.end_of_open().unwrap_or(0);
         let state = file.read_state();
-        match state.served_from {
-            ServedFrom::Pool(number) => self.pool.size(number).map_err(|error| errno_of(&error)),
-            ServedFrom::File | ServedFrom::BesidePool => Ok(crate::source::about(state.backing.descriptor())?.stx_size),
-        }
+        let size = match state.served_from {
+            ServedFrom::Pool(number) => self.pool.size(number).map_err(|error| errno_of(&error))?,
+            ServedFrom::File | ServedFrom::BesidePool => crate::source::about(state.backing.descriptor())?.stx_size,
+        };
+        Ok(size.max(of_group))
     }
 
     /// Copies bytes from offset `at`; fewer at the end of the file only.
@@ -344,8 +353,22 @@ impl OpenFiles {
         Ok(())
     }
 
+    /// Makes a group of writes durable, all or nothing. A file without a place in the pool has no
+    /// groups.
+    pub(crate) fn write_group(&self, file: &OpenFile, writes: &[GroupWrite<'_>]) -> Result<()> {
+        let state = self.changing(file)?;
+        self.names.commit()?;
+        let ServedFrom::Pool(number) = state.served_from else { return Err(Errno::NOSPC) };
+        self.pool.write_group(number, writes).map_err(|error| errno_of(&error))?;
+        // Relaxed: it is read for people.
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
+        Ok(())
+    }
+
     /// Cuts or lengthens a file.
     pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
+        file.groups.change();
         let state = file.read_state();
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
@@ -511,7 +534,13 @@ impl OpenFile {
 
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
         let may_be_privileged = AtomicBool::new(true);
-        OpenFile { identity, state: RwLock::new(state), may_be_privileged, kept: Mutex::default() }
+        OpenFile {
+            identity,
+            state: RwLock::new(state),
+            may_be_privileged,
+            kept: Mutex::default(),
+            groups: FileGroups::default(),
+        }
     }
 
     /// Keeps what reaches the file, which loses its name, for as long as the pool may need it.
@@ -562,6 +591,7 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
 fn errno_of(error: &FileError) -> Errno {
     match error {
         FileError::Below(refused) => refused_as(refused),
+        FileError::NoRoomForGroup => Errno::NOSPC,
         _ => Errno::IO,
     }
 }

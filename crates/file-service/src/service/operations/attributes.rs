@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tidegate_file_cache::BackingFile;
 use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes, SetTime, Statistics, Time};
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
@@ -25,10 +26,20 @@ const CAPABILITIES: &CStr = c"security.capability";
 
 impl FileService {
     pub(crate) fn get_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
-        Ok(Reply::attributes(&self.attributes(node)?, VALID))
+        // First: a group that ends meanwhile makes the length shorter.
+        let valid = self.length_valid(node);
+        Ok(Reply::attributes(&self.attributes(node)?, valid))
+    }
+
+    /// How long the kernel may rely on a file's length: while it has an atomic group, not at all.
+    fn length_valid(&self, node: NodeId) -> Duration {
+        let identity = self.inodes().identity(node);
+        let file = identity.and_then(|identity| self.open_files.get(identity));
+        if file.is_some_and(|file| file.groups.is_used()) { Duration::ZERO } else { VALID }
     }
 
     pub(crate) fn get_extended_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
+        let valid = self.length_valid(node);
         let (_, about) = self.locate(node)?;
         let born = about.stx_mask & StatxFlags::BTIME.bits() != 0;
         let extended = ExtendedAttributes {
@@ -37,7 +48,7 @@ impl FileService {
             flags: 0,
             flags_known: 0,
         };
-        Ok(Reply::statx(&extended, VALID))
+        Ok(Reply::statx(&extended, valid))
     }
 
     pub(crate) fn set_attributes<'b>(&self, node: NodeId, change: &SetAttributes) -> Result<Reply<'b>> {

@@ -81,6 +81,7 @@ impl FileService {
     /// Takes a number out of use, and closes its file.
     pub(crate) fn close_handle(&self, handle: Handle) {
         if let Some(file) = self.handles.remove(handle) {
+            file.groups.abort(handle);
             self.open_files.close(&file);
         }
     }
@@ -88,6 +89,7 @@ impl FileService {
     pub(crate) fn read<'b>(&self, handle: Handle, at: u64, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         let file = self.handles.file(handle)?;
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+        file.groups.read(at, len);
         let read = self.open_files.read(&file, at, &mut buffer[..len])?;
         Ok(Reply::data(&buffer[..read]))
     }
@@ -98,6 +100,9 @@ impl FileService {
         let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
         let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
         self.take_privileges(&file, Privileges::asked(write.kill_privileges));
+        if let Some(taken) = file.groups.write(write.handle, write.offset, write.data) {
+            return Ok(Reply::written(u32::try_from(taken?).unwrap_or(u32::MAX)));
+        }
         self.open_files.write(&file, write.offset, write.data, persistence)?;
         Ok(Reply::written(u32::try_from(write.data.len()).unwrap_or(u32::MAX)))
     }
@@ -106,6 +111,8 @@ impl FileService {
     pub(crate) fn copy<'b>(&self, copy: &CopyFileRange, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         let (from, to) = (self.handles.file(copy.handle)?, self.handles.file(copy.to_handle)?);
         let len = usize::try_from(copy.len).unwrap_or(usize::MAX).min(buffer.len());
+        from.groups.read(copy.offset, len);
+        to.groups.change();
         let read = self.open_files.read(&from, copy.offset, &mut buffer[..len])?;
         self.take_privileges(&to, Privileges::Keep);
         self.open_files.write(&to, copy.to_offset, &buffer[..read], Persistence::Asynchronous)?;
@@ -134,6 +141,7 @@ impl FileService {
         if how != Fallocate::Reserve {
             self.take_privileges(&file, Privileges::Keep);
         }
+        file.groups.change();
         self.open_files.fallocate(&file, at, len, how, length)?;
         if mode != FallocateFlags::KEEP_SIZE {
             self.open_files.touch(&file);

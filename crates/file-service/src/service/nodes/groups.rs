@@ -1,0 +1,302 @@
+//! Atomic groups of writes: what a handle writes between its `begin` and its `commit`.
+//!
+//! A group's bytes are here until they are committed, and nobody sees them. The kernel's page cache
+//! must not have them either: a program that is killed loses its locks before the service hears of
+//! its end, and the next owner of the locks would read half a group from these pages.
+//!
+//! | the kernel | so |
+//! | --- | --- |
+//! | drops a page when the answer to its write is short | a write that may leave a page whole is answered short by one byte; the program writes that byte next, which leaves the page dropped |
+//! | has a page again after a read | a read of a page that the group has ends the group |
+//! | has the length that writes gave the file | the length counts the group's bytes, and is asked for each time |
+//!
+//! So a group *ends* without a commit when somebody reads its pages or changes the file otherwise.
+//! Its writes and its commit fail from then on.
+
+use rustix::io::{Errno, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidegate_file_cache::GroupWrite;
+use tidegate_fuse::Handle;
+
+/// Most bytes of one group.
+const GROUP_BYTES_MAX: usize = 64 << 20;
+
+/// The groups of one file: one at a time, and those that ended before they were committed.
+#[derive(Default)]
+pub(crate) struct FileGroups {
+    /// Whether there is any: a file without a group asks for no lock.
+    is_used: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Group>,
+    /// Handles whose group ended, until they begin, commit or abort one.
+    ended: BTreeSet<Handle>,
+}
+
+/// What a handle has written.
+struct Group {
+    holder: Handle,
+    /// Bytes by their offsets, with a gap between each run and the next.
+    runs: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+    /// Pages with bytes of the group. The kernel has dropped them.
+    pages: BTreeSet<u64>,
+}
+
+impl FileGroups {
+    /// Begins a group of a handle. One that it has goes on; that of another handle ends.
+    pub(crate) fn begin(&self, holder: Handle) {
+        let mut state = self.state();
+        state.ended.remove(&holder);
+        if state.open.as_ref().is_none_or(|group| group.holder != holder) {
+            state.end_open();
+            state.open = Some(Group { holder, runs: BTreeMap::new(), bytes: 0, pages: BTreeSet::new() });
+        }
+        self.note(&state);
+    }
+
+    /// The handle had a group in a server that died.
+    pub(crate) fn was_lost(&self, holder: Handle) {
+        let mut state = self.state();
+        state.ended.insert(holder);
+        self.note(&state);
+    }
+
+    /// Takes a write, if the handle has a group: says how many bytes were taken. Another handle's
+    /// write ends the group.
+    pub(crate) fn write(&self, handle: Handle, at: u64, data: &[u8]) -> Option<Result<usize>> {
+        let mut state = self.used()?;
+        if state.ended.contains(&handle) {
+            return Some(Err(Errno::IO));
+        }
+        let group = state.open.as_mut()?;
+        if group.holder != handle {
+            state.end_open();
+            return None;
+        }
+        let taken = group.write(at, data);
+        if taken.is_err() {
+            state.end_open();
+        }
+        Some(taken)
+    }
+
+    /// Somebody reads: ends the group if the kernel would have pages of it then.
+    pub(crate) fn read(&self, at: u64, len: usize) {
+        let Some(mut state) = self.used() else { return };
+        let last = page_of(at + (len as u64).max(1) - 1);
+        if state.open.as_ref().is_some_and(|group| group.pages.range(page_of(at)..=last).next().is_some()) {
+            state.end_open();
+        }
+    }
+
+    /// Somebody changes the file otherwise: ends the group.
+    pub(crate) fn change(&self) {
+        if let Some(mut state) = self.used() {
+            state.end_open();
+        }
+    }
+
+    /// Where the group's last byte ends; `None`: no group is open.
+    pub(crate) fn end_of_open(&self) -> Option<u64> {
+        let state = self.used()?;
+        let group = state.open.as_ref()?;
+        Some(group.runs.last_key_value().map_or(0, |(start, run)| start + run.len() as u64))
+    }
+
+    /// Whether the kernel may rely on the file's length.
+    pub(crate) fn is_used(&self) -> bool {
+        // Acquire, with the release of `note`: whoever sees it finds the group.
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// Ends the group of a handle by `commit`. Nobody reads its pages meanwhile.
+    pub(crate) fn commit(&self, holder: Handle, commit: impl FnOnce(&[GroupWrite<'_>]) -> Result<()>) -> Result<()> {
+        let mut state = self.state();
+        let committed = match state.open.take_if(|group| group.holder == holder) {
+            Some(group) => {
+                let writes: Vec<_> = group.runs.iter().map(|(at, data)| GroupWrite { at: *at, data }).collect();
+                if writes.is_empty() { Ok(()) } else { commit(&writes) }
+            }
+            None if state.ended.remove(&holder) => Err(Errno::IO),
+            None => Err(Errno::INVAL),
+        };
+        self.note(&state);
+        committed
+    }
+
+    /// Forgets the group of a handle.
+    pub(crate) fn abort(&self, holder: Handle) {
+        let Some(mut state) = self.used() else { return };
+        state.open.take_if(|group| group.holder == holder);
+        state.ended.remove(&holder);
+        self.note(&state);
+    }
+
+    fn note(&self, state: &State) {
+        self.is_used.store(state.open.is_some() || !state.ended.is_empty(), Ordering::Release);
+    }
+
+    fn used(&self) -> Option<MutexGuard<'_, State>> {
+        self.is_used().then(|| self.state())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn end_open(&mut self) {
+        self.ended.extend(self.open.take().map(|group| group.holder));
+    }
+}
+
+impl Group {
+    /// Takes as many bytes as leave no page whole that the kernel has.
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<usize> {
+        let room = rustix::param::page_size() - offset_in_page(at);
+        let in_page = data.len().min(room);
+        let stays_dropped = self.pages.contains(&page_of(at)) && in_page < rustix::param::page_size();
+        let taken = if stays_dropped { in_page } else { in_page.saturating_sub(1) };
+        if taken == 0 {
+            return Err(Errno::INVAL);
+        }
+        self.bytes += taken;
+        if self.bytes > GROUP_BYTES_MAX {
+            return Err(Errno::NOSPC);
+        }
+        self.pages.insert(page_of(at));
+        self.put(at, &data[..taken]);
+        Ok(taken)
+    }
+
+    fn put(&mut self, at: u64, data: &[u8]) {
+        let before = self.runs.range(..=at).next_back();
+        let touches = before.filter(|(start, run)| *start + run.len() as u64 >= at).map(|(start, _)| *start);
+        let (start, mut run) = touches.and_then(|start| self.runs.remove_entry(&start)).unwrap_or((at, Vec::new()));
+        let from = usize::try_from(at - start).expect("inside a group");
+        run.resize(run.len().max(from + data.len()), 0);
+        run[from..from + data.len()].copy_from_slice(data);
+        while let Some(next) = self.runs.range(start..=start + run.len() as u64).next().map(|(next, _)| *next) {
+            let later = self.runs.remove(&next).unwrap_or_default();
+            let covered = usize::try_from(start + run.len() as u64 - next).expect("inside a group");
+            run.extend(later.get(covered..).unwrap_or_default());
+        }
+        self.runs.insert(start, run);
+    }
+}
+
+fn page_of(at: u64) -> u64 {
+    at / rustix::param::page_size() as u64
+}
+
+fn offset_in_page(at: u64) -> usize {
+    usize::try_from(at % rustix::param::page_size() as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_sim::Rng;
+
+    const HOLDER: Handle = Handle(1);
+    const OTHER: Handle = Handle(2);
+
+    /// Writes as a program does that goes on behind a short write.
+    fn write_all(groups: &FileGroups, mut at: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let taken = groups.write(HOLDER, at, data).expect("a group is open")?;
+            (at, data) = (at + taken as u64, &data[taken..]);
+        }
+        Ok(())
+    }
+
+    fn committed(groups: &FileGroups) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut all = Vec::new();
+        groups.commit(HOLDER, |writes| {
+            all.extend(writes.iter().map(|write| (write.at, write.data.to_vec())));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    #[test]
+    fn a_group_has_each_byte_that_was_written_last_and_gaps_between_runs() {
+        const LEN: usize = 40_000;
+        for seed in 0..50 {
+            let (mut rng, groups) = (Rng::new(seed), FileGroups::default());
+            groups.begin(HOLDER);
+            let mut dull = vec![None; LEN];
+            for byte in 1..20 {
+                let (at, len) = (rng.index(LEN / 2), 2 + rng.index(9_000));
+                if write_all(&groups, at as u64, &vec![byte; len]).is_err() {
+                    break;
+                }
+                dull[at..at + len].fill(Some(byte));
+            }
+            let Ok(runs) = committed(&groups) else { continue };
+            let mut found = vec![None; LEN];
+            for (at, run) in &runs {
+                let at = usize::try_from(*at).unwrap();
+                found[at..at + run.len()].iter_mut().zip(run).for_each(|(found, byte)| *found = Some(*byte));
+            }
+            assert!(found == dull, "seed {seed}");
+            assert!(runs.is_sorted_by(|one, next| one.0 + (one.1.len() as u64) < next.0), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn no_write_leaves_a_page_whole_in_the_kernel() {
+        let groups = FileGroups::default();
+        let page = rustix::param::page_size();
+        assert_eq!(groups.write(HOLDER, 0, b"no group"), None);
+        groups.begin(HOLDER);
+        assert_eq!(groups.write(HOLDER, 0, &vec![1; 3 * page]), Some(Ok(page - 1)));
+        assert_eq!(groups.write(HOLDER, page as u64 - 1, b"x"), Some(Ok(1)));
+        assert_eq!(groups.write(HOLDER, 0, &vec![2; page]), Some(Ok(page - 1)), "a whole page is short each time");
+        assert_eq!(groups.write(HOLDER, 9 * page as u64, b"x"), Some(Err(Errno::INVAL)), "it cannot be short");
+        assert_eq!(groups.write(HOLDER, 0, b"more"), Some(Err(Errno::IO)));
+    }
+
+    #[test]
+    fn a_group_ends_when_its_pages_are_read_or_the_file_is_changed() {
+        let page = rustix::param::page_size();
+        let ends: [(&str, fn(&FileGroups)); 4] = [
+            ("read", |groups| groups.read(10, 1)),
+            ("write", |groups| assert_eq!(groups.write(OTHER, 1 << 20, b"other"), None)),
+            ("change", FileGroups::change),
+            ("begin", |groups| groups.begin(OTHER)),
+        ];
+        for (name, end) in ends {
+            let groups = FileGroups::default();
+            groups.begin(HOLDER);
+            write_all(&groups, 0, b"some").unwrap();
+            groups.read(page as u64, page);
+            assert_eq!(groups.end_of_open(), Some(4));
+            end(&groups);
+            assert_eq!(groups.write(HOLDER, 0, b"more"), Some(Err(Errno::IO)), "{name}");
+            assert_eq!(committed(&groups), Err(Errno::IO), "{name}");
+            assert_eq!(committed(&groups), Err(Errno::INVAL), "{name}: it is told once");
+        }
+    }
+
+    #[test]
+    fn an_aborted_group_leaves_nothing() {
+        let groups = FileGroups::default();
+        groups.begin(HOLDER);
+        write_all(&groups, 0, b"some").unwrap();
+        groups.abort(HOLDER);
+        assert!(!groups.is_used() && groups.end_of_open().is_none());
+        groups.was_lost(HOLDER);
+        assert_eq!(groups.write(HOLDER, 0, b"more"), Some(Err(Errno::IO)));
+        groups.begin(HOLDER);
+        write_all(&groups, 0, b"more").unwrap();
+        assert_eq!(committed(&groups), Ok(vec![(0, b"more".to_vec())]));
+    }
+}
