@@ -1,0 +1,14 @@
+//! Whole machines killed while applications work in a mount, whose pool is on the NVDIMM of the
+//! guest; `machine-killed --mount-kills N` does the same for longer.
+
+use tidegate_trials::artefacts::announce;
+use tidegate_trials::killed_mount::survive_with_mount;
+
+const KILLS: u32 = 3;
+
+#[test]
+fn every_promise_is_kept_by_a_mount_whose_machine_is_killed() {
+    let survived = survive_with_mount(KILLS);
+    announce(&format!("machine: {survived}"));
+    assert!(survived.kills == KILLS && survived.acts > 0, "{survived}");
+}
