@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 const NVDIMM_BYTES: u64 = 64 << 20;
-const DISK_BYTES: u64 = 128 << 20;
+const DISK_BYTES: u64 = 512 << 20;
 /// Acts between two kills: at most so many.
 const ACTS_MAX: u64 = 600;
 

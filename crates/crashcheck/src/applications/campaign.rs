@@ -93,7 +93,7 @@ impl<'a> Campaign<'a> {
     fn begin(protocol: &'a Protocol, seed: u64, bug: Option<NamesBug>) -> Result<Campaign<'a>, Failure> {
         let pool = NamesPool::roomy();
         let machine = Machine::new(&pool, pool.memory(), Tree::new(), None, bug);
-        machine.tree(|tree| lay_out(tree));
+        machine.tree(lay_out);
         let opened = machine.open().map_err(Failure::new)?;
         let mut files = Files::start(&machine, opened, OUTSIDE)?;
         make_outside(&mut files)?;
