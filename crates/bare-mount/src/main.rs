@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use tidegate_bare_mount::{FailingFiles, Files};
 use tidegate_file_service::{
-    Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve, unmount,
+    EndSignals, Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve,
+    unmount,
 };
 use tidegate_fuse::Features;
 
@@ -93,7 +94,8 @@ fn keep(mounted: &MountedDevice) -> Result<()> {
         command.args(&words).arg("--server");
         command
     };
-    match keep_alive(mounted, &ServersTask::default(), server)? {
+    let signals = EndSignals::caught()?;
+    match keep_alive(mounted, (&ServersTask::default(), &signals), server, |_| {})? {
         MountEnd::Server(status) if status.success() => Ok(()),
         MountEnd::Server(status) | MountEnd::GaveUp(status) => bail!("the server ended: {status}"),
     }
@@ -110,7 +112,10 @@ fn serve_here(arguments: &Arguments, mounted: &MountedDevice) -> Result<()> {
 }
 
 fn serve_handover(arguments: &Arguments) -> Result<()> {
-    let Handover { device, session, replies, .. } = Handover::receive()?;
+    let signals = EndSignals::caught()?;
+    let Handover { device, session, replies, ends, .. } = Handover::receive()?;
+    // Its files need no last care.
+    std::thread::spawn(move || ends.for_each(&signals, |_| std::process::exit(1)));
     let files = files(arguments)?;
     if let Some(folder) = &arguments.kept {
         fs::write(folder.join("server.pid"), std::process::id().to_string())?;
