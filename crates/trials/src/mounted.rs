@@ -295,6 +295,7 @@ pub fn remove_left_memory(folder: &Path) {
     let pools = fs::read_dir(folder).into_iter().flatten().flatten();
     for (uuid, lanes) in pools.filter_map(|entry| uuid_and_lanes(&entry.path())) {
         let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = fs::remove_file(format!("/dev/shm/tidegate-{uuid}-gone"));
         for lane in 0..lanes {
             // A service that ended by itself has removed it.
             let _ = fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{lane}"));

@@ -4,7 +4,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -65,7 +65,7 @@ fn systemd_hears_of_the_beginning_of_a_dead_server_and_of_the_end() {
 #[test]
 fn a_signal_in_the_first_moments_of_a_mount_ends_it_with_everything_written_back() {
     let bed = MountFolders::new();
-    for round in 0..8 {
+    for round in 0..4 {
         let service = bed.mount();
         shell(&bed.at("mnt"), &format!("echo {round} > file; sync file; echo {round} >> file"));
         bed.kill(service);
@@ -172,4 +172,64 @@ fn mount_tells_why_a_line_of_fstab_is_refused() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(32) && said.contains("is not persistent memory"), "{said}");
     assert!(is_shown(&bed) && !bed.is_mounted());
+}
+
+#[test]
+fn a_file_that_was_removed_before_a_kill_keeps_nothing_hidden() {
+    let bed = MountFolders::new();
+    for line in ["rm f", "echo other > g; sync g; mv g f"] {
+        let service = bed.mount();
+        // The first sync is one of SOURCE; the second one waits in the pool.
+        shell(&bed.at("mnt"), &format!("echo one > f; sync f; echo two >> f; sync f; {line}"));
+        bed.kill(service);
+        let recovered = bed.tidegate("recover", &bed.pool());
+        assert!(recovered.status.success() && is_shown(&bed), "{line}: {recovered:?}");
+    }
+    assert_eq!(shell(&bed.at("source"), "cat *"), "other");
+}
+
+/// A user who owns no files.
+const NOBODY: u32 = 65534;
+
+const AS_ROOT: &str = r#"
+    mknod "$1/fuse" c 10 229; chmod 666 "$1/fuse"; mount --bind "$1/fuse" /dev/fuse
+    exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec "$3" sh "$1" "$2"
+"#;
+
+/// Mounts, writes what waits in the pool, and kills supervisor and server.
+const AS_USER: &str = r#"
+    cd "$1"; mkfifo said
+    ./tidegate mount source mnt --pool "$2" --pool-size 64M --dram 16M --try > said &
+    read first < said
+    echo one > mnt/f; sync mnt/f; echo two >> mnt/f; sync mnt/f
+    for process in $! $(cat /proc/$!/task/$!/children); do kill -9 $process; done
+"#;
+
+#[test]
+fn root_recovers_a_users_pool_with_that_users_rights() {
+    let bed = MountFolders::new();
+    let (folder, source) = (bed.at(""), bed.at("source"));
+    for folder in [&folder, &source, &bed.at("mnt"), bed.memory()] {
+        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    fs::copy(program(), bed.at("tidegate")).unwrap();
+    // With a device that is open to every user, as it is on a machine with udev.
+    let mut user = Command::new("unshare");
+    user.args(["--mount", "--propagation", "private", "sh", "-ec", AS_ROOT, "sh"]).args([&folder, &bed.pool()]);
+    let done = user.arg(AS_USER).stdin(Stdio::null()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    // The record is the user's, and may name any directory.
+    let (record, private) = (bed.memory().join("pool.mount"), bed.at("private"));
+    let own = fs::read_to_string(&record).unwrap();
+    fs::create_dir(&private).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(&record, own.replace("/source", "/private")).unwrap();
+    let refused = bed.tidegate("recover", &bed.pool());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("Permission denied"), "{said}");
+    assert_eq!(fs::metadata(&private).unwrap().permissions().mode() & 0o777, 0o700);
+    fs::write(&record, own).unwrap();
+    let recovered = bed.tidegate("recover", &bed.pool());
+    assert!(recovered.status.success() && is_shown(&bed), "{recovered:?}");
+    assert_eq!(shell(&source, "cat f; stat -c %u f"), format!("one\ntwo\n{NOBODY}"));
 }

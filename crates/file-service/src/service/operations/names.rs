@@ -195,12 +195,23 @@ impl FileService {
         let route = inodes.route(parent).ok_or(Errno::STALE)?;
         let folder = self.source.locate_directory(&route)?;
         let about = about_at(&folder, name.to_bytes())?;
+        self.note_last_name(&about)?;
         unlinkat(&folder, name, flags)?;
         inodes.unlink(&dentry, kept);
         if let Some(Subject { path, node }) = self.names.subject(route.path_of(name.to_bytes()), &about) {
             naming.record(&NameChange::Removed { path: &path, lost: lost(node, &about) })?;
         }
         Ok(Reply::empty())
+    }
+
+    /// Notes that a file of the pool is about to lose its last name, if no log of names will say so.
+    fn note_last_name(&self, about: &Statx) -> Result<()> {
+        let identity = self.source.identity(about);
+        let is_pooled = || self.open_files.get(identity).is_some_and(|file| self.open_files.is_pooled(&file));
+        match about.stx_nlink == 1 && !self.names.is_kept() && is_pooled() {
+            true => self.hidden.note_gone(identity),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn rename<'b>(
@@ -223,6 +234,9 @@ impl FileService {
         // Two names of one file: the kernel leaves both as they are.
         let is_same =
             target.as_ref().is_some_and(|target| self.source.identity(target) == self.source.identity(&moved));
+        if let Some(target) = target.as_ref().filter(|_| !is_same && !flags.contains(RenameFlags::EXCHANGE)) {
+            self.note_last_name(target)?;
+        }
         renameat_with(&from, name, &to, new_name, flags)?;
         if is_same {
             return Ok(Reply::empty());
