@@ -17,7 +17,7 @@ pub(crate) use disk_cache::{Attach, Detach, Flush, Replay, Resize, Salvage, Scru
 pub(crate) use examples::examples;
 pub(crate) use files::{Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
-pub(crate) use helper::{MountHelper, Pretence};
+pub(crate) use helper::{FstabMount, Pretence};
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
@@ -155,11 +155,11 @@ pub(crate) enum Parsed {
     /// Serve a mount that `tidegate mount` keeps alive.
     ServeMount(ServeMount),
     /// Mount as mount(8) asks.
-    MountHelper(MountHelper),
+    FstabMount(FstabMount),
     /// Unmount as umount(8) asks.
-    UmountHelper(Umount),
+    FstabUmount(Umount),
     /// A mistake of the one or the other.
-    RefuseHelper(Failure),
+    RefuseFstab(Failure),
     /// A mistake, and whether the line asked for JSON.
     Refuse(Failure, bool),
 }
@@ -175,10 +175,10 @@ pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
         && (word == MOUNT_HELPER || word == UMOUNT_HELPER)
     {
         let read = match word == MOUNT_HELPER {
-            true => MountHelper::parse(words).map(Parsed::MountHelper),
-            false => helper::parse_umount(words).map(Parsed::UmountHelper),
+            true => FstabMount::parse(words).map(Parsed::FstabMount),
+            false => helper::parse_umount(words).map(Parsed::FstabUmount),
         };
-        return read.unwrap_or_else(|refused| Parsed::RefuseHelper(refused.into()));
+        return read.unwrap_or_else(|refused| Parsed::RefuseFstab(refused.into()));
     }
     let json = line.iter().any(|word| word == "--json");
     let grammar = command();

@@ -29,15 +29,15 @@ fn main() -> ExitCode {
             log_to_stderr(said.verbose);
             ended(mount::serve(said.json), said.json).into()
         }
-        Parsed::MountHelper(helper) => {
+        Parsed::FstabMount(helper) => {
             log_to_stderr(0);
             mount_helper::run(&helper)
         }
-        Parsed::UmountHelper(args) => {
+        Parsed::FstabUmount(args) => {
             log_to_stderr(0);
             mount_helper::unmount(&args)
         }
-        Parsed::RefuseHelper(failure) => mount_helper::code_of(errors::report(&failure, false)),
+        Parsed::RefuseFstab(failure) => mount_helper::code_of(errors::report(&failure, false)),
         Parsed::Print(text) => ended(output::print(text.trim_end()).map(|()| Exit::Done), false).into(),
         Parsed::Refuse(failure, json) => errors::report(&failure, json).into(),
     }

@@ -75,7 +75,8 @@ pub enum MountEvent {
 /// | a server ends | then |
 /// | --- | --- |
 /// | with success | no further one is started |
-/// | with an exit code, as the first one, once unmounted, or after a signal to this process | no further one is started |
+/// | with an exit code, as the first one | no further one is started |
+/// | with an exit code, once unmounted or after a signal | no further one is started |
 /// | in another way | the next one is started, after a wait if it lived for a moment |
 /// | so, ten times in a row at its start | this gives up: programs get `ENOTCONN` |
 ///

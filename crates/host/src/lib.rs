@@ -8,7 +8,8 @@
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
 //! for a lock, [`processes`] finds running services, [`rlimits`] raises the limits of this one,
 //! [`progress`] tells how far a drain has come, and [`sd_notify`] tells systemd how a service does.
-//! [`units`], [`shell`], [`json_path`] and [`columns`] are the notations of sizes, paths and answers.
+//! [`units`], [`shell`], [`json_path`] and [`columns`] are the notations of sizes, paths and
+//! answers.
 
 #![forbid(unsafe_code)]
 

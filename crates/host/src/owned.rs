@@ -73,9 +73,9 @@ pub fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// If this process is root's and the regular file at `path` belongs to another user, gives up root's
-/// rights for those of that user, for good: user, group and supplementary groups. So a name that
-/// the user chose leads to nothing that the user could not reach.
+/// If this process is root's and the regular file at `path` belongs to another user, gives up
+/// root's rights for those of that user, for good: user, group and supplementary groups. So a name
+/// that the user chose leads to nothing that the user could not reach.
 pub fn act_as_owner_of(path: &Path) -> io::Result<()> {
     let about = match path.symlink_metadata() {
         Ok(about) if own() == 0 && about.uid() != 0 && about.is_file() => about,

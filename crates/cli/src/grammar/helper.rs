@@ -57,7 +57,7 @@ pub(crate) enum Pretence {
 
 /// What mount(8) asks for.
 #[derive(Debug)]
-pub(crate) struct MountHelper {
+pub(crate) struct FstabMount {
     pub(crate) source: PathBuf,
     pub(crate) mountpoint: PathBuf,
     /// Further words for `tidegate mount`.
@@ -75,9 +75,9 @@ enum Word<'a> {
     Valued(u8, OsString),
 }
 
-impl MountHelper {
-    fn of_nothing() -> MountHelper {
-        MountHelper {
+impl FstabMount {
+    fn of_nothing() -> FstabMount {
+        FstabMount {
             source: PathBuf::new(),
             mountpoint: PathBuf::new(),
             options: Vec::new(),
@@ -87,9 +87,9 @@ impl MountHelper {
     }
 
     /// Reads what follows the program's name.
-    pub(super) fn parse(words: &[OsString]) -> Result<MountHelper, UsageFailure> {
+    pub(super) fn parse(words: &[OsString]) -> Result<FstabMount, UsageFailure> {
         let (mut helper, mut places, mut options, mut is_sloppy) =
-            (MountHelper::of_nothing(), Vec::new(), Vec::new(), false);
+            (FstabMount::of_nothing(), Vec::new(), Vec::new(), false);
         for word in read_words(words, b"oNt")? {
             match word {
                 Word::Place(place) => places.push(place),
@@ -215,8 +215,8 @@ fn refused(what: &str, why: &str, tip: Option<String>) -> UsageFailure {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<MountHelper, UsageFailure> {
-        MountHelper::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    fn parse(line: &str) -> Result<FstabMount, UsageFailure> {
+        FstabMount::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]

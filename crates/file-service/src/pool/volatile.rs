@@ -1,5 +1,5 @@
-//! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool. Where SOURCE has no
-//! log of names, one more notes the files that lost their last name.
+//! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool. Where SOURCE has
+//! no log of names, one more notes the files that lost their last name.
 //!
 //! It outlives the process, so that a service that was killed loses no write that a program made;
 //! it does not outlive the machine. It is named after the pool's identity, and removed together
@@ -81,8 +81,8 @@ impl Volatile {
         removed(&self.path(lane))
     }
 
-    /// Notes that a file is about to lose its last name. Whatever kills the service leaves the note,
-    /// and the removal.
+    /// Notes that a file is about to lose its last name. Whatever kills the service leaves the
+    /// note, and the removal.
     pub(crate) fn note_gone(self, file: FileIdentity) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(self.path_of_gone(), flags, Mode::RUSR | Mode::WUSR)?;

@@ -66,7 +66,7 @@ impl<'a> SourceFiles<'a> {
         SourceFiles { source, salvage, known: None, gone, by_inode, found }
     }
 
-    /// The same files, of which some are known to have lost their last name.
+    /// Takes files as removed that are missing and in `gone`: they lost their last name.
     pub(crate) fn without(self, gone: HashSet<FileIdentity>) -> SourceFiles<'a> {
         SourceFiles { gone, ..self }
     }

@@ -4,7 +4,7 @@
 
 use crate::commands::files::mount;
 use crate::errors::{Exit, Failure, report};
-use crate::grammar::{MountHelper, Pretence, Umount};
+use crate::grammar::{FstabMount, Pretence, Umount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ pub(crate) fn unmount(args: &Umount) -> ExitCode {
 }
 
 /// Mounts, and returns when programs can use the mount.
-pub(crate) fn run(helper: &MountHelper) -> ExitCode {
+pub(crate) fn run(helper: &FstabMount) -> ExitCode {
     let mounted = match helper.pretence {
         Pretence::Fake => Ok(Exit::Done),
         Pretence::None => mount_in_background(helper),
@@ -45,7 +45,7 @@ pub(crate) fn run(helper: &MountHelper) -> ExitCode {
     code_of(mounted.unwrap_or_else(|failure| report(&failure, false)))
 }
 
-fn mount_in_background(helper: &MountHelper) -> Result<Exit, Failure> {
+fn mount_in_background(helper: &FstabMount) -> Result<Exit, Failure> {
     let name = format!("tidegate-mount-{}", uuid::Uuid::new_v4().simple());
     let notified = SocketAddr::from_abstract_name(&name).and_then(|address| UnixDatagram::bind_addr(&address));
     let notified = notified.map_err(Failure::system("making a socket"))?;

@@ -1,5 +1,6 @@
 //! The keys of configuration files with their meanings, read from the commented example and from
-//! the options of `mount` and `run`: one text for the manual page tidegate.toml(5) and for the reference.
+//! the options of `mount` and `run`: one text for the manual page tidegate.toml(5) and for the
+//! reference.
 
 use crate::commands::files::{mount_config, run};
 use crate::grammar;

@@ -204,7 +204,8 @@ impl FileService {
         Ok(Reply::empty())
     }
 
-    /// Notes that a file of the pool is about to lose its last name, if no log of names will say so.
+    /// Notes that a file of the pool is about to lose its last name, if no log of names will say
+    /// so.
     fn note_last_name(&self, about: &Statx) -> Result<()> {
         let identity = self.source.identity(about);
         let is_pooled = || self.open_files.get(identity).is_some_and(|file| self.open_files.is_pooled(&file));
