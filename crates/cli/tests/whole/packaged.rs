@@ -62,7 +62,7 @@ fn the_helpers_of_mount_and_umount_run_commands_that_the_program_knows() {
     for (script, command) in [(MOUNT_HELPER, "mount-helper"), (UMOUNT_HELPER, "umount-helper")] {
         assert!(script.ends_with(&format!("exec /usr/bin/tidegate {command} \"$@\"\n")), "{script}");
         let refused = run(&[command, "--"]);
-        assert_eq!(refused.code, Some(1), "the code of mount(8) for a wrong command line: {}", refused.stderr);
+        assert_eq!(refused.code, 1, "the code of mount(8) for a wrong command line: {}", refused.stderr);
         assert!(refused.stderr.contains("MOUNTPOINT"), "{}", refused.stderr);
     }
 }
