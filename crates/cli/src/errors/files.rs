@@ -79,12 +79,10 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("find the reason in the log, and mount {} again", word(source_directory));
                 reason("servers-died", Exit::Unexpected, &why, &next)
             }
-            ServiceFailure::Names { error, pool } => reason(
-                "names",
-                Exit::Refused,
-                &error.to_string(),
-                &format!("{NAMES_NEXT}: {} --force", recovery_of(pool)),
-            ),
+            ServiceFailure::Names { error, pool } => {
+                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
+                reason("names", Exit::Refused, &error.to_string(), &next)
+            }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }
