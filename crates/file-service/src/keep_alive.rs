@@ -122,6 +122,11 @@ pub fn keep_alive(
     }
 }
 
+/// How long demands of a server wait after others were read. They are safe meanwhile, and waking
+/// this process for each costs a program that removes files more than the removal. The socket takes
+/// more than any server sends in this time; else the server would wait.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
 struct KeepAlive<'a> {
     mounted: &'a MountedDevice,
     task: &'a ServersTask,
@@ -182,17 +187,20 @@ impl KeepAlive<'_> {
     ) -> Result<ExitStatus, KeepAliveError> {
         let pid = Pid::from_child(&child);
         let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("watching the server"))?;
+        let mut rests = false;
         loop {
             let mut polled = [
                 PollFd::new(&ended, PollFlags::IN),
                 PollFd::new(&self.signals.came, PollFlags::IN),
                 PollFd::new(&socket, PollFlags::IN),
             ];
-            match rustix::event::poll(&mut polled, None) {
+            let (polled_now, rest) = if rests { (&mut polled[..2], Some(&REST)) } else { (&mut polled[..], None) };
+            match rustix::event::poll(polled_now, rest) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed("watching the server")(errno)),
             }
             let [has_ended, has_signal, has_demand] = polled.map(|polled| !polled.revents().is_empty());
+            rests = has_demand;
             if has_ended {
                 return child.wait().map_err(|error| failed("watching the server")(errno(&error)));
             }

@@ -28,7 +28,7 @@ use crate::pool::periodic::Periodic;
 use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
-use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
+use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
@@ -173,16 +173,11 @@ fn by_identity<'k>(
 }
 
 /// Opens a node again that programs have open.
-fn reopen(service: &FileService, (handle, Opening { node, kind, .. }): (Handle, Opening)) {
-    let opened = match kind {
-        OpenedAs::File(access) => service.open_node(node, access).map(|file| {
-            service.keep_open(node, &file);
-            service.handles.reopened_file(handle, file);
-        }),
-        OpenedAs::Directory => {
-            service.open_directory_node(node).map(|directory| service.handles.reopened_directory(handle, directory))
-        }
-    };
+fn reopen(service: &FileService, (handle, Opening { node, access, .. }): (Handle, Opening)) {
+    let opened = service.open_node(node, access).map(|file| {
+        service.keep_open(node, &file);
+        service.handles.reopened(handle, file);
+    });
     if let Err(errno) = opened {
         tracing::warn!("a file that is open cannot be opened again: {errno}; its program gets EBADF");
     }

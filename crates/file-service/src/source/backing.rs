@@ -27,8 +27,14 @@ pub(crate) struct OpenedFile {
 impl OpenedFile {
     /// The file that `descriptor` is open for.
     pub(crate) fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
-        let identity = source.identity(&about(&descriptor)?);
-        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs: Arc::clone(&source.syncs) })
+        let about = about(&descriptor)?;
+        Ok(OpenedFile::known(source, descriptor, &about))
+    }
+
+    /// The file that `descriptor` is open for, of which the kernel says this.
+    pub(crate) fn known(source: &SourceDirectory, descriptor: OwnedFd, about: &Statx) -> OpenedFile {
+        let (identity, syncs) = (source.identity(about), Arc::clone(&source.syncs));
+        OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs }
     }
 
     pub(crate) fn descriptor(&self) -> &OwnedFd {

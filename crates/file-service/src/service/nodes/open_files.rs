@@ -58,6 +58,15 @@ pub(crate) enum Access {
     Write,
 }
 
+/// Whether a file runs with privileges of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privileged {
+    /// It may.
+    Maybe,
+    /// It was just made, and has none.
+    No,
+}
+
 /// A regular file that is open.
 pub(crate) struct OpenFile {
     identity: FileIdentity,
@@ -179,8 +188,14 @@ impl OpenFiles {
     }
 
     /// Opens a file that was just made and recorded.
-    pub(crate) fn open_made(&self, at: (FileIdentity, &Route), made: OpenedFile) -> Result<Arc<OpenFile>> {
-        let file = self.open(at, Access::Read, || Ok((made, true)))?;
+    pub(crate) fn open_made(
+        &self,
+        (route, made): (&Route, OpenedFile),
+        privileges: Privileged,
+    ) -> Result<Arc<OpenFile>> {
+        let file = self.open((made.identity(), route), Access::Read, || Ok((made, true)))?;
+        // Relaxed: no other request knows the file yet.
+        file.may_be_privileged.store(privileges == Privileged::Maybe, Ordering::Relaxed);
         let mut state = file.write_state();
         if state.served_from == ServedFrom::File {
             state.made = self.names.made(&state.backing);
@@ -301,12 +316,11 @@ impl OpenFiles {
         self.files().values().map(|known| known.file.clone()).collect()
     }
 
-    /// The length of a file, as programs see it.
-    pub(crate) fn size(&self, file: &OpenFile) -> Result<u64> {
-        let state = file.read_state();
-        match state.served_from {
-            ServedFrom::Pool(number) => self.pool.size(number).map_err(|error| errno_of(&error)),
-            ServedFrom::File | ServedFrom::BesidePool => Ok(crate::source::about(state.backing.descriptor())?.stx_size),
+    /// The length of a file, as programs see it: None, if it is that of the file below.
+    pub(crate) fn size(&self, file: &OpenFile) -> Result<Option<u64>> {
+        match file.read_state().served_from {
+            ServedFrom::Pool(number) => self.pool.size(number).map(Some).map_err(|error| errno_of(&error)),
+            ServedFrom::File | ServedFrom::BesidePool => Ok(None),
         }
     }
 
@@ -509,6 +523,15 @@ impl OpenFile {
         Ok(true)
     }
 
+    /// The file that is open, without a pool.
+    #[cfg(test)]
+    pub(crate) fn of_test(source: &crate::source::SourceDirectory, file: std::fs::File) -> Arc<OpenFile> {
+        let backing = Arc::new(OpenedFile::new(source, file.into()).expect("readable"));
+        let (identity, served_from) = (backing.identity(), ServedFrom::File);
+        let state = OpenState { backing, made: None, can_write: true, hint: Vec::new(), served_from };
+        Arc::new(OpenFile::new(identity, state))
+    }
+
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
         let may_be_privileged = AtomicBool::new(true);
         OpenFile { identity, state: RwLock::new(state), may_be_privileged, kept: Mutex::default() }
@@ -536,6 +559,11 @@ impl OpenFile {
     /// Calls `look` with the file below.
     pub(crate) fn with_backing<T>(&self, look: impl FnOnce(&OpenedFile) -> T) -> T {
         look(&self.read_state().backing)
+    }
+
+    /// The file below.
+    pub(crate) fn backing(&self) -> Arc<OpenedFile> {
+        Arc::clone(&self.read_state().backing)
     }
 
     /// Notes that the file may run with privileges again.
