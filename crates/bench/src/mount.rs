@@ -87,7 +87,8 @@ pub const TOPIC: Topic = Topic {
             cached::compare(effort, 512, Storage::Disk)
         }),
         Row::here("read", READ, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::CachedRead)),
-        Row::here("stat", STAT, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::Stat)),
+        Row::here("stat", STAT, BARE, Target::AtMost(1.05), |effort| over_bare(effort, Act::Stat, 1, Place::Together)),
+        Row::here("stat-disk", STAT, DISK, Target::Shown, |effort| over_disk(effort, Act::Stat)),
         Row::here("untar", UNTAR, BARE_AND_DISK, NEAR_BARE, |effort| together(|| programs::over_both(effort, UNPACK))),
         Row::here("untar-bare", UNTAR, BARE, Target::Shown, |effort| {
             together(|| programs::compare(effort, UNPACK, OVER_BARE))

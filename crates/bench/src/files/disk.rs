@@ -95,8 +95,9 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // What cannot be removed is in a folder for what is temporary.
-        let _ = unmount(&self.mountpoint, UnmountFlags::empty());
+        // A server that still ends may have it open. What cannot be removed is in a folder for
+        // what is temporary.
+        let _ = unmount(&self.mountpoint, UnmountFlags::DETACH);
         let _ = std::fs::remove_dir(&self.mountpoint);
         let _ = std::fs::remove_file(&self.file);
     }
