@@ -153,11 +153,7 @@ fn carry_out<'b>(
         Operation::GetXattr { .. } => Err(Errno::NODATA),
         Operation::ListXattr { len: 0 } => Ok(Reply::value_bytes(0)),
         Operation::ListXattr { .. } => Ok(Reply::empty()),
-        Operation::LSeek { offset, whence, .. } => {
-            let len = tree.node(node)?.contents.len()?;
-            let at = if whence == SEEK_HOLE { len } else { offset };
-            if offset < len { Ok(Reply::offset(at)) } else { Err(Errno::NXIO) }
-        }
+        Operation::LSeek { offset, whence, .. } => seek(tree, node, offset, whence),
         Operation::Read { offset, len, .. } => {
             let room = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
             let read = tree.node(node)?.contents.read(offset, &mut buffer[..room])?;
@@ -176,6 +172,13 @@ fn carry_out<'b>(
         | Operation::Destroy => Ok(Reply::empty()),
         _ => Err(Errno::NOSYS),
     }
+}
+
+/// A file is data up to its end.
+fn seek<'b>(tree: &Tree, node: NodeId, offset: u64, whence: u32) -> Result<Reply<'b>, Errno> {
+    let len = tree.node(node)?.contents.len()?;
+    let at = if whence == SEEK_HOLE { len } else { offset };
+    if offset < len { Ok(Reply::offset(at)) } else { Err(Errno::NXIO) }
 }
 
 fn make(tree: &mut Tree, header: &Header, name: &[u8], mode: u32) -> Result<Entry, Errno> {
