@@ -174,7 +174,7 @@ pub(super) fn mariadb(effort: Effort, under: Storage) -> anyhow::Result<Outcome>
     let rows = effort.steps.min(TRANSACTIONS_MAX);
     let rate = |server: &Server| {
         let mut load = mariadb_client("mariadb-slap", server.socket.path());
-        load.args(["--create-schema=bench", "--no-drop", "--concurrency=2", "--csv"]);
+        load.args(["--create-schema=bench", "--no-drop", "--concurrency=2"]);
         load.arg(format!("--number-of-queries={rows}")).args(["--delimiter=;", "--query", INSERT]);
         Ok(f64::from(rows) / parse_seconds(&said(&mut load)?)?)
     };
@@ -182,9 +182,9 @@ pub(super) fn mariadb(effort: Effort, under: Storage) -> anyhow::Result<Outcome>
     Ok(Outcome::ratio(&pairs, "rows/s"))
 }
 
-const INSERT: &str = "insert into lines(text) values('a row, and some text behind its number')";
+const INSERT: &str = "insert into entries(text) values('a row, and some text behind its number')";
 const TABLE: &str = "create database bench;
-    create table bench.lines(number bigint auto_increment primary key, text varchar(100)) engine=innodb;";
+    create table bench.entries(number bigint auto_increment primary key, text varchar(100)) engine=innodb;";
 
 /// A server whose folder has nothing but the tables of the storage engine: its users are not asked
 /// who they are.
@@ -209,9 +209,12 @@ fn mariadb_client(program: &str, folder: &Path) -> Command {
     command
 }
 
-/// The mean seconds of all queries: `,mixed,MEAN,LEAST,MOST,CLIENTS,QUERIES`.
+/// The line about the mean seconds of all queries.
 fn parse_seconds(said: &str) -> anyhow::Result<f64> {
-    let mean = said.lines().find_map(|line| line.split(',').nth(2)).context("mariadb-slap said no time")?;
+    let after =
+        |line: &str| Some(line.trim().strip_prefix("Average number of seconds to run all queries: ")?.to_owned());
+    let line = said.lines().find_map(after).context("mariadb-slap said no time")?;
+    let mean = line.split(' ').next().unwrap_or_default();
     let seconds: f64 = mean.parse()?;
     anyhow::ensure!(seconds > 0.0, "mariadb-slap took no time");
     Ok(seconds)
@@ -227,7 +230,11 @@ mod tests {
         let said = "number of clients: 2\ntps = 1234.5 (without initial connection time)";
         assert_eq!(parse_transactions(said).unwrap(), 1234.5);
         assert!(parse_transactions("number of clients: 2").is_err());
-        assert_eq!(parse_seconds(",mixed,0.125,0.125,0.125,2,100").unwrap(), 0.125);
-        assert!(parse_seconds(",mixed,0.000,0.000,0.000,2,1").is_err() && parse_seconds("").is_err());
+        assert_eq!(
+            parse_seconds("Benchmark\n\tAverage number of seconds to run all queries: 0.125 seconds").unwrap(),
+            0.125
+        );
+        assert!(parse_seconds("Average number of seconds to run all queries: 0.000 seconds").is_err());
+        assert!(parse_seconds("").is_err());
     }
 }
