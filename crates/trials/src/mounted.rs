@@ -365,7 +365,7 @@ pub fn suites() -> Result<PathBuf, MissingError> {
     if !["fsx", "pjdfstest"].iter().all(|program| programs.join(program).exists()) {
         let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         install.args(["install", "--quiet", "--debug", "--locked", "fsx@0.3.2", "pjdfstest@0.2.2", "--root"]);
-        install.arg(&root).arg("--target-dir").arg(root.join("build"));
+        install.arg(&root).arg("--target-dir").arg(root.join("build")).env("CARGO_PROFILE_DEV_DEBUG", "0");
         run(&mut install, "cargo")?;
     }
     Ok(programs)
