@@ -1,5 +1,6 @@
 //! Protocols of applications under power cuts and kills; what is judged stands in
-//! `tidegate_crashcheck::applications`. `TIDEGATE_SEEDS` gives more than CI runs.
+//! `tidegate_crashcheck::applications`. `TIDEGATE_PROTOCOL_SEEDS` gives more seeds than CI
+//! runs.
 
 use std::time::Instant;
 use tidegate_crashcheck::announce;
@@ -12,7 +13,7 @@ const SEEDS: u64 = 16;
 
 #[test]
 fn every_promise_is_kept_after_every_cut() {
-    let seeds = std::env::var("TIDEGATE_SEEDS").map_or(2, |seeds| seeds.parse().expect("a number of seeds"));
+    let seeds = std::env::var("TIDEGATE_PROTOCOL_SEEDS").map_or(2, |seeds| seeds.parse().expect("a number of seeds"));
     let start = Instant::now();
     let mut total = ProtocolTally::default();
     for protocol in PROTOCOLS.concat() {
