@@ -8,6 +8,7 @@
 
 pub mod acts;
 pub mod artefacts;
+pub mod cluster;
 pub mod flips;
 pub mod golden;
 pub mod guest;
