@@ -116,7 +116,9 @@ mod sync;
 mod tiers;
 mod truncate;
 
-pub use below::{BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought};
+pub use below::{
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought, Stamp,
+};
 pub use cache::{FileCache, Occupancy, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolSpec, Refused, Sought, dram_bytes,
-    format,
+    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolSpec, Refused, Sought, Stamp,
+    dram_bytes, format,
 };
 use tidegate_media::Region;
 use tidegate_sim::{Rng, SharedMemory};
@@ -31,7 +31,7 @@ impl BackingFile for InMemory {
     }
 
     fn status(&self) -> Result<BackingStatus, Refused> {
-        Ok(BackingStatus { len: self.bytes(|bytes| bytes.len() as u64), stamp: 1 })
+        Ok(BackingStatus { len: self.bytes(|bytes| bytes.len() as u64), stamp: Stamp::of(1, 1) })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

@@ -1,5 +1,6 @@
 //! The pool of a mount: found or made, recovered, opened.
 
+pub(crate) mod admission;
 pub(crate) mod hidden;
 pub(crate) mod name_log;
 pub(crate) mod periodic;
