@@ -98,8 +98,8 @@ impl<R: Region> FileCache<R> {
     }
 
     /// Closes a file that is open once, if everything of it is below and the lane can forget it, or
-    /// have it rest. `settle` changes anything but the contents of the file below, such as its times
-    /// or its room. Says whether it is closed; otherwise nothing has changed here.
+    /// have it rest. `settle` changes anything but the contents of the file below, such as its
+    /// times or its room. Says whether it is closed; otherwise nothing has changed here.
     pub fn close_if_done(&self, file: FileId, settle: impl FnOnce() -> Result<(), Refused>) -> Result<bool, FileError> {
         let is_used = |cached: &File| cached.opens > 1 || cached.pins > 0 || !cached.is_done();
         let backing = {

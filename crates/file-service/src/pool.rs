@@ -1,9 +1,9 @@
 //! The pool of a mount: found or made, recovered, opened.
 
-pub(crate) mod admission;
 pub(crate) mod hidden;
 pub(crate) mod name_log;
 pub(crate) mod periodic;
+pub(crate) mod read_admission;
 pub(crate) mod record;
 pub(crate) mod volatile;
 pub(crate) mod write_back;

@@ -209,7 +209,8 @@ impl Process {
         Ok(false)
     }
 
-    /// Syncs and writes back everything, closes the files, and has somebody else change one of them.
+    /// Syncs and writes back everything, closes the files, and has somebody else change one of
+    /// them.
     fn change_between(&mut self, file: usize) -> Result<(), Failure> {
         for id in &self.ids {
             self.pool.sync(*id).map_err(Failure::new)?;

@@ -162,8 +162,8 @@ impl File {
         !self.is_detached() && !self.is_done() && self.is_below()
     }
 
-    /// Whether the file is nobody's, all of it is below, and the lane has clean entries of it. It is
-    /// found again by its identity.
+    /// Whether the file is nobody's, all of it is below, and the lane has clean entries of it. It
+    /// is found again by its identity.
     pub(crate) fn is_resting(&self) -> bool {
         self.opens == 0 && self.is_detached() && self.is_done()
     }

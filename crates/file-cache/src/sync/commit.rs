@@ -111,9 +111,9 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Makes clean entries of `data`, which the file below has in `range`, durably. Nothing rests on
-    /// them, so the ring is not needed: what they say is durable before their last words are
-    /// stored. False if there is no room.
+    /// Makes clean entries of `data`, which the file below has in `range`, durably. Nothing rests
+    /// on them, so the ring is not needed: what they say is durable before their last words
+    /// are stored. False if there is no room.
     pub(crate) fn store_clean_entries(
         &mut self,
         file: FileId,

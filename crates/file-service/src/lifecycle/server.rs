@@ -26,7 +26,7 @@ use crate::pool::periodic::Periodic;
 use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
-use crate::pool::{Pool, admission};
+use crate::pool::{Pool, read_admission};
 use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
@@ -149,7 +149,7 @@ impl MountServer {
         openings.into_iter().for_each(|opening| reopen(&service, opening));
         let write_back = write_back::start(Arc::clone(&files), Limits::of(pool.region.len()));
         let threads = [
-            admission::start(files).map_err(of_system("starting a thread"))?,
+            read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
             names.start().map_err(of_system("starting a thread"))?,
         ];

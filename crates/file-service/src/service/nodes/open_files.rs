@@ -5,8 +5,8 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's.
 
-use crate::pool::admission::Admission;
 use crate::pool::name_log::{Made, NameLog};
+use crate::pool::read_admission::{ReadAdmission, WAITING_MAX};
 use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
@@ -40,7 +40,7 @@ pub(crate) struct OpenFiles {
     /// Bytes of files without a place in the pool that were read below.
     read_below: AtomicU64,
     /// Reads of them that were answered from below.
-    pub(crate) admission: Admission,
+    pub(crate) admission: ReadAdmission,
     /// Such reads of files without a place in the pool.
     reads_below: AtomicU64,
     /// Why files are not written back, if the last step of write-back failed.
@@ -104,7 +104,7 @@ impl OpenFiles {
             told: Mutex::default(),
             syncs: SyncTimes::default(),
             read_below: AtomicU64::new(0),
-            admission: Admission::new(),
+            admission: ReadAdmission::new(),
             reads_below: AtomicU64::new(0),
             obstacle: Mutex::default(),
         }
@@ -264,8 +264,18 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Has the pool admit what was read of a file that is open: see [`crate::pool::admission`].
-    pub(crate) fn admit(&self, identity: FileIdentity, range: Range<u64>) -> std::result::Result<(), FileError> {
+    /// Has the pool admit the reads that wait. What is refused below is not admitted: the next
+    /// program that reads it hears of it.
+    pub(crate) fn admit_waiting(&self) {
+        for _ in 0..WAITING_MAX {
+            let Some((identity, range)) = self.admission.next() else { return };
+            if let Err(error) = self.admit(identity, range) {
+                tracing::debug!("a read is not admitted to the pool: {error}");
+            }
+        }
+    }
+
+    fn admit(&self, identity: FileIdentity, range: Range<u64>) -> std::result::Result<(), FileError> {
         let Some(file) = self.get(identity) else { return Ok(()) };
         if file.read_state().served_from == ServedFrom::File && self.pool.has_spare_records() {
             self.wake(&file)?;

@@ -11,11 +11,10 @@
 //! | another one | yes |
 
 use crate::pool::periodic::Periodic;
-use crate::service::nodes::open_files::OpenFiles;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_policy::admit::{Admit, Doorkeeper, Sequential};
@@ -31,13 +30,13 @@ const BLOCK_BYTES: u64 = 4096;
 const RUN_BLOCKS_MAX: u32 = 1024;
 
 /// Granules that wait at most.
-const WAITING_MAX: usize = 256;
+pub(crate) const WAITING_MAX: usize = 256;
 
 /// Granules that were read once and are remembered: those of 1 GiB.
 const REMEMBERED: u32 = 1 << 14;
 
 /// Reads that were answered from below.
-pub(crate) struct Admission {
+pub(crate) struct ReadAdmission {
     inner: Mutex<Reads>,
 }
 
@@ -47,11 +46,11 @@ struct Reads {
     waiting: VecDeque<(FileIdentity, Range<u64>)>,
 }
 
-impl Admission {
-    pub(crate) fn new() -> Admission {
+impl ReadAdmission {
+    pub(crate) fn new() -> ReadAdmission {
         let (doorkeeper, sequential) =
             (Doorkeeper::new(Admit::SecondMiss, REMEMBERED), Sequential::new(RUN_BLOCKS_MAX));
-        Admission { inner: Mutex::new(Reads { doorkeeper, sequential, waiting: VecDeque::new() }) }
+        ReadAdmission { inner: Mutex::new(Reads { doorkeeper, sequential, waiting: VecDeque::new() }) }
     }
 
     /// Notes a read. If another thread notes one, this one is forgotten: nobody waits for that.
@@ -64,7 +63,8 @@ impl Admission {
         reads.note(identity, at..at.saturating_add(len as u64));
     }
 
-    fn next(&self) -> Option<(FileIdentity, Range<u64>)> {
+    /// What is to be admitted next.
+    pub(crate) fn next(&self) -> Option<(FileIdentity, Range<u64>)> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).waiting.pop_front()
     }
 }
@@ -96,20 +96,9 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Starts the thread.
-pub(crate) fn start(files: Arc<OpenFiles>) -> std::io::Result<Periodic> {
-    Periodic::start("admission", LOOK_EVERY, move || admit_waiting(&files))
-}
-
-/// Admits what waits. What is refused below is not admitted: the next program that reads it hears
-/// of it.
-pub(crate) fn admit_waiting(files: &OpenFiles) {
-    for _ in 0..WAITING_MAX {
-        let Some((identity, range)) = files.admission.next() else { return };
-        if let Err(error) = files.admit(identity, range) {
-            tracing::debug!("a read is not admitted to the pool: {error}");
-        }
-    }
+/// Starts the thread that calls `admit`.
+pub(crate) fn start(admit: impl FnMut() + Send + 'static) -> std::io::Result<Periodic> {
+    Periodic::start("read-admission", LOOK_EVERY, admit)
 }
 
 #[cfg(test)]
@@ -120,13 +109,13 @@ mod tests {
         FileIdentity { device: 1, inode, generation: 0 }
     }
 
-    fn waiting(admission: &Admission) -> Vec<(u64, u64)> {
+    fn waiting(admission: &ReadAdmission) -> Vec<(u64, u64)> {
         std::iter::from_fn(|| admission.next()).map(|(identity, range)| (identity.inode, range.start)).collect()
     }
 
     #[test]
     fn what_is_read_twice_is_admitted_once() {
-        let admission = Admission::new();
+        let admission = ReadAdmission::new();
         admission.note(file(1), 70_000, 100);
         assert_eq!(waiting(&admission), []);
         admission.note(file(2), 70_000, 100);
@@ -136,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_scan_is_not_admitted_however_often_it_is_made() {
-        let admission = Admission::new();
+        let admission = ReadAdmission::new();
         let bytes = 4 * u64::from(RUN_BLOCKS_MAX) * BLOCK_BYTES;
         for _ in 0..3 {
             (0..bytes).step_by(128 << 10).for_each(|at| admission.note(file(1), at, 128 << 10));
