@@ -3,6 +3,7 @@
 pub(crate) mod hidden;
 pub(crate) mod name_log;
 pub(crate) mod periodic;
+pub(crate) mod read_admission;
 pub(crate) mod record;
 pub(crate) mod volatile;
 pub(crate) mod write_back;

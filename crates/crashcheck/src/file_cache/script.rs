@@ -59,6 +59,8 @@ pub enum FileStep {
     WriteBack,
     /// Has every unsynced write leave DRAM.
     WriteDirty,
+    /// Makes clean entries of what only the file below has, as after a read.
+    Admit(usize),
     /// Brings the file below, and drops it.
     Drain(usize),
     /// Closes the file, and opens it again.
@@ -67,11 +69,14 @@ pub enum FileStep {
     Reopen,
     /// The process ends; the next one goes on with what it left.
     Restart,
+    /// All is written back, and the process ends; somebody else changes the file below before the
+    /// next one begins.
+    Strange(usize),
 }
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 18] = [
+    pub const ALPHABET: [FileStep; 19] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
@@ -86,6 +91,7 @@ impl FileStep {
         FileStep::Zero { file: 0, at: 10, len: 90 },
         FileStep::WriteBack,
         FileStep::WriteDirty,
+        FileStep::Admit(0),
         FileStep::Drain(0),
         FileStep::Close(0),
         FileStep::Reopen,

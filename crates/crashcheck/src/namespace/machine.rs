@@ -6,7 +6,7 @@ use crate::namespace::tree::{DEVICE, ENODATA, Tree};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, FoundNode,
-    NamespaceSource, PoolOpenError, PoolSpec, Refused, Sought, Witness, dram_bytes, format, identify,
+    NamespaceSource, PoolOpenError, PoolSpec, Refused, Sought, Stamp, Witness, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, PoolPlan};
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -250,7 +250,7 @@ impl BackingFile for SimBacking {
     fn status(&self) -> Result<BackingStatus, Refused> {
         Ok(self.machine.tree(|tree| {
             let contents = tree.contents(self.identity);
-            BackingStatus { len: contents.visible.len() as u64, stamp: contents.stamp }
+            BackingStatus { len: contents.visible.len() as u64, stamp: Stamp::of(contents.stamp, contents.stamp) }
         }))
     }
 

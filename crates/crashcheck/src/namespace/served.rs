@@ -159,7 +159,7 @@ impl Served {
         self.pool
             .files()
             .into_iter()
-            .try_for_each(|(file, _)| self.pool.close_if_done(file).map(drop).map_err(Failure::new))
+            .try_for_each(|(file, _)| self.pool.close_if_done(file, || Ok(())).map(drop).map_err(Failure::new))
     }
 
     /// The regular file at a path.

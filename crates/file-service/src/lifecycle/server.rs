@@ -21,14 +21,14 @@ use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
 use crate::mount::unmount;
 use crate::mount_error::{MountError, Unmount};
-use crate::pool::Pool;
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::periodic::Periodic;
 use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
-use crate::service::nodes::handles::{Handles, Opening};
+use crate::pool::{Pool, read_admission};
+use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
@@ -57,7 +57,7 @@ struct MountServer {
     service: Arc<FileService>,
     pool: Pool,
     /// Those in the background.
-    threads: [Periodic; 2],
+    threads: [Periodic; 3],
     _lock: LockedFile,
 }
 
@@ -147,8 +147,9 @@ impl MountServer {
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
         openings.into_iter().for_each(|opening| reopen(&service, opening));
-        let write_back = write_back::start(files, Limits::of(pool.region.len()));
+        let write_back = write_back::start(Arc::clone(&files), Limits::of(pool.region.len()));
         let threads = [
+            read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
             names.start().map_err(of_system("starting a thread"))?,
         ];

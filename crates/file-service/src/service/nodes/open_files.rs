@@ -6,6 +6,7 @@
 //! it is open: its syncs are the kernel's.
 
 use crate::pool::name_log::{Made, NameLog};
+use crate::pool::read_admission::{ReadAdmission, WAITING_MAX};
 use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
@@ -16,6 +17,7 @@ use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -37,6 +39,10 @@ pub(crate) struct OpenFiles {
     syncs: SyncTimes,
     /// Bytes of files without a place in the pool that were read below.
     read_below: AtomicU64,
+    /// Reads of them that were answered from below.
+    pub(crate) admission: ReadAdmission,
+    /// Such reads of files without a place in the pool.
+    reads_below: AtomicU64,
     /// Why files are not written back, if the last step of write-back failed.
     pub(crate) obstacle: Mutex<Option<FileError>>,
 }
@@ -107,6 +113,8 @@ impl OpenFiles {
             told: Mutex::default(),
             syncs: SyncTimes::default(),
             read_below: AtomicU64::new(0),
+            admission: ReadAdmission::new(),
+            reads_below: AtomicU64::new(0),
             obstacle: Mutex::default(),
         }
     }
@@ -170,6 +178,10 @@ impl OpenFiles {
             syncs_below: counters.below,
             synced_bytes: counters.bytes_committed,
             written_back_bytes: counters.bytes_written_back,
+            reads_dram: counters.reads_dram,
+            reads_pool: counters.reads_pool,
+            reads_below: counters.reads_below + self.reads_below.load(Ordering::Relaxed),
+            admitted_bytes: counters.bytes_admitted,
             read_dram_bytes: counters.bytes_read_dram,
             read_pool_bytes: counters.bytes_read_pool,
             read_below_bytes: counters.bytes_read_below + self.read_below.load(Ordering::Relaxed),
@@ -215,7 +227,10 @@ impl OpenFiles {
         if let Some(file) = self.open_known(identity) {
             let allowed = if access == Access::Write { file.allow_writing(open) } else { Ok(()) };
             return match allowed {
-                Ok(()) => Ok(file),
+                Ok(()) => {
+                    self.look_again(&file);
+                    Ok(file)
+                }
                 Err(errno) => {
                     self.close(&file);
                     Err(errno)
@@ -234,7 +249,57 @@ impl OpenFiles {
         let file = known.file.clone();
         drop(files);
         file.take_over(opened);
+        self.look_again(&file);
         Ok(file)
+    }
+
+    /// Whatever the pool has of a file that is opened counts if nobody changed the file below. If
+    /// that cannot be told, the file is read below.
+    fn look_again(&self, file: &OpenFile) {
+        let state = file.read_state();
+        let looked = match state.served_from {
+            ServedFrom::Pool(number) => self.pool.revalidate(number),
+            ServedFrom::File if state.can_write && self.pool.rests(file.identity) => {
+                drop(state);
+                self.wake(file)
+            }
+            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
+        };
+        if let Err(error) = looked {
+            tracing::debug!("the pool's copy of a file is not used: {error}");
+        }
+    }
+
+    /// Makes a file that can be written one of the pool, if it is not.
+    fn wake(&self, file: &OpenFile) -> std::result::Result<(), FileError> {
+        let mut state = file.write_state();
+        if state.served_from == ServedFrom::File && state.can_write {
+            state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
+        }
+        Ok(())
+    }
+
+    /// Has the pool admit the reads that wait. What is refused below is not admitted: the next
+    /// program that reads it hears of it.
+    pub(crate) fn admit_waiting(&self) {
+        for _ in 0..WAITING_MAX {
+            let Some((identity, range)) = self.admission.next() else { return };
+            if let Err(error) = self.admit(identity, range) {
+                tracing::debug!("a read is not admitted to the pool: {error}");
+            }
+        }
+    }
+
+    fn admit(&self, identity: FileIdentity, range: Range<u64>) -> std::result::Result<(), FileError> {
+        let Some(file) = self.get(identity) else { return Ok(()) };
+        if file.read_state().served_from == ServedFrom::File && self.pool.has_spare_records() {
+            self.wake(&file)?;
+        }
+        let served_from = file.read_state().served_from;
+        match served_from {
+            ServedFrom::Pool(number) => self.pool.admit(number, range).map(drop),
+            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
+        }
     }
 
     fn open_known(&self, identity: FileIdentity) -> Option<Arc<OpenFile>> {
@@ -303,6 +368,7 @@ impl OpenFiles {
     /// Has the pool forget every file, as at the end of a mount: what is left of a file that was
     /// cut is a sync below.
     pub(crate) fn drain_all(&self) -> std::result::Result<(), FileError> {
+        self.let_go()?;
         for file in self.all() {
             if let ServedFrom::Pool(number) = file.read_state().served_from {
                 self.pool.drain(number)?;
@@ -328,11 +394,21 @@ impl OpenFiles {
     pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8]) -> Result<usize> {
         let state = file.read_state();
         match state.served_from {
-            ServedFrom::Pool(number) => self.pool.read(number, at, out).map_err(|error| errno_of(&error)),
+            ServedFrom::Pool(number) => {
+                let (read, below) = self.pool.read_and_tell(number, at, out).map_err(|error| errno_of(&error))?;
+                if below > 0 {
+                    self.admission.note(file.identity, at, read);
+                }
+                Ok(read)
+            }
             ServedFrom::File | ServedFrom::BesidePool => {
                 let read = state.backing.read(at, out).map_err(|refused| refused_as(&refused))?;
                 // Relaxed: it is read for people.
                 self.read_below.fetch_add(read as u64, Ordering::Relaxed);
+                self.reads_below.fetch_add(1, Ordering::Relaxed);
+                if state.can_write && state.served_from == ServedFrom::File {
+                    self.admission.note(file.identity, at, read);
+                }
                 Ok(read)
             }
         }
@@ -364,6 +440,7 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
             ServedFrom::File | ServedFrom::BesidePool => {
+                self.pool.forget_resting(file.identity).map_err(|error| errno_of(&error))?;
                 state.below().set_len(size).map_err(|refused| refused_as(&refused))?;
             }
         }
@@ -412,6 +489,7 @@ impl OpenFiles {
                 self.pool.fallocate(number, at, len, how, length).map_err(|error| errno_of(&error))
             }
             ServedFrom::File | ServedFrom::BesidePool => {
+                self.pool.forget_resting(file.identity).map_err(|error| errno_of(&error))?;
                 state.made.iter().for_each(|made| made.note_change());
                 state.backing.fallocate_to(at, len, how, length).map_err(|refused| refused_as(&refused))
             }
@@ -511,14 +589,12 @@ impl OpenFile {
     /// nothing of it.
     fn leave_pool(&self, pool: &FilePool<MappedRegion>) -> std::result::Result<bool, FileError> {
         let mut state = self.write_state();
-        if let ServedFrom::Pool(number) = state.served_from {
-            if !pool.close_if_done(number)? {
-                return Ok(false);
-            }
-            state.served_from = ServedFrom::File;
+        let settle = || state.backing.trim_room().and_then(|()| state.backing.set_times_below());
+        match state.served_from {
+            ServedFrom::Pool(number) if !pool.close_if_done(number, settle)? => return Ok(false),
+            ServedFrom::Pool(_) => state.served_from = ServedFrom::File,
+            ServedFrom::File | ServedFrom::BesidePool => settle()?,
         }
-        state.backing.trim_room()?;
-        state.backing.set_times_below()?;
         state.backing.set_modified(None);
         Ok(true)
     }
