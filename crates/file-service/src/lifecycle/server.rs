@@ -28,7 +28,7 @@ use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
 use crate::pool::{Pool, read_admission};
-use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
+use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
