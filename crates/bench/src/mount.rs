@@ -7,6 +7,7 @@
 
 mod cached;
 mod calls;
+mod large_pool;
 mod mounted;
 mod programs;
 
@@ -74,6 +75,8 @@ pub const TOPIC: Topic = Topic {
         }),
         Row::here("cached-1", CACHED_1, SHORTEST, Target::AtMost(2.0), |effort| cached::compare(effort, 1)),
         Row::here("cached-512", CACHED_512, SHORTEST, Target::AtMost(2.0), |effort| cached::compare(effort, 512)),
+        Row::here("memory-per-page", MEMORY_PER_PAGE, "page", Target::AtMost(64.0), large_pool::memory_per_page),
+        Row::here("first-byte", FIRST_BYTE, "start", Target::AtMost(1.0), large_pool::first_byte),
         Row::here("read", READ, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::CachedRead)),
         Row::here("stat", STAT, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::Stat)),
         Row::here("untar", UNTAR, BARE, NEAR_BARE, |effort| programs::compare(effort, UNPACK, OVER_BARE)),
@@ -136,6 +139,8 @@ const BELOW: &str = "syncs of a 4 KiB write that waited for the disk";
 const APPEND: &str = "100 bytes appended + fsync";
 const CACHED_1: &str = "the longest fdatasync of 1 dirty page beside 512, 16 Ki or 256 Ki cached ones";
 const CACHED_512: &str = "the longest fdatasync of 512 dirty pages beside 512, 16 Ki or 256 Ki cached ones";
+const MEMORY_PER_PAGE: &str = "memory of the service beside 1 Mi pages in the pool, each in a block of its own";
+const FIRST_BYTE: &str = "seconds to the first byte after a crash with 1 Mi pages that SOURCE lacks";
 const SHORTEST: &str = "the shortest";
 const READ: &str = "4 KiB pread of cached pages";
 const STAT: &str = "stat of a known path";
