@@ -67,7 +67,7 @@ impl LargePool {
         std::fs::create_dir_all(folder.join("root"))?;
         let pages = if effort.steps < STEPS_OF_ALL { PAGES_FEW } else { PAGES };
         // Lanes differ by about a sixth in how many files they have; and there are records.
-        let mib = u32::try_from(pages * BLOCK_BYTES as u64 * 2 >> 20)?;
+        let mib = u32::try_from((pages * BLOCK_BYTES as u64 * 2) >> 20)?;
         let mounted = Mounted::service(&folder.join("source"), &folder.join("root"), mib)?;
         let mut large = LargePool { mounted, folder, pages, empty_bytes: 0, uuid: None };
         large.begin_files()?;
@@ -147,7 +147,7 @@ impl Drop for LargePool {
     fn drop(&mut self) {
         // What is left stays in folders for what is temporary.
         let _ = self.mounted.kill();
-        let _ = unmount(&self.folder.join("root"), UnmountFlags::DETACH);
+        let _ = unmount(self.folder.join("root"), UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&self.folder);
         let id: String = self.uuid.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
         for lane in 0..4 {
