@@ -51,7 +51,7 @@ struct LargePool {
     mounted: Mounted,
     folder: PathBuf,
     pages: u64,
-    /// Bytes of memory that the service had before.
+    /// Bytes of memory that the service had when it began.
     empty_bytes: u64,
     /// What the memory of unsynced writes is named by.
     uuid: Option<[u8; 16]>,
@@ -70,6 +70,7 @@ impl LargePool {
         let mib = u32::try_from((pages * BLOCK_BYTES as u64 * 2) >> 20)?;
         let mounted = Mounted::service(&folder.join("source"), &folder.join("root"), mib)?;
         let mut large = LargePool { mounted, folder, pages, empty_bytes: 0, uuid: None };
+        large.empty_bytes = large.mounted.resident_bytes()?;
         large.begin_files()?;
         large.commit_pages()?;
         Ok(large)
@@ -90,7 +91,6 @@ impl LargePool {
             Ok(file)
         };
         let files = (0..FILES).map(begin).collect::<anyhow::Result<Vec<_>>>()?;
-        self.empty_bytes = self.mounted.resident_bytes()?;
         // Where no room is reserved below yet: the file is marked as one that was changed there.
         for file in &files {
             file.write_all_at(block.bytes(), self.file_bytes() - BLOCK_BYTES as u64)?;
@@ -120,6 +120,8 @@ impl LargePool {
         let block = page();
         for (file, known) in files {
             pool.attach(file, Arc::new(Nowhere(known.identity, self.file_bytes())))?;
+            // The first sync of a file that a crash left changed goes below.
+            pool.sync(file)?;
             for number in 0..each {
                 pool.write(file, number * 2 * BLOCK_BYTES as u64, block.bytes(), Persistence::Asynchronous)?;
                 if number % COMMIT_PAGES == COMMIT_PAGES - 1 || number + 1 == each {
