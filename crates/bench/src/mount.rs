@@ -8,6 +8,7 @@
 mod cached;
 mod calls;
 mod databases;
+mod large_pool;
 mod mounted;
 mod programs;
 
@@ -86,6 +87,8 @@ pub const TOPIC: Topic = Topic {
         Row::here("cached-512-disk", CACHED_512_DISK, SHORTEST, Target::Shown, |effort| {
             cached::compare(effort, 512, Storage::Disk)
         }),
+        Row::here("memory-per-page", MEMORY_PER_PAGE, "page", Target::AtMost(64.0), large_pool::memory_per_page),
+        Row::here("first-byte", FIRST_BYTE, "start", Target::AtMost(1.0), large_pool::first_byte),
         Row::here("read", READ, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::CachedRead)),
         Row::here("stat", STAT, BARE, Target::AtMost(1.05), |effort| over_bare(effort, Act::Stat, 1, Place::Together)),
         Row::here("stat-disk", STAT, DISK, Target::Shown, |effort| over_disk(effort, Act::Stat)),
@@ -176,6 +179,8 @@ const CACHED_1: &str = "the longest fdatasync of 1 dirty page beside 512, 16 Ki 
 const CACHED_512: &str = "the longest fdatasync of 512 dirty pages beside 512, 16 Ki or 256 Ki cached ones";
 const CACHED_1_DISK: &str = "the same of 1 dirty page on the disk's own file system";
 const CACHED_512_DISK: &str = "the same of 512 dirty pages on the disk's own file system";
+const MEMORY_PER_PAGE: &str = "memory of the service beside 1 Mi pages in the pool, each in a block of its own";
+const FIRST_BYTE: &str = "seconds to the first byte after a crash with 1 Mi pages that SOURCE lacks";
 const SHORTEST: &str = "the shortest";
 const READ: &str = "4 KiB pread of cached pages";
 const STAT: &str = "stat of a known path";

@@ -15,6 +15,9 @@ use tidegate_media::{Corrupt, Region, Result};
 use tidegate_wal::{Loaded, RedoRing};
 use zerocopy::{FromZeros, IntoBytes};
 
+/// Records that are read at once.
+const RECORDS_AT_ONCE: usize = 256;
+
 /// What a lane holds.
 pub(crate) struct Contents {
     /// The records in use, by number.
@@ -74,19 +77,20 @@ impl Raw {
     pub(super) fn read<R: Region>(medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Raw> {
         let plan = &medium.plan;
         let (mut records, mut record_version) = (BTreeMap::new(), 0);
-        for file in 0..plan.files {
-            let mut raw = FileRecord::new_zeroed();
-            medium.region.read(plan.record_at(file), raw.as_mut_bytes())?;
-            match raw.check() {
-                Ok(checked) => records.extend(checked.map(|record| (file, record))),
-                Err(broken) => on_broken(corrupt(plan.record_at(file), broken))?,
+        let mut piece = vec![FileRecord::new_zeroed(); RECORDS_AT_ONCE];
+        for first in (0..plan.files).step_by(RECORDS_AT_ONCE) {
+            let count = RECORDS_AT_ONCE.min((plan.files - first) as usize);
+            medium.region.read(plan.record_at(first), piece[..count].as_mut_bytes())?;
+            for (file, raw) in (first..).zip(&piece[..count]) {
+                match raw.check() {
+                    Ok(checked) => records.extend(checked.map(|record| (file, record))),
+                    Err(broken) => on_broken(corrupt(plan.record_at(file), broken))?,
+                }
+                record_version = record_version.max(raw.version.get());
             }
-            record_version = record_version.max(raw.version.get());
         }
         let mut entries = vec![FileEntry::new_zeroed(); plan.entries as usize];
-        for (slot, raw) in (0..).zip(&mut entries) {
-            medium.region.read(plan.entry_at(slot), raw.as_mut_bytes())?;
-        }
+        medium.region.read(plan.entry_at(0), entries.as_mut_bytes())?;
         Ok(Raw { records, entries, record_version, changed_records: BTreeSet::new(), changed_entries: BTreeMap::new() })
     }
 
