@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolOpenError, Refused, Sought, Synced,
-    dram_bytes, identify,
+    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolOpenError, Refused, Sought, Stamp,
+    Synced, dram_bytes, identify,
 };
 use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_measure::workload::Effort;
@@ -183,7 +183,7 @@ impl BackingFile for Nowhere {
     }
 
     fn status(&self) -> Result<BackingStatus, Refused> {
-        Ok(BackingStatus { len: self.1, stamp: 1 })
+        Ok(BackingStatus { len: self.1, stamp: Stamp::of(1, 1) })
     }
 
     fn read(&self, _at: u64, _out: &mut [u8]) -> Result<usize, Refused> {

@@ -40,7 +40,7 @@ fn close(pool: &FilePool<SharedMemory>, file: PoolFile) {
 /// A file that was written, synced and written back.
 fn written_back(pool: &FilePool<SharedMemory>, file: &Arc<InMemory>) -> PoolFile {
     let id = open(pool, file);
-    pool.write(id, 0, &[7; BYTES], Persistence::Synchronous).expect("written");
+    pool.write(id, 0, &vec![7; BYTES], Persistence::Synchronous).expect("written");
     pool.write_back_step(0, u64::MAX).expect("written back");
     assert_eq!((pool.fill().out_of_sync, pool.clean_bytes()), (0, BYTES as u64));
     id
@@ -98,7 +98,7 @@ fn a_file_that_somebody_else_changed_is_read_below() {
 
 #[test]
 fn reads_are_admitted_and_survive_a_power_loss_and_writes_are_newer() {
-    let (region, file) = (pool_of(16 << 20, 8), Arc::new(InMemory::new(1, &[5; BYTES])));
+    let (region, file) = (pool_of(16 << 20, 8), Arc::new(InMemory::new(1, &vec![5; BYTES])));
     let pool = start(&region);
     let id = open(&pool, &file);
     pool.write(id, 100, &[6; 10], Persistence::Asynchronous).expect("written");
@@ -126,7 +126,7 @@ fn clean_entries_make_room_at_once_and_records_too() {
     let files: Vec<_> = (0..12).map(|inode| Arc::new(InMemory::new(inode, &[]))).collect();
     for (byte, file) in (1..).zip(&files) {
         let id = open(&pool, file);
-        pool.write(id, 0, &[byte; 1 << 20], Persistence::Synchronous).expect("written");
+        pool.write(id, 0, &vec![byte; 1 << 20], Persistence::Synchronous).expect("written");
         pool.write_back_step(0, u64::MAX).expect("written back");
         close(&pool, id);
     }
