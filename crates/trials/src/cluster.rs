@@ -5,7 +5,7 @@
 //! themselves. A client has the bridge between the nodes, and the volume's mount. All ends with the
 //! value, whatever became of the test.
 
-use crate::artefacts::{CProgram, run};
+use crate::artefacts::{CProgram, MissingError, run};
 use crate::mounted::remove_left_memory;
 use crate::served::{program, until};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -267,9 +267,12 @@ impl Cluster {
 
     /// Waits until no replica lacks what another has.
     pub fn heal(&self) {
-        self.gluster_until(&format!("volume heal {VOLUME}"), |_| true);
         let healed = |said: &str| said.lines().filter(|line| *line == "Number of entries: 0").count() == NODES;
-        self.gluster_until(&format!("volume heal {VOLUME} info"), healed);
+        until("the replicas to heal", || {
+            // What it could not heal at once it tries again when told.
+            let _ = self.gluster(&format!("volume heal {VOLUME}"));
+            self.gluster(&format!("volume heal {VOLUME} info")).is_ok_and(|said| healed(&said))
+        });
     }
 
     fn await_bricks(&self) {
@@ -304,11 +307,13 @@ impl Cluster {
     /// Runs a command of the cluster until it succeeds and says what is wanted: nodes refuse one
     /// while they still carry out another.
     fn gluster_until(&self, line: &str, wanted: impl Fn(&str) -> bool) {
-        until(line, || {
-            let mut gluster = self.nodes[0].command("gluster");
-            gluster.arg("--mode=script").args(line.split_whitespace()).stdin(Stdio::null());
-            run(&mut gluster, PACKAGE).is_ok_and(|said| wanted(&said))
-        });
+        until(line, || self.gluster(line).is_ok_and(|said| wanted(&said)));
+    }
+
+    fn gluster(&self, line: &str) -> Result<String, MissingError> {
+        let mut gluster = self.nodes[0].command("gluster");
+        gluster.arg("--mode=script").args(line.split_whitespace()).stdin(Stdio::null());
+        run(&mut gluster, PACKAGE)
     }
 
     fn source(&self, node: usize) -> PathBuf {

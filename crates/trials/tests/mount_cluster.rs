@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tidegate_trials::acts::{Done, filled, number_of};
@@ -26,40 +26,54 @@ const FILES: u64 = 32;
 /// Acts of all writers before and after each event.
 const ACTS: usize = 60;
 
+/// What is killed, and what is started again.
+struct Event {
+    name: &'static str,
+    kill: fn(&Cluster, usize),
+    restart: fn(&Cluster, usize),
+}
+
+const EVENTS: [Event; 3] = [
+    Event { name: "mount", kill: Cluster::kill_mount, restart: Cluster::restart_mount },
+    Event { name: "node", kill: Cluster::kill_node, restart: Cluster::restart_node },
+    Event { name: "memory", kill: Cluster::kill_node, restart: Cluster::replace_memory },
+];
+
 #[test]
 fn a_cluster_heals_what_a_killed_node_missed() {
     let cluster = Cluster::start();
-    let folder = cluster.volume();
+    for round in 0..rounds() {
+        // The first node answers the commands of the trial.
+        let node = 1 + round % (NODES - 1);
+        for event in &EVENTS {
+            survives(&cluster, node, event, &format!("{}-{round}", event.name));
+        }
+    }
+}
+
+/// Writes in a folder of this name while the event happens. Afterwards every replica has what was
+/// acknowledged, also in former folders.
+fn survives(cluster: &Cluster, node: usize, event: &Event, name: &str) {
+    let folder = cluster.volume().join(name);
+    fs::create_dir(&folder).unwrap();
     for name in ["log", "pages"] {
         fs::write(folder.join(name), []).unwrap();
     }
     let [appended, overwritten, replaced] = written_amid(&folder, |heard| {
-        for round in 0..rounds() {
-            // The first node answers the commands of the trial.
-            let node = 1 + round % (NODES - 1);
-            go_on(heard);
-            cluster.kill_mount(node);
-            go_on(heard);
-            cluster.restart_mount(node);
-            cluster.heal();
-            cluster.kill_node(node);
-            go_on(heard);
-            cluster.restart_node(node);
-            cluster.heal();
-            cluster.kill_node(node);
-            go_on(heard);
-            cluster.replace_memory(node);
-            go_on(heard);
-        }
+        go_on(heard);
+        (event.kill)(cluster, node);
+        go_on(heard);
+        (event.restart)(cluster, node);
+        go_on(heard);
     });
     cluster.heal();
     check_log(&folder, appended);
     check_pages(&folder, overwritten);
     check_replaced(&folder, replaced);
-    let expected = digests(&folder);
+    let expected = digests(&cluster.volume());
     assert!(expected.len() as u64 >= 2 + replaced.min(FILES));
     for node in 0..NODES {
-        assert_eq!(digests(&cluster.brick_from_here(node)), expected, "node {node}");
+        assert_eq!(digests(&cluster.brick_from_here(node)), expected, "node {node} after {name}");
     }
 }
 
@@ -90,9 +104,9 @@ fn written_amid(folder: &Path, events: impl FnOnce(&Receiver<()>)) -> [Done; 3] 
             scope.spawn(move || protocol(folder, &Writer { tell, ending }).unwrap())
         });
         drop(tell);
-        let _ended = EndsWriters(ending);
+        let ends = EndsWriters(ending);
         events(&heard);
-        drop(_ended);
+        drop(ends);
         protocols.map(|protocol| protocol.join().unwrap())
     })
 }
@@ -184,11 +198,13 @@ fn check_replaced(folder: &Path, done: Done) {
     }
 }
 
-/// The digest of each file but the cluster's own.
-fn digests(folder: &Path) -> BTreeMap<String, [u8; 32]> {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-    let users = files.filter(|entry| entry.file_type().unwrap().is_file());
-    users
-        .map(|entry| (entry.file_name().into_string().unwrap(), Sha256::digest(fs::read(entry.path()).unwrap()).into()))
-        .collect()
+/// The digest of each file of each folder, but of the cluster's own one.
+fn digests(root: &Path) -> BTreeMap<PathBuf, [u8; 32]> {
+    let entries = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let folders = entries(root.to_owned()).filter(|folder| !folder.ends_with(".glusterfs") && folder.is_dir());
+    let digest = |path: PathBuf| {
+        let found = Sha256::digest(fs::read(&path).unwrap());
+        (path.strip_prefix(root).unwrap().to_owned(), found.into())
+    };
+    folders.flat_map(entries).map(digest).collect()
 }
