@@ -46,7 +46,7 @@ fn a_sync_in_several_commits_is_caught() {
 
 #[test]
 fn entries_retired_before_they_are_durable_are_caught() {
-    caught(FilesBug::SettleFlushMissing, &[WRITE, SYNC, WRITE, SYNC, WRITE, SYNC, WRITE, SYNC]);
+    caught(FilesBug::SettleFlushMissing, &[WRITE, SYNC].repeat(5));
 }
 
 #[test]

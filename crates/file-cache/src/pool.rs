@@ -135,7 +135,7 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.read(file.file, at, out)
     }
 
-    /// Reads, and says how many of the bytes came from below: see [`FileCache::read_and_tell`].
+    /// Reads, and says how many of the bytes came from below: see [`FilePool::read`].
     pub fn read_and_tell(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
         self.lane(file)?.read_and_tell(file.file, at, out)
     }
