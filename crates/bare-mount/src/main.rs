@@ -1,8 +1,9 @@
 //! Mounts files in memory: `bare-mount MOUNTPOINT [--threads N] [--kept FOLDER] [--keep-alive]
-//! [--no-resend]`, or unmounts: `bare-mount MOUNTPOINT --unmount`.
+//! [--no-resend] [--fail-as PLAN]`, or unmounts: `bare-mount MOUNTPOINT --unmount`.
 //!
 //! With `--keep-alive` a second process serves, which may be killed; its files are in FOLDER.
-//! `--no-resend` does as on a kernel before Linux 6.9.
+//! `--no-resend` does as on a kernel before Linux 6.9. With `--fail-as` the file PLAN says which
+//! changes fail, as long as it is there.
 
 #![forbid(unsafe_code)]
 
@@ -13,9 +14,10 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
-use tidegate_bare_mount::Files;
+use tidegate_bare_mount::{FailingFiles, Files};
 use tidegate_file_service::{
-    Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve, unmount,
+    EndSignals, Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve,
+    unmount,
 };
 use tidegate_fuse::Features;
 
@@ -26,6 +28,7 @@ struct Arguments {
     threads: NonZeroUsize,
     kept: Option<PathBuf>,
     keeps_alive: bool,
+    plan: Option<PathBuf>,
     wanted: Features,
     task: Task,
 }
@@ -62,6 +65,7 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
         threads: NonZeroUsize::MIN,
         kept: None,
         keeps_alive: false,
+        plan: None,
         wanted: Features::FILE_SERVER.with(Features::RESEND),
         task: Task::Mount,
     };
@@ -73,6 +77,7 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
             }
             Some("--kept") => arguments.kept = Some(words.next().context("--kept takes a FOLDER")?.into()),
             Some("--keep-alive") => arguments.keeps_alive = true,
+            Some("--fail-as") => arguments.plan = Some(words.next().context("--fail-as takes a PLAN")?.into()),
             Some("--no-resend") => arguments.wanted = Features::FILE_SERVER,
             Some("--server") => arguments.task = Task::Serve,
             Some("--unmount") => arguments.task = Task::Unmount,
@@ -89,7 +94,8 @@ fn keep(mounted: &MountedDevice) -> Result<()> {
         command.args(&words).arg("--server");
         command
     };
-    match keep_alive(mounted, &ServersTask::default(), server)? {
+    let signals = EndSignals::caught()?;
+    match keep_alive(mounted, (&ServersTask::default(), &signals), server, |_| {})? {
         MountEnd::Server(status) if status.success() => Ok(()),
         MountEnd::Server(status) | MountEnd::GaveUp(status) => bail!("the server ended: {status}"),
     }
@@ -98,11 +104,18 @@ fn keep(mounted: &MountedDevice) -> Result<()> {
 fn serve_here(arguments: &Arguments, mounted: &MountedDevice) -> Result<()> {
     let MountedDevice { device, session } = mounted;
     let serving = Serving { device, session: *session, replies: None, threads: arguments.threads };
-    Ok(serve(&serving, &files(arguments)?)?)
+    let files = files(arguments)?;
+    match &arguments.plan {
+        Some(plan) => Ok(serve(&serving, &FailingFiles::new(files, plan.clone()))?),
+        None => Ok(serve(&serving, &files)?),
+    }
 }
 
 fn serve_handover(arguments: &Arguments) -> Result<()> {
-    let Handover { device, session, replies, .. } = Handover::receive()?;
+    let signals = EndSignals::caught()?;
+    let Handover { device, session, replies, ends, .. } = Handover::receive()?;
+    // Its files need no last care.
+    std::thread::spawn(move || ends.for_each(&signals, |_| std::process::exit(1)));
     let files = files(arguments)?;
     if let Some(folder) = &arguments.kept {
         fs::write(folder.join("server.pid"), std::process::id().to_string())?;

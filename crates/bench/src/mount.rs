@@ -1,12 +1,14 @@
 //! The topic `mount`: unchanged programs with their files in `tidegate mount`, beside the bare
 //! server, the disk's own file system and memory.
 //!
-//! SOURCE is on the disk in the temporary folder, and the pool is in memory. The *bare server*
+//! SOURCE is on the disk (see `files::disk`), and the pool is in memory. The *bare server*
 //! answers every request at once from its memory, behind the same transport: it is the protocol's
 //! floor. Both of a row are mounted at the same time and measured in turn.
 
 mod cached;
 mod calls;
+mod databases;
+mod large_pool;
 mod mounted;
 mod programs;
 
@@ -19,7 +21,7 @@ use crate::files::testbed::Storage;
 use crate::target::{Outcome, Row, Target, Topic};
 use calls::{Act, Load, Place, count};
 use programs::{COPY, GIT_STATUS, MAKE, UNPACK, buffered};
-use tidegate_measure::workload::Effort;
+use tidegate_measure::workload::{Effort, on_core};
 
 /// MiB of a pool with room for all that is written between two turns.
 const POOL_MIB: u32 = 512;
@@ -63,6 +65,7 @@ pub const TOPIC: Topic = Topic {
         Row::here("sync-below", BELOW, "sync", Target::AtMost(0.0), |effort| {
             count(effort, Act::WriteAndSync, "syncs_below")
         }),
+        Row::here("sync-io", DEVICE_IO, "sync", Target::AtMost(0.0), calls::device_requests),
         Row::here("append", APPEND, BARE, NEAR_BARE, |effort| {
             over_bare(effort, Act::AppendAndSync, 1, Place::Together)
         }),
@@ -72,16 +75,33 @@ pub const TOPIC: Topic = Topic {
         Row::here("append-fences", "fences", APPEND, Target::AtMost(4.0), |effort| {
             count(effort, Act::AppendAndSync, "fences")
         }),
-        Row::here("cached-1", CACHED_1, SHORTEST, Target::AtMost(2.0), |effort| cached::compare(effort, 1)),
-        Row::here("cached-512", CACHED_512, SHORTEST, Target::AtMost(2.0), |effort| cached::compare(effort, 512)),
+        Row::here("cached-1", CACHED_1, SHORTEST, Target::AtMost(2.0), |effort| {
+            cached::compare(effort, 1, cached::MOUNT)
+        }),
+        Row::here("cached-512", CACHED_512, SHORTEST, Target::AtMost(2.0), |effort| {
+            cached::compare(effort, 512, cached::MOUNT)
+        }),
+        Row::here("cached-1-disk", CACHED_1_DISK, SHORTEST, Target::Shown, |effort| {
+            cached::compare(effort, 1, Storage::Disk)
+        }),
+        Row::here("cached-512-disk", CACHED_512_DISK, SHORTEST, Target::Shown, |effort| {
+            cached::compare(effort, 512, Storage::Disk)
+        }),
+        Row::here("memory-per-page", MEMORY_PER_PAGE, "page", Target::AtMost(64.0), large_pool::memory_per_page),
+        Row::here("first-byte", FIRST_BYTE, "start", Target::AtMost(1.0), large_pool::first_byte),
         Row::here("read", READ, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::CachedRead)),
-        Row::here("stat", STAT, DISK, Target::AtMost(1.05), |effort| over_disk(effort, Act::Stat)),
-        Row::here("untar", UNTAR, BARE, NEAR_BARE, |effort| programs::compare(effort, UNPACK, OVER_BARE)),
-        Row::here("untar-disk", UNTAR, DISK, Target::Shown, |effort| programs::compare(effort, UNPACK, OVER_DISK)),
-        Row::here("copy", CP, BARE, NEAR_BARE, |effort| programs::compare(effort, COPY, OVER_BARE)),
-        Row::here("copy-disk", CP, DISK, Target::Shown, |effort| programs::compare(effort, COPY, OVER_DISK)),
-        Row::here("git-status", "git status of a source tree", DISK, NEAR_DISK, |effort| {
-            programs::compare(effort, GIT_STATUS, OVER_DISK)
+        Row::here("stat", STAT, BARE, Target::AtMost(1.05), |effort| over_bare(effort, Act::Stat, 1, Place::Together)),
+        Row::here("stat-disk", STAT, DISK, Target::Shown, |effort| over_disk(effort, Act::Stat)),
+        Row::here("untar", UNTAR, BARE_AND_DISK, NEAR_BARE, |effort| together(|| programs::over_both(effort, UNPACK))),
+        Row::here("untar-bare", UNTAR, BARE, Target::Shown, |effort| {
+            together(|| programs::compare(effort, UNPACK, OVER_BARE))
+        }),
+        Row::here("copy", CP, BARE_AND_DISK, NEAR_BARE, |effort| together(|| programs::over_both(effort, COPY))),
+        Row::here("copy-bare", CP, BARE, Target::Shown, |effort| {
+            together(|| programs::compare(effort, COPY, OVER_BARE))
+        }),
+        Row::here("git-status", "git status of a source tree, on one core", DISK, NEAR_DISK, |effort| {
+            together(|| programs::compare(effort, GIT_STATUS, OVER_DISK))
         }),
         Row::here("make", "make -j2 of 40 C files", DISK, NEAR_DISK, |effort| {
             programs::compare(effort, MAKE, OVER_DISK)
@@ -102,22 +122,42 @@ pub const TOPIC: Topic = Topic {
         Row::here("redis-1-disk", REDIS_1_DISK, "in the mount", Target::Shown, |effort| {
             redis::always_median(effort, DISK_OVER)
         }),
-        Row::here("sqlite-wal", SQLITE_WAL, BARE, NEAR_BARE, |effort| sqlite::compare(effort, Journal::Wal, OVER_BARE)),
+        Row::here("sqlite-wal", SQLITE_WAL, BARE, NEAR_BARE, |effort| {
+            together(|| sqlite::compare(effort, Journal::Wal, OVER_BARE))
+        }),
         Row::here("sqlite-wal-disk", SQLITE_WAL, DISK, Target::Shown, |effort| {
-            sqlite::compare(effort, Journal::Wal, OVER_DISK)
+            together(|| sqlite::compare(effort, Journal::Wal, OVER_DISK))
         }),
         Row::here("sqlite-delete", SQLITE_DELETE, BARE, NEAR_BARE, |effort| {
-            sqlite::compare(effort, Journal::Delete, OVER_BARE)
+            together(|| sqlite::compare(effort, Journal::Delete, OVER_BARE))
         }),
         Row::here("sqlite-delete-disk", SQLITE_DELETE, DISK, Target::Shown, |effort| {
-            sqlite::compare(effort, Journal::Delete, OVER_DISK)
+            together(|| sqlite::compare(effort, Journal::Delete, OVER_DISK))
         }),
-        Row::here("rocksdb", ROCKSDB, MEMORY, Target::AtLeast(0.2), |effort| store::fill_sync(effort, OVER_MEMORY)),
-        Row::here("rocksdb-disk", ROCKSDB, DISK, Target::Shown, |effort| store::fill_sync(effort, OVER_DISK)),
+        Row::here("rocksdb", ROCKSDB, MEMORY, Target::AtLeast(0.2), |effort| {
+            together(|| store::fill_sync(effort, OVER_MEMORY))
+        }),
+        Row::here("rocksdb-disk", ROCKSDB, DISK, Target::Shown, |effort| {
+            together(|| store::fill_sync(effort, OVER_DISK))
+        }),
+        Row::here("postgres-2", POSTGRES_2, MEMORY, Target::AtLeast(0.8), |effort| {
+            databases::postgres(effort, 2, Storage::Memory)
+        }),
+        Row::here("postgres-8", POSTGRES_8, MEMORY, Target::AtLeast(0.8), |effort| {
+            databases::postgres(effort, 8, Storage::Memory)
+        }),
+        Row::here("postgres-8-disk", POSTGRES_8, DISK, Target::Shown, |effort| {
+            databases::postgres(effort, 8, Storage::Disk)
+        }),
+        Row::here("mariadb", MARIADB, MEMORY, Target::AtLeast(0.7), |effort| {
+            databases::mariadb(effort, Storage::Memory)
+        }),
+        Row::here("mariadb-disk", MARIADB, DISK, Target::Shown, |effort| databases::mariadb(effort, Storage::Disk)),
     ],
 };
 
 const BARE: &str = "on the bare server";
+const BARE_AND_DISK: &str = "on the bare server and then on the disk's own file system";
 const DISK: &str = "on the disk's own file system";
 const MEMORY: &str = "in /dev/shm";
 const NEAR_BARE: Target = Target::AtMost(1.3);
@@ -133,23 +173,37 @@ const O_SYNC: &str = "4 KiB pwrite with O_SYNC, not pinned";
 const O_SYNC_2: &str = "4 KiB pwrite with O_SYNC, 2 clients with a file each, not pinned";
 const SYNC_DISK: &str = "4 KiB pwrite + fdatasync on the disk's own file system";
 const BELOW: &str = "syncs of a 4 KiB write that waited for the disk";
+const DEVICE_IO: &str = "requests to the disk until a 4 KiB write is synced, in the quietest of several bursts";
 const APPEND: &str = "100 bytes appended + fsync";
 const CACHED_1: &str = "the longest fdatasync of 1 dirty page beside 512, 16 Ki or 256 Ki cached ones";
 const CACHED_512: &str = "the longest fdatasync of 512 dirty pages beside 512, 16 Ki or 256 Ki cached ones";
+const CACHED_1_DISK: &str = "the same of 1 dirty page on the disk's own file system";
+const CACHED_512_DISK: &str = "the same of 512 dirty pages on the disk's own file system";
+const MEMORY_PER_PAGE: &str = "memory of the service beside 1 Mi pages in the pool, each in a block of its own";
+const FIRST_BYTE: &str = "seconds to the first byte after a crash with 1 Mi pages that SOURCE lacks";
 const SHORTEST: &str = "the shortest";
 const READ: &str = "4 KiB pread of cached pages";
 const STAT: &str = "stat of a known path";
-const UNTAR: &str = "tar xf of a source tree";
-const CP: &str = "cp -a of a source tree";
+const UNTAR: &str = "tar xf of a source tree, on one core";
+const CP: &str = "cp -a of a source tree, on one core";
 const FIO_4K: &str = "fio, buffered 4 KiB writes in order";
 const FIO_1M: &str = "fio, buffered 1 MiB writes in order";
 const REDIS_50: &str = "redis SET, 50 clients, appendfsync always";
 const REDIS_50X10: &str = "redis SET, 50 clients, pipelines of 10, appendfsync always";
 const REDIS_1_MEMORY: &str = "median time of redis SET, 1 client, appendfsync always, in /dev/shm";
 const REDIS_1_DISK: &str = "median time of redis SET, 1 client, appendfsync always, on the disk's own file system";
-const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=FULL";
-const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL";
-const ROCKSDB: &str = "RocksDB, db_bench fillsync, values of 128 bytes";
+const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=FULL, on one core";
+const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL, on one core";
+const ROCKSDB: &str = "RocksDB, db_bench fillsync, values of 128 bytes, on one core";
+const POSTGRES_2: &str = "PostgreSQL, pgbench, 2 clients";
+const POSTGRES_8: &str = "PostgreSQL, pgbench, 8 clients";
+const MARIADB: &str = "MariaDB, 2 clients, commits of one row";
+
+/// Runs a row whose program and servers share one core. Where the scheduler puts them decides
+/// otherwise: to wake an idle core takes longer than most requests.
+fn together(measure: impl FnOnce() -> anyhow::Result<Outcome> + Send) -> anyhow::Result<Outcome> {
+    on_core(calls::CLIENT_CORE, measure)
+}
 
 fn over_bare(effort: Effort, act: Act, clients: usize, place: Place) -> anyhow::Result<Outcome> {
     calls::compare(effort, Load { act, clients, place }, OVER_BARE)

@@ -5,6 +5,7 @@ mod disk_cache;
 mod examples;
 mod files;
 mod help;
+mod helper;
 mod refusal;
 mod tools;
 mod topics;
@@ -16,6 +17,7 @@ pub(crate) use disk_cache::{Attach, Detach, Flush, Replay, Resize, Salvage, Scru
 pub(crate) use examples::examples;
 pub(crate) use files::{Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
+pub(crate) use helper::{FstabMount, Pretence};
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
@@ -117,6 +119,10 @@ pub(crate) enum Command {
 /// What `tidegate mount` starts: no command of users, so not in the help.
 const MOUNT_SERVER: &str = "mount-server";
 
+/// What mount(8) and umount(8) start by way of a script: no commands of users, so not in the help.
+const MOUNT_HELPER: &str = "mount-helper";
+const UMOUNT_HELPER: &str = "umount-helper";
+
 /// How `tidegate mount` has its server speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServeMount {
@@ -148,6 +154,12 @@ pub(crate) enum Parsed {
     Print(String),
     /// Serve a mount that `tidegate mount` keeps alive.
     ServeMount(ServeMount),
+    /// Mount as mount(8) asks.
+    FstabMount(FstabMount),
+    /// Unmount as umount(8) asks.
+    FstabUmount(Umount),
+    /// A mistake of the one or the other.
+    RefuseFstab(Failure),
     /// A mistake, and whether the line asked for JSON.
     Refuse(Failure, bool),
 }
@@ -158,6 +170,15 @@ pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
         && word == MOUNT_SERVER
     {
         return Parsed::ServeMount(ServeMount::of(options));
+    }
+    if let [_, word, words @ ..] = &*line
+        && (word == MOUNT_HELPER || word == UMOUNT_HELPER)
+    {
+        let read = match word == MOUNT_HELPER {
+            true => FstabMount::parse(words).map(Parsed::FstabMount),
+            false => helper::parse_umount(words).map(Parsed::FstabUmount),
+        };
+        return read.unwrap_or_else(|refused| Parsed::RefuseFstab(refused.into()));
     }
     let json = line.iter().any(|word| word == "--json");
     let grammar = command();

@@ -14,7 +14,7 @@ mod output;
 mod spelling;
 
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
-use commands::files::{mount, recover, run, status};
+use commands::files::{mount, mount_helper, recover, run, status};
 use commands::tools;
 use commands::volume::{check, create, info, list, serve, stat, stop};
 use errors::{Exit, Failure};
@@ -29,6 +29,15 @@ fn main() -> ExitCode {
             log_to_stderr(said.verbose);
             ended(mount::serve(said.json), said.json).into()
         }
+        Parsed::FstabMount(helper) => {
+            log_to_stderr(0);
+            mount_helper::run(&helper)
+        }
+        Parsed::FstabUmount(args) => {
+            log_to_stderr(0);
+            mount_helper::unmount(&args)
+        }
+        Parsed::RefuseFstab(failure) => mount_helper::code_of(errors::report(&failure, false)),
         Parsed::Print(text) => ended(output::print(text.trim_end()).map(|()| Exit::Done), false).into(),
         Parsed::Refuse(failure, json) => errors::report(&failure, json).into(),
     }

@@ -20,8 +20,13 @@ mod machine;
 mod model;
 mod mutants;
 mod script;
+mod served;
 mod service;
 mod tree;
+
+pub(crate) use machine::{JointCut, Machine, Watched, backing};
+pub(crate) use served::{Served, identity_of, recover};
+pub(crate) use tree::{DIRECTORY, REGULAR, Tree};
 
 pub use checker::{NamesTally, judge_name_scripts};
 pub use machine::NamesPool;

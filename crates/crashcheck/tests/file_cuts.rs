@@ -94,6 +94,33 @@ fn every_cut_of_every_script_on_a_pool_that_is_too_small() {
     every_script("too small", &SmallPool::of(1), &full, 1);
 }
 
+/// Clean entries by write-back and by reads, some that a newer one has a part of; and after a
+/// restart.
+#[test]
+fn every_cut_of_every_script_with_clean_entries() {
+    let back = [FileStep::WriteSync { file: 0, at: 0, len: 300 }, FileStep::WriteBack];
+    let partly = FileStep::WriteSync { file: 0, at: 40, len: 20 };
+    let pool = SmallPool::of(4);
+    every_script("clean, read", &pool, &[FileStep::Admit(0)], 1);
+    every_script("clean, restarted", &pool, &[&back[..], &[FileStep::Restart]].concat(), 1);
+    every_script("clean, closed", &pool, &[&back[..], &[FileStep::Close(0)]].concat(), 1);
+    every_script("clean, partly", &pool, &[&back[..], &[partly]].concat(), 1);
+    every_script("clean, partly, below", &pool, &[&back[..], &[partly, FileStep::WriteBack]].concat(), 1);
+    every_script("clean, changed", &pool, &[&back[..], &[FileStep::Strange(0)]].concat(), 1);
+    every_script("clean, any order", &pool.in_any_order(), &[&back[..], &[FileStep::Admit(0)]].concat(), 1);
+}
+
+/// One chunk, which clean entries have: whatever wants another size gives them up, and what reads
+/// want takes their place.
+#[test]
+fn every_cut_of_every_script_that_gives_up_clean_entries() {
+    let full = [FileStep::WriteSync { file: 1, at: 0, len: 3000 }, FileStep::WriteBack];
+    let restarted = [&full[..], &[FileStep::Restart]].concat();
+    every_script("given up", &SmallPool::of(1), &full, 1);
+    every_script("given up, restarted", &SmallPool::of(1), &restarted, 1);
+    every_script("given up, any order", &SmallPool::of(1).in_any_order(), &restarted, 1);
+}
+
 /// As on aarch64.
 #[test]
 fn every_cut_where_words_of_a_line_arrive_in_any_order() {

@@ -13,10 +13,13 @@ const BACK: FileStep = FileStep::WriteBack;
 /// The first failure of the campaign over `scripts` and their beginnings on a machine with `bug`;
 /// none without it.
 fn caught(bug: FilesBug, script: &[FileStep]) {
-    let pool = SmallPool::of(4);
+    caught_in(&SmallPool::of(4), bug, script);
+}
+
+fn caught_in(pool: &SmallPool, bug: FilesBug, script: &[FileStep]) {
     let scripts = || (1..=script.len()).map(|steps| script[..steps].to_vec());
-    let sound = judge_file_scripts(&pool, &[], scripts(), None).unwrap_or_else(|failure| panic!("{failure}"));
-    let failure = shown_by(|| judge_file_scripts(&pool, &[], scripts(), Some(bug)));
+    let sound = judge_file_scripts(pool, &[], scripts(), None).unwrap_or_else(|failure| panic!("{failure}"));
+    let failure = shown_by(|| judge_file_scripts(pool, &[], scripts(), Some(bug)));
     let failure = failure.expect_err("the mistake is not caught");
     println!("{bug:?}: {failure}\n  without it: {sound}");
 }
@@ -48,7 +51,7 @@ fn half_a_group_is_caught() {
 
 #[test]
 fn entries_retired_before_they_are_durable_are_caught() {
-    caught(FilesBug::SettleFlushMissing, &[WRITE, SYNC, WRITE, SYNC, WRITE, SYNC, WRITE, SYNC]);
+    caught(FilesBug::SettleFlushMissing, &[WRITE, SYNC].repeat(5));
 }
 
 #[test]
@@ -71,4 +74,23 @@ fn an_old_version_brought_back_by_recovery_is_caught() {
 #[test]
 fn a_file_below_that_is_not_synced_is_caught() {
     caught(FilesBug::BackingSyncMissing, &[WRITE, SYNC, BACK]);
+}
+
+#[test]
+fn an_entry_that_is_clean_before_the_file_below_is_synced_is_caught() {
+    caught(FilesBug::CleanTooEarly, &[WRITE, SYNC]);
+}
+
+/// Its block is another entry's when the power fails.
+#[test]
+fn a_clean_entry_whose_block_is_used_again_is_caught() {
+    let large = FileStep::WriteSync { file: 0, at: 0, len: 3000 };
+    let small = FileStep::WriteSync { file: 1, at: 0, len: 100 };
+    caught_in(&SmallPool::of(1), FilesBug::CleanNotFreed, &[large, BACK, small, BACK]);
+}
+
+/// Somebody else changed the file below between two processes.
+#[test]
+fn a_clean_entry_served_after_the_file_below_changed_is_caught() {
+    caught(FilesBug::OneStamp, &[WRITE, SYNC, FileStep::Strange(0)]);
 }

@@ -27,8 +27,8 @@ pub trait BackingFile: Send + Sync {
     /// Which file it is.
     fn identity(&self) -> FileIdentity;
 
-    /// Its length in bytes, as it is visible, and a number that changes whenever somebody changes
-    /// the contents or the length, such as the time of modification. 0 is no such number.
+    /// Its length in bytes, as it is visible, and a mark that changes whenever somebody changes the
+    /// contents or the length, such as the time of modification.
     fn status(&self) -> Result<BackingStatus, Refused>;
 
     /// Copies bytes from offset `at`; says how many, which is fewer than asked for at the end of
@@ -87,7 +87,43 @@ pub struct BackingStatus {
     /// Bytes in the file.
     pub len: u64,
     /// Changes with contents and length.
-    pub stamp: u64,
+    pub stamp: Stamp,
+}
+
+/// A mark of the last change of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// Bits that change with the time of the last change of any kind.
+    const CHANGE_BITS: u32 = 24;
+
+    /// No mark: of a file that is not told apart from a changed one.
+    pub const NONE: Stamp = Stamp(0);
+
+    /// The mark of a file whose contents and length change `contents`, and any change at all, of
+    /// its name or mode too, changes `change`.
+    pub fn of(contents: u64, change: u64) -> Stamp {
+        // Odd multipliers bring every bit to the upper ones.
+        let contents = contents.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> Stamp::CHANGE_BITS;
+        let change = change.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - Stamp::CHANGE_BITS);
+        Stamp(contents.max(1) << Stamp::CHANGE_BITS | change)
+    }
+
+    /// Whether contents and length are the same, whatever else was changed.
+    pub fn has_contents_of(self, other: Stamp) -> bool {
+        self.0 >> Stamp::CHANGE_BITS == other.0 >> Stamp::CHANGE_BITS
+    }
+
+    /// The mark that a record says, unless it is 0, which is none.
+    pub(crate) fn of_word(word: u64) -> Option<Stamp> {
+        (word != 0).then_some(Stamp(word))
+    }
+
+    /// The word that a record says; 0: it says no mark.
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
 }
 
 /// Where recovery finds files.

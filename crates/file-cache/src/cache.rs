@@ -1,6 +1,6 @@
 //! The cache as its users have it: one lane of a pool, and the files in it.
 
-use crate::below::{BackingFile, FileIdentity};
+use crate::below::{BackingFile, BackingStatus, FileIdentity, Refused};
 use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
@@ -73,8 +73,8 @@ impl<R: Region> FileCache<R> {
         if path_hint.len() > PATH_HINT_BYTES_MAX {
             return Err(FileError::PathTooLong(path_hint.len()));
         }
-        let size = backing.status()?.len;
-        let file = self.lane().open_file(&backing, path_hint, size)?;
+        let status = backing.status()?;
+        let file = self.lane().open_file(&backing, path_hint, status)?;
         let detached = self.lane().file(file)?.is_detached();
         if detached && let Err(error) = self.attach(file, backing) {
             self.close(file)?;
@@ -97,15 +97,28 @@ impl<R: Region> FileCache<R> {
         lane.forget_if_done(file)
     }
 
-    /// Closes a file that is open once, if everything of it is below and the lane can forget it.
-    /// Says whether it did; otherwise nothing has changed.
-    pub fn close_if_done(&self, file: FileId) -> Result<bool, FileError> {
+    /// Closes a file that is open once, if everything of it is below and the lane can forget it, or
+    /// have it rest. `settle` changes anything but the contents of the file below, such as its
+    /// times or its room. Says whether it is closed; otherwise nothing has changed here.
+    pub fn close_if_done(&self, file: FileId, settle: impl FnOnce() -> Result<(), Refused>) -> Result<bool, FileError> {
+        let is_used = |cached: &File| cached.opens > 1 || cached.pins > 0 || !cached.is_done();
+        let backing = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            if is_used(cached) {
+                return Ok(false);
+            }
+            cached.backing()?.clone()
+        };
+        let before = backing.status()?;
+        settle()?;
+        let after = backing.status()?;
         let mut lane = self.lane();
-        let closed = lane.file_mut(file)?;
-        if closed.opens > 1 || closed.pins > 0 || !closed.is_done() {
+        if is_used(lane.file(file)?) {
             return Ok(false);
         }
-        closed.opens = 0;
+        lane.restamp(file, before.stamp, after.stamp)?;
+        lane.file_mut(file)?.opens = 0;
         lane.forget_if_done(file)?;
         Ok(true)
     }
@@ -120,7 +133,10 @@ impl<R: Region> FileCache<R> {
     pub fn files(&self) -> Vec<(FileId, FileIdentity)> {
         let lane = self.lane();
         let files = (0..).zip(&lane.files);
-        files.filter_map(|(number, file)| Some((FileId(number), file.as_ref()?.identity))).collect()
+        let known = |(number, file): (u32, &Option<Box<File>>)| {
+            Some((FileId(number), file.as_deref().filter(|file| !file.is_resting())?.identity))
+        };
+        files.filter_map(known).collect()
     }
 
     /// How full the lane is.
@@ -146,15 +162,28 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
-    fn open_file(&mut self, backing: &Arc<dyn BackingFile>, hint: &[u8], size: u64) -> Result<FileId, FileError> {
+    fn open_file(
+        &mut self,
+        backing: &Arc<dyn BackingFile>,
+        hint: &[u8],
+        status: BackingStatus,
+    ) -> Result<FileId, FileError> {
         let identity = backing.identity();
         if let Some(known) = self.by_identity.get(&identity).copied() {
+            if self.file(known)?.is_resting() {
+                self.wake(known, backing, hint, status)?;
+            } else {
+                self.doubt_clean(known, status)?;
+            }
             self.file_mut(known)?.opens += 1;
             return Ok(known);
         }
+        if self.free_files.is_empty() {
+            self.forget_a_resting_file()?;
+        }
         let file = self.free_files.pop().ok_or(FileError::TooManyFiles)?;
-        self.unsynced.begin_file(file.0, &VolatileFile::new(words_of(identity), hint, size));
-        self.add_file(file, File::new(backing.clone(), hint, size));
+        self.unsynced.begin_file(file.0, &VolatileFile::new(words_of(identity), hint, status.len));
+        self.add_file(file, File::new(backing.clone(), hint, status.len));
         Ok(file)
     }
 }

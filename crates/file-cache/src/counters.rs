@@ -15,6 +15,14 @@ pub struct Counters {
     pub bytes_written_back: u64,
     /// Syncs of files below.
     pub syncs_below: u64,
+    /// Bytes that became clean entries after they were read from below.
+    pub bytes_admitted: u64,
+    /// Reads, each counted at every tier that had bytes for it: DRAM.
+    pub reads_dram: u64,
+    /// Reads for which the pool had bytes.
+    pub reads_pool: u64,
+    /// Reads for which only the file below had some bytes.
+    pub reads_below: u64,
     /// Bytes read whose newest copy was in DRAM.
     pub bytes_read_dram: u64,
     /// Bytes read whose newest copy was in an entry.
@@ -32,6 +40,10 @@ impl Counters {
             bytes_committed: self.bytes_committed + other.bytes_committed,
             bytes_written_back: self.bytes_written_back + other.bytes_written_back,
             syncs_below: self.syncs_below + other.syncs_below,
+            bytes_admitted: self.bytes_admitted + other.bytes_admitted,
+            reads_dram: self.reads_dram + other.reads_dram,
+            reads_pool: self.reads_pool + other.reads_pool,
+            reads_below: self.reads_below + other.reads_below,
             bytes_read_dram: self.bytes_read_dram + other.bytes_read_dram,
             bytes_read_pool: self.bytes_read_pool + other.bytes_read_pool,
             bytes_read_below: self.bytes_read_below + other.bytes_read_below,

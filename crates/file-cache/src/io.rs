@@ -11,6 +11,7 @@ use crate::lanes::lane::Lane;
 use crate::tiers::dram::touching;
 use std::ops::Range;
 use tidegate_media::Region;
+use tidegate_policy::evict::Evict;
 
 /// Offsets and lengths of files stay below this, as the kernel's do.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -25,27 +26,32 @@ impl<R: Region> FileCache<R> {
     /// Copies bytes from offset `at`, each from its newest copy; says how many, which is fewer at
     /// the end of the file only.
     pub fn read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
-        self.refresh(file)?;
-        for _ in 0..READ_TRIES {
-            if let Some(bytes) = self.try_read(file, at, out)? {
-                return Ok(bytes);
-            }
-        }
-        self.exclusively(file, || Ok(self.try_read(file, at, out)?.unwrap_or(0)))
+        Ok(self.read_and_tell(file, at, out)?.0)
     }
 
-    /// `None` if bytes left the cache while the file below was read.
-    fn try_read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<Option<usize>, FileError> {
+    /// Reads, and says how many of the bytes came from below.
+    pub(crate) fn read_and_tell(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
+        self.refresh(file)?;
+        for _ in 0..READ_TRIES {
+            if let Some(read) = self.try_read(file, at, out)? {
+                return Ok(read);
+            }
+        }
+        self.exclusively(file, || Ok(self.try_read(file, at, out)?.unwrap_or((0, 0))))
+    }
+
+    /// The bytes read, and those from below; `None` if bytes left the cache while the file below
+    /// was read.
+    fn try_read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<Option<(usize, u64)>, FileError> {
         let (backing, dropped, uncut, len) = {
             let mut lane = self.lane();
             let cached = lane.file(file)?;
             let len = usize::try_from(cached.size.saturating_sub(at)).unwrap_or(usize::MAX).min(out.len());
             if len == 0 {
-                return Ok(Some(0));
+                return Ok(Some((0, 0)));
             }
             if cached.has_all(at, len) {
-                lane.overlay(file, at, &mut out[..len])?;
-                return Ok(Some(len));
+                return Ok(Some((len, lane.overlay(file, at, &mut out[..len])?)));
             }
             (cached.backing()?.clone(), cached.dropped, cached.uncut, len)
         };
@@ -60,8 +66,7 @@ impl<R: Region> FileCache<R> {
         if cached.dropped != dropped || cached.size < at + len as u64 {
             return Ok(None);
         }
-        lane.overlay(file, at, &mut out[..len])?;
-        Ok(Some(len))
+        Ok(Some((len, lane.overlay(file, at, &mut out[..len])?)))
     }
 
     /// Writes bytes at offset `at`. The file below has reserved room for them when this returns.
@@ -154,17 +159,26 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
-    /// Puts the newer bytes that are here over those from below, and counts them by tier.
-    fn overlay(&mut self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
+    /// Puts the newer bytes that are here over those from below, and counts them by tier. Says how
+    /// many are those from below.
+    fn overlay(&mut self, file: FileId, at: u64, out: &mut [u8]) -> Result<u64, FileError> {
         self.overlay_durable(file, at, out)?;
         self.overlay_unsynced(file, at, out)?;
+        for (_, slot) in self.file(file)?.newest.within(at..at + out.len() as u64) {
+            self.clean.touch(slot);
+        }
         let range = at..at + out.len() as u64;
         let cached = self.file(file)?;
         let (dram, pool) = (cached.unsynced_bytes(range.clone()), cached.durable_bytes(range));
-        self.counters.bytes_read_dram += dram;
-        self.counters.bytes_read_pool += pool;
-        self.counters.bytes_read_below += out.len() as u64 - dram - pool;
-        Ok(())
+        let below = out.len() as u64 - dram - pool;
+        let counters = &mut self.counters;
+        counters.reads_dram += u64::from(dram > 0);
+        counters.reads_pool += u64::from(pool > 0);
+        counters.reads_below += u64::from(below > 0);
+        counters.bytes_read_dram += dram;
+        counters.bytes_read_pool += pool;
+        counters.bytes_read_below += below;
+        Ok(below)
     }
 
     pub(crate) fn overlay_durable(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {

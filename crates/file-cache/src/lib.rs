@@ -9,8 +9,9 @@
 //!
 //! The newest copy of a byte is in DRAM, else in an entry, else below. Unsynced bytes are *dirty*;
 //! entries newer than the file below are *out of sync*; entries whose bytes are below too are
-//! *clean* and are given up when room is wanted. Dirty bytes leave DRAM by a sync, or by age. Clean
-//! pages in DRAM are left to the kernel, which has them.
+//! *clean*: they are given up when room is wanted, and count in the next process if the file is as
+//! it was. Dirty bytes leave DRAM by a sync, or by age. Clean pages in DRAM are left to the kernel,
+//! which has them.
 //!
 //! # How a sync is made
 //!
@@ -22,6 +23,8 @@
 //!    the ring is in use. **Fence.**
 //! 4. Store the head; flush. **Fence.** Now it is committed. Then store the entries, without a
 //!    flush.
+//!    Where all room is taken, clean entries are freed before step 2: their last words say so,
+//!    **fence**, sixteen at a time.
 //! 5. Entries of which no byte is the newest any more are freed by a store of their last word. They
 //!    and their blocks are used again after the next commit, whose first fence makes that durable.
 //!
@@ -71,6 +74,9 @@
 //!   everything below, syncs, and puts the record out of use: its entries mean nothing without it.
 //!   Such a sync is not atomic, and is counted. A record's next file has a version above all former
 //!   entries.
+//! - *A clean entry* is one that the medium marks, after the sync below and the commit that makes
+//!   it void (`tiers/clean.rs`), or one that was read from below (`tiers/admit.rs`). A file *rests*
+//!   while nobody has it open: its record and its clean entries stay.
 //! - *A file changed by others* has another stamp than its record says. The record says none before
 //!   the cache itself changes the file, durably.
 //! - *Room below* is reserved before a write returns.
@@ -118,7 +124,9 @@ mod sync;
 mod tiers;
 mod truncate;
 
-pub use below::{BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought};
+pub use below::{
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought, Stamp,
+};
 pub use cache::{FileCache, Occupancy, Persistence, Synced};
 pub use counters::Counters;
 pub use error::FileError;

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use tidegate_layout::file_cache::{TrustedRecord, VolatileFile};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
+use tidegate_policy::evict::Clock;
 
 impl<R: Region> FileCache<R> {
     /// Opens lane `lane` of the pool on `region`, for this process alone: the caller holds the lock
@@ -50,6 +51,8 @@ impl<R: Region> FileCache<R> {
             blocks,
             slots: Slots::new(plan.entries),
             dying: Vec::new(),
+            spoilt: Vec::new(),
+            clean: Clock::new(plan.entries),
             unsynced,
             counters: Counters::default(),
             now: 0,
@@ -72,9 +75,13 @@ impl<R: Region> Lane<R> {
             self.add_file(FileId(*number), file);
         }
         self.slots.begin(entries.iter().map(|entry| entry.slot));
-        for Counted { slot, version, extent } in entries {
+        for Counted { slot, version, extent, is_clean } in entries {
             let file = FileId(extent.file);
-            self.index_entry(file, *slot, extent, *version)?;
+            if *is_clean {
+                self.index_clean(file, *slot, extent, *version)?;
+            } else {
+                self.index_entry(file, *slot, extent, *version)?;
+            }
             let cached = self.file_mut(file)?;
             cached.size = cached.size.max(extent.end());
         }

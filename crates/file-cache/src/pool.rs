@@ -4,7 +4,7 @@
 //! other, and threads that work on files of different lanes do not meet. The identity of the file
 //! chooses the lane; if that lane has no free record, the next lane takes the file.
 
-use crate::below::{BackingFile, Below, Fallocate, FileIdentity, Sought};
+use crate::below::{BackingFile, Below, Fallocate, FileIdentity, Refused, Sought};
 use crate::cache::{FileCache, Occupancy, Persistence, Synced};
 use crate::counters::Counters;
 use crate::error::FileError;
@@ -15,6 +15,7 @@ use crate::open::format::{PoolOpenError, identify};
 use crate::open::recover::Recovered;
 use crate::sync::group::GroupWrite;
 use crate::tiers::write_back::WriteBackStep;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
@@ -85,8 +86,12 @@ impl<R: Region> FilePool<R> {
     }
 
     /// Closes a file if everything of it is below: see [`FileCache::close_if_done`].
-    pub fn close_if_done(&self, file: PoolFile) -> Result<bool, FileError> {
-        self.lane(file)?.close_if_done(file.file)
+    pub fn close_if_done(
+        &self,
+        file: PoolFile,
+        settle: impl FnOnce() -> Result<(), Refused>,
+    ) -> Result<bool, FileError> {
+        self.lane(file)?.close_if_done(file.file, settle)
     }
 
     /// The file's length in bytes, as programs see it.
@@ -94,9 +99,46 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.size(file.file)
     }
 
+    /// Whether a file rests: nobody has it open, all of it is below, and the pool has clean entries
+    /// of it, which count if nobody changed it when it is opened.
+    pub fn rests(&self, identity: FileIdentity) -> bool {
+        self.lanes.iter().any(|lane| lane.rests(identity))
+    }
+
+    /// Whether at least half of each lane's records are no open file's.
+    pub fn has_spare_records(&self) -> bool {
+        self.lanes.iter().all(FileCache::has_spare_records)
+    }
+
+    /// Bytes in clean entries.
+    pub fn clean_bytes(&self) -> u64 {
+        self.lanes.iter().map(FileCache::clean_bytes).sum()
+    }
+
+    /// Forgets a file that rests, before somebody changes it past the pool.
+    pub fn forget_resting(&self, identity: FileIdentity) -> Result<(), FileError> {
+        self.lanes.iter().try_for_each(|lane| lane.forget_resting(identity))
+    }
+
+    /// Gives up the clean entries of a file that somebody else changed: see
+    /// [`FileCache::revalidate`].
+    pub fn revalidate(&self, file: PoolFile) -> Result<(), FileError> {
+        self.lane(file)?.revalidate(file.file)
+    }
+
+    /// Makes clean entries of what only the file below has of a range: see [`FileCache::admit`].
+    pub fn admit(&self, file: PoolFile, range: Range<u64>) -> Result<u64, FileError> {
+        self.lane(file)?.admit(file.file, range)
+    }
+
     /// Copies bytes from offset `at`: see [`FileCache::read`].
     pub fn read(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
         self.lane(file)?.read(file.file, at, out)
+    }
+
+    /// Reads, and says how many of the bytes came from below: see [`FilePool::read`].
+    pub fn read_and_tell(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
+        self.lane(file)?.read_and_tell(file.file, at, out)
     }
 
     /// Writes bytes at offset `at`: see [`FileCache::write`].

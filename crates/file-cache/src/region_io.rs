@@ -76,6 +76,11 @@ impl<R: Region> Medium<R> {
         }
     }
 
+    /// Stores that an entry is clean, or is to be when its last word is stored.
+    pub(crate) fn store_clean(&self, slot: u32, extent: &Extent) {
+        self.region.store_u64(self.plan.entry_at(slot) + FileEntry::CLASS_AT, FileEntry::clean_word(extent.class));
+    }
+
     /// Stores an entry's last word.
     pub(crate) fn store_state(&self, slot: u32, version: u64, length: u32) {
         self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, FileEntry::state_word(version, length));

@@ -81,7 +81,7 @@ impl<R: Region> FileCache<R> {
 
     /// Makes the record of a file that has none: at its first sync. Its creation and all that the
     /// kernel's path wrote get durable first.
-    fn ensure_record(&self, file: FileId) -> Result<(), FileError> {
+    pub(crate) fn ensure_record(&self, file: FileId) -> Result<(), FileError> {
         let backing = {
             let lane = self.lane();
             let cached = lane.file(file)?;

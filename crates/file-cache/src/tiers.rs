@@ -1,5 +1,7 @@
 //! Tiers: unsynced bytes in DRAM, blocks in persistent memory, and the way to the files below.
 
+pub(crate) mod admit;
+pub(crate) mod clean;
 pub(crate) mod dirty;
 pub(crate) mod dram;
 pub(crate) mod nvm;

@@ -109,6 +109,9 @@ impl<R: Region> Lane<R> {
             self.medium.store_state(number, slot.version, length);
             self.medium.flush_entry(number);
         }
+        let behind: Vec<u32> =
+            self.file(file)?.newest.within(size..u64::MAX).into_iter().map(|(_, slot)| slot).collect();
+        self.free_on_medium(&behind);
         self.medium.fence()?;
         let losses = self.file_mut(file)?.newest.remove(size..u64::MAX);
         self.lose(file, &losses)

@@ -13,13 +13,15 @@
 //! gets an open file of its own there, which goes with it.
 
 pub(crate) mod descriptors;
+pub(crate) mod ending;
 pub(crate) mod handover;
 pub(crate) mod memory_log;
 pub(crate) mod reply_cache;
 mod restarts;
 
 use crate::device::Device;
-use crate::keep_alive::descriptors::HeldDescriptors;
+use crate::keep_alive::descriptors::{HeldDescriptors, ServerState};
+use crate::keep_alive::ending::{EndSignals, demand_end};
 use crate::keep_alive::handover::{Sending, ServersTask, sockets};
 use crate::keep_alive::reply_cache::ReplyCache;
 use crate::keep_alive::restarts::{NextStart, Restarts};
@@ -27,10 +29,7 @@ use crate::mount::MountedDevice;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Read as _;
-use std::os::unix::net::UnixStream;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use tidegate_fuse::{Features, Notification};
@@ -55,38 +54,55 @@ pub struct KeepAliveError {
     pub errno: Errno,
 }
 
+/// What happens to a mount while it is kept alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountEvent {
+    /// A server answers requests.
+    Serves {
+        /// How many died before it.
+        restarts: u64,
+    },
+    /// A server died, and the next one is started.
+    Died {
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
 /// Keeps a mount alive until it is unmounted. `server` gives the command of a server, whose
-/// standard input is the [handover](crate::Handover) with `task`.
+/// standard input is the [handover](crate::Handover) with `task`; `tell` hears of servers.
 ///
 /// | a server ends | then |
 /// | --- | --- |
-/// | with success, or after a signal to this process | no further one is started |
-/// | with an exit code, as the first one or once unmounted | no further one is started |
+/// | with success | no further one is started |
+/// | with an exit code, as the first one | no further one is started |
+/// | with an exit code, once unmounted or after a signal | no further one is started |
 /// | in another way | the next one is started, after a wait if it lived for a moment |
 /// | so, ten times in a row at its start | this gives up: programs get `ENOTCONN` |
 ///
 /// A server that dies after the unmounting has a next one too, which writes back what is left.
-/// SIGTERM, SIGINT and SIGHUP are handed on to the server as SIGTERM.
+/// `signals` are handed on to the server as demands to [end](crate::EndDemands).
 pub fn keep_alive(
     mounted: &MountedDevice,
-    task: &ServersTask,
+    (task, signals): (&ServersTask, &EndSignals),
     server: impl Fn() -> Command,
+    mut tell: impl FnMut(MountEvent),
 ) -> Result<MountEnd, KeepAliveError> {
     let mut keeping = KeepAlive {
         mounted,
         task,
         replies: ReplyCache::memory().map_err(failed("making memory for replies"))?,
-        signals: Signals::caught().map_err(failed("catching signals"))?,
+        signals,
+        is_ending: false,
         held: HeldDescriptors::default(),
         restarts: 0,
     };
     let mut restarts = Restarts::default();
     loop {
         let started = Instant::now();
-        let status = keeping.run(server())?;
-        let ends_by_itself =
-            status.code().is_some() && (keeping.restarts == 0 || keeping.is_over_within(Duration::ZERO)?);
-        if keeping.signals.came() || status.success() || ends_by_itself {
+        let status = keeping.run(server(), &mut tell)?;
+        let may_end = keeping.restarts == 0 || keeping.is_ending || keeping.is_unmounted_within(Duration::ZERO)?;
+        if status.success() || status.code().is_some() && may_end {
             return Ok(MountEnd::Server(status));
         }
         let wait = match restarts.wait_after(started.elapsed()) {
@@ -99,17 +115,25 @@ pub fn keep_alive(
             }
         };
         tracing::warn!("the server of the mount ended ({status}); it is started again in {wait:?}");
-        keeping.is_over_within(wait)?;
+        tell(MountEvent::Died { status });
+        keeping.is_unmounted_within(wait)?;
         keeping.resend();
         keeping.restarts += 1;
     }
 }
 
+/// How long demands of a server wait after others were read. They are safe meanwhile, and waking
+/// this process for each costs a program that removes files more than the removal. The socket takes
+/// more than any server sends in this time; else the server would wait.
+const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
 struct KeepAlive<'a> {
     mounted: &'a MountedDevice,
     task: &'a ServersTask,
     replies: OwnedFd,
-    signals: Signals,
+    signals: &'a EndSignals,
+    /// Whether a signal came so far.
+    is_ending: bool,
     /// What servers had survive.
     held: HeldDescriptors,
     /// Servers that died.
@@ -118,7 +142,7 @@ struct KeepAlive<'a> {
 
 impl KeepAlive<'_> {
     /// Runs one server to its end.
-    fn run(&mut self, mut command: Command) -> Result<ExitStatus, KeepAliveError> {
+    fn run(&mut self, mut command: Command, tell: &mut dyn FnMut(MountEvent)) -> Result<ExitStatus, KeepAliveError> {
         let own_device = self.device_of_server()?;
         let (ours, theirs) = sockets().map_err(failed("handing the mount over"))?;
         let child = command.stdin(theirs).spawn();
@@ -139,8 +163,11 @@ impl KeepAlive<'_> {
             Err(errno) => return Err(failed("handing the mount over")(errno)),
         }
         drop(own_device);
-        let status = self.wait_for(child, ours.as_fd())?;
-        self.held.receive_all(ours.as_fd());
+        if self.is_ending {
+            demand_end(&ours);
+        }
+        let status = self.wait_for(child, ours.as_fd(), tell)?;
+        self.receive(ours.as_fd(), tell);
         Ok(status)
     }
 
@@ -152,35 +179,49 @@ impl KeepAlive<'_> {
         self.mounted.device.cloned().map(Some).map_err(failed("opening /dev/fuse for the server"))
     }
 
-    fn wait_for(&mut self, mut child: Child, socket: BorrowedFd<'_>) -> Result<ExitStatus, KeepAliveError> {
+    fn wait_for(
+        &mut self,
+        mut child: Child,
+        socket: BorrowedFd<'_>,
+        tell: &mut dyn FnMut(MountEvent),
+    ) -> Result<ExitStatus, KeepAliveError> {
         let pid = Pid::from_child(&child);
         let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("watching the server"))?;
+        let mut rests = false;
         loop {
             let mut polled = [
                 PollFd::new(&ended, PollFlags::IN),
                 PollFd::new(&self.signals.came, PollFlags::IN),
                 PollFd::new(&socket, PollFlags::IN),
             ];
-            match rustix::event::poll(&mut polled, None) {
+            let (polled_now, rest) = if rests { (&mut polled[..2], Some(&REST)) } else { (&mut polled[..], None) };
+            match rustix::event::poll(polled_now, rest) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed("watching the server")(errno)),
             }
             let [has_ended, has_signal, has_demand] = polled.map(|polled| !polled.revents().is_empty());
+            rests = has_demand;
             if has_ended {
                 return child.wait().map_err(|error| failed("watching the server")(errno(&error)));
             }
             if has_demand {
-                self.held.receive_all(socket);
+                self.receive(socket, tell);
             }
-            if has_signal && self.signals.take() {
-                // It may have ended by itself meanwhile.
-                let _ = kill_process(pid, Signal::TERM);
+            if has_signal {
+                self.is_ending = true;
+                (0..self.signals.take()).for_each(|_| demand_end(socket));
             }
         }
     }
 
+    fn receive(&mut self, socket: BorrowedFd<'_>, tell: &mut dyn FnMut(MountEvent)) {
+        if self.held.receive_all(socket) == ServerState::Serves {
+            tell(MountEvent::Serves { restarts: self.restarts });
+        }
+    }
+
     /// Returns whether the file system is unmounted, or a signal came, before `wait` is over.
-    fn is_over_within(&self, wait: Duration) -> Result<bool, KeepAliveError> {
+    fn is_unmounted_within(&self, wait: Duration) -> Result<bool, KeepAliveError> {
         let wait = Timespec::try_from(wait).unwrap_or_default();
         // The device says by POLLERR, unasked, that it is unmounted.
         let mut polled =
@@ -200,39 +241,6 @@ impl KeepAlive<'_> {
         if let Err(error) = self.mounted.device.notify(&Notification::resend()) {
             tracing::error!("requests that the server left unanswered stay so: {error}");
         }
-    }
-}
-
-/// Signals that end the mount.
-struct Signals {
-    came: UnixStream,
-    seen: std::cell::Cell<bool>,
-}
-
-impl Signals {
-    fn caught() -> Result<Signals, Errno> {
-        let caught = || -> std::io::Result<UnixStream> {
-            let (came, on_signal) = UnixStream::pair()?;
-            came.set_nonblocking(true)?;
-            for signal in [SIGTERM, SIGINT, SIGHUP] {
-                signal_hook::low_level::pipe::register(signal, on_signal.try_clone()?)?;
-            }
-            Ok(came)
-        };
-        Ok(Signals { came: caught().map_err(|error| errno(&error))?, seen: false.into() })
-    }
-
-    /// Takes the signals that came. Returns whether there is one.
-    fn take(&self) -> bool {
-        let has_come = (&self.came).read(&mut [0; 64]).is_ok_and(|signals| signals > 0);
-        self.seen.set(self.seen.get() || has_come);
-        has_come
-    }
-
-    /// Returns whether a signal has come so far.
-    fn came(&self) -> bool {
-        self.take();
-        self.seen.get()
     }
 }
 

@@ -20,9 +20,10 @@ mod workers;
 
 pub use device::{Device, DeviceError};
 pub use keep_alive::descriptors::DescriptorStore;
+pub use keep_alive::ending::{EndDemands, EndSignals};
 pub use keep_alive::handover::{Handover, HandoverError, ServersTask};
 pub use keep_alive::reply_cache::ReplyCache;
-pub use keep_alive::{KeepAliveError, MountEnd, keep_alive};
+pub use keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
 pub use lifecycle::belonging::NotTogether;
 pub use lifecycle::checked::{PoolChecked, check_pool};
 pub use lifecycle::control::{flush, status_after, status_of};

@@ -3,16 +3,18 @@
 pub(crate) mod hidden;
 pub(crate) mod name_log;
 pub(crate) mod periodic;
+pub(crate) mod read_admission;
 pub(crate) mod record;
 pub(crate) mod volatile;
 pub(crate) mod write_back;
 
 use crate::lifecycle::failure::ServiceFailure;
 use crate::pool::volatile::Volatile;
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tidegate_file_cache::{FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
+use tidegate_file_cache::{FileIdentity, FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::unlocked::unlocked;
@@ -165,7 +167,13 @@ impl Pool {
     /// Removes the memory of unsynced writes.
     pub(crate) fn remove_volatile(&self) -> Result<(), ServiceFailure> {
         let volatile = self.volatile()?;
+        volatile.remove_gone()?;
         (0..self.lanes()?).try_for_each(|lane| volatile.remove(lane))
+    }
+
+    /// Files that lost their last name where no log of names says so.
+    pub(crate) fn gone(&self) -> Result<HashSet<FileIdentity>, ServiceFailure> {
+        self.volatile()?.gone()
     }
 
     fn volatile(&self) -> Result<Volatile, ServiceFailure> {

@@ -13,13 +13,15 @@ pub(crate) mod sync_times;
 use crate::keep_alive::descriptors::DescriptorStore;
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
+use crate::service::nodes::folders::{Folder, Folders};
 use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFiles;
+use crate::source::backing::OpenedFile;
 use crate::source::{SourceDirectory, about, about_at};
 use crate::workers::Answers;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
 use std::collections::HashMap;
@@ -41,6 +43,7 @@ pub(crate) struct FileService {
     /// SOURCE's permissions, which it does not have while it is mounted.
     pub(crate) hidden: Hidden,
     pub(crate) handles: Handles,
+    pub(crate) folders: Folders,
     pub(crate) survival: Survival,
     /// Whether files can be given to other users.
     pub(crate) is_root: bool,
@@ -64,7 +67,7 @@ impl Answers for FileService {
         else {
             return 0;
         };
-        let found = self.locate(request.header.node).and_then(|(folder, _)| about_at(&folder, name.to_bytes()));
+        let found = self.folder(request.header.node).and_then(|folder| about_at(&folder, name.to_bytes()));
         found.map_or(0, |about| about.stx_ino)
     }
 
@@ -108,6 +111,7 @@ impl FileService {
             open_files,
             hidden,
             handles,
+            folders: Folders::default(),
             survival,
             is_root: rustix::process::geteuid().is_root(),
         }
@@ -172,16 +176,13 @@ impl FileService {
             Operation::GetXattr { name, len } => self.get_xattr(node, name, len, buffer),
             Operation::ListXattr { len } => self.list_xattrs(node, len, buffer),
             Operation::RemoveXattr { name } => self.remove_xattr(node, name),
-            Operation::OpenDir { .. } => self.open_directory(header),
-            Operation::ReadDir { handle, offset, len, lookup } => {
-                self.read_directory((node, handle), offset, (len, lookup), buffer)
-            }
-            Operation::ReleaseDir { handle, .. } => self.release_directory(handle),
-            Operation::FSyncDir { handle, .. } => self.sync_directory(handle),
+            Operation::ReadDir { offset, len, lookup, .. } => self.read_directory(node, offset, (len, lookup), buffer),
+            Operation::FSyncDir { .. } => self.sync_directory(node),
             Operation::Ioctl(ref ioctl) => self.control(ioctl, buffer),
             Operation::Destroy => Ok(Reply::empty()),
-            // The kernel does without: it checks permissions and keeps locks by itself, every file
-            // is ready, and a close has nothing to report that a write had not.
+            // The kernel does without: it checks permissions and keeps locks by itself, directories
+            // need not be opened, every file is ready, and a close has nothing to report that a
+            // write had not.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -204,16 +205,27 @@ impl FileService {
     }
 
     /// A descriptor of a node, which may be no more than `O_PATH`, and what the kernel says of it.
-    pub(crate) fn locate(&self, node: NodeId) -> Result<(OwnedFd, Statx)> {
+    pub(crate) fn locate(&self, node: NodeId) -> Result<(Located, Statx)> {
         let identity = self.inodes().identity(node);
         // An open file needs no walk.
         if let Some(file) = identity.and_then(|identity| self.open_files.get(identity)) {
-            let opened = file.with_backing(|backing| backing.descriptor().try_clone());
-            let opened = opened.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            let about = about(&opened)?;
-            return Ok((opened, about));
+            let opened = file.backing();
+            let about = about(opened.descriptor())?;
+            return Ok((Located::Open(opened), about));
         }
-        self.found(node, |route| self.source.locate(route))
+        let (walked, about) = self.found(node, |route| self.source.locate(route))?;
+        Ok((Located::Walked(walked), about))
+    }
+
+    /// The directory that a node is. One on a file system that is mounted in SOURCE is let go of
+    /// with the operation, as that one could not be unmounted otherwise.
+    pub(crate) fn folder(&self, node: NodeId) -> Result<Arc<Folder>> {
+        if let Some(known) = self.folders.get(node) {
+            return Ok(known);
+        }
+        let (opened, about) = self.found(node, |route| self.source.locate_directory(route))?;
+        let (folder, stays) = (Folder::new(opened), about.stx_nlink > 0 && self.source.identity(&about).device == 0);
+        Ok(if stays { self.folders.add(node, folder) } else { Arc::new(folder) })
     }
 
     /// What `open` opens by a node's route, if it is the node. A rename meanwhile may lead it to
@@ -238,7 +250,7 @@ impl FileService {
 
     /// Gives what was made in `folder` to the program that asked for it. In a directory with the
     /// set-group-ID bit, the group stays the directory's.
-    pub(crate) fn give_to_caller(&self, header: &Header, folder: &OwnedFd, made: &OwnedFd) -> Result<()> {
+    pub(crate) fn give_to_caller(&self, header: &Header, folder: impl AsFd, made: &OwnedFd) -> Result<()> {
         if !self.is_root || (header.uid == 0 && header.gid == 0) {
             return Ok(());
         }
@@ -246,6 +258,23 @@ impl FileService {
         let group = (!inherits_group).then(|| Gid::from_raw(header.gid));
         let flags = rustix::fs::AtFlags::EMPTY_PATH;
         rustix::fs::chownat(made, "", Some(Uid::from_raw(header.uid)), group, flags)
+    }
+}
+
+/// A node that was reached below.
+pub(crate) enum Located {
+    /// It is an open file.
+    Open(Arc<OpenedFile>),
+    /// It was walked to.
+    Walked(OwnedFd),
+}
+
+impl AsFd for Located {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Located::Open(opened) => opened.descriptor().as_fd(),
+            Located::Walked(walked) => walked.as_fd(),
+        }
     }
 }
 

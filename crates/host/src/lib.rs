@@ -7,8 +7,9 @@
 //!
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
 //! for a lock, [`processes`] finds running services, [`rlimits`] raises the limits of this one,
-//! [`progress`] tells how far a drain has come. [`units`], [`shell`], [`json_path`] and
-//! [`columns`] are the notations of sizes, paths and answers.
+//! [`progress`] tells how far a drain has come, and [`sd_notify`] tells systemd how a service does.
+//! [`units`], [`shell`], [`json_path`] and [`columns`] are the notations of sizes, paths and
+//! answers.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod owned;
 pub mod processes;
 pub mod progress;
 pub mod rlimits;
+pub mod sd_notify;
 pub mod shell;
 pub mod units;
 pub mod unlocked;

@@ -5,8 +5,8 @@
 //! [`cached_disk`] has those that are a cache in front of a disk. [`sockets`] listens for clients
 //! and serves each on a thread, by the protocol of one of the [`fronts`]. [`control`] answers the
 //! clients that watch and change the running server, and asks one; [`stats`] has the metrics.
-//! [`signals`] and [`shutdown`] end it in good order. [`log_ratelimit`] limits log lines;
-//! [`sd_notify`] speaks with systemd.
+//! [`signals`] and [`shutdown`] end it in good order. [`log_ratelimit`] limits log
+//! lines.
 //!
 //! Every failure is a value of [`failure`] with its facts; the user of this library words it.
 
@@ -18,7 +18,6 @@ pub mod failure;
 pub mod fronts;
 pub mod log_ratelimit;
 pub mod options;
-pub mod sd_notify;
 pub mod shutdown;
 pub mod signals;
 pub mod sockets;

@@ -7,7 +7,6 @@ pub use farewell::Farewell;
 
 use crate::cached_disk::online::{DiskEnd, OnlineDisk};
 use crate::failure::{Failure, VolumeFailure, WriteCacheFailure};
-use crate::sd_notify::SystemdNotify;
 use crate::signals::Signals;
 use crate::sockets::connections::{Connections, FINISHING_MAX};
 use std::path::PathBuf;
@@ -15,6 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 use tidegate_host::progress::{Drain, drain};
+use tidegate_host::sd_notify::SystemdNotify;
 use tidegate_host::units::Human;
 use tidegate_media::BlockDevice;
 

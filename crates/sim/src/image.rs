@@ -91,7 +91,12 @@ impl Image {
         self.inside(at, bytes.len());
         for (number, within, span) in pieces(at, bytes.len()) {
             let part = &bytes[span];
-            if self.find(number).is_err() && part.iter().all(|byte| *byte == self.background) {
+            // What is there already neither copies a shared page nor changes the hash.
+            let there = match self.find(number) {
+                Ok(index) => self.pages[index].1[within..within + part.len()] == *part,
+                Err(_) => part.iter().all(|byte| *byte == self.background),
+            };
+            if there {
                 continue;
             }
             let start = number * PAGE_BYTES as u64;
@@ -189,6 +194,9 @@ fn replace(page: &mut Page, at: u64, mask: u64, value: u64) -> u64 {
     let within = within_page(at);
     let old = word_of(page, within);
     let new = (old & !mask) | (value & mask);
+    if new == old {
+        return 0;
+    }
     page[within..within + 8].copy_from_slice(&new.to_le_bytes());
     trace(at, old) ^ trace(at, new)
 }

@@ -7,11 +7,14 @@
 #![forbid(unsafe_code)]
 
 pub mod acts;
+pub mod applications;
 pub mod artefacts;
+pub mod cluster;
 pub mod flips;
 pub mod golden;
 pub mod guest;
 pub mod killed_machine;
+pub mod killed_mount;
 pub mod mount_folders;
 pub mod mounted;
 pub mod namespace;

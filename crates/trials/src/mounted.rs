@@ -1,7 +1,7 @@
 //! A file service over a folder of this disk, with its pool in `/dev/shm`, and suites of others
 //! that are run on it.
 
-use crate::artefacts::{MissingError, cache, run};
+use crate::artefacts::{MissingError, built, cache, run};
 use crate::served::{program, until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{UnmountFlags, unmount};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use tempfile::TempDir;
@@ -29,6 +29,8 @@ pub struct MountTestbed {
     memory: TempDir,
     service: Child,
     source_disk: SourceDisk,
+    /// The server of SOURCE's own file system, if a process serves that.
+    below: Option<Child>,
 }
 
 /// The disk that SOURCE is on.
@@ -38,7 +40,12 @@ enum SourceDisk {
     Shared,
     /// One for SOURCE alone, which can lose its power.
     Own,
+    /// A file system in memory, which fails when it is told to.
+    Failing,
 }
+
+/// Name of the file that says how the file system below fails.
+const PLAN: &str = "plan";
 
 /// Bytes of the disk that can lose its power.
 const OWN_DISK_BYTES: u64 = 256 << 20;
@@ -58,6 +65,20 @@ impl MountTestbed {
         MountTestbed::begin(SourceDisk::Own)
     }
 
+    /// Mounts a file system that fails as [`MountTestbed::fail`] says.
+    pub fn on_failing_disk() -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Failing)
+    }
+
+    /// From now on the file system below refuses changes: lines of a kind, `write`, `sync`, `cut`
+    /// or `reserve`, and the number of an error. It works again after an empty text.
+    pub fn fail(&self, plan: &str) {
+        let fresh = self.disk.path().join("plan.new");
+        fs::write(&fresh, plan)
+            .and_then(|()| fs::rename(fresh, self.disk.path().join(PLAN)))
+            .expect("room on the disk");
+    }
+
     fn begin(source_disk: SourceDisk) -> MountTestbed {
         let disk = tempfile::tempdir().expect("room on the disk");
         let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
@@ -70,8 +91,9 @@ impl MountTestbed {
             tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
             mount_disk(disk.path());
         }
+        let below = (source_disk == SourceDisk::Failing).then(|| serve_failing(disk.path()));
         let service = start(disk.path(), memory.path());
-        MountTestbed { disk, memory, service, source_disk }
+        MountTestbed { disk, memory, service, source_disk, below }
     }
 
     /// The directory that is mounted.
@@ -98,6 +120,11 @@ impl MountTestbed {
     /// Runs the program on the pool.
     pub fn on_pool(&self, command: &str) -> Output {
         Command::new(program()).arg(command).arg(self.pool()).output().expect("the program starts")
+    }
+
+    /// What `tidegate status --json` says of the pool.
+    pub fn status_json(&self) -> Output {
+        Command::new(program()).arg("status").arg(self.pool()).arg("--json").output().expect("the program starts")
     }
 
     /// Where programs work.
@@ -193,8 +220,12 @@ impl Drop for MountTestbed {
             kill_all(&mut self.service);
         }
         let _ = self.service.wait();
-        if self.source_disk == SourceDisk::Own {
+        if self.source_disk != SourceDisk::Shared {
             let _ = unmount(self.source(), UnmountFlags::DETACH);
+        }
+        if let Some(below) = &mut self.below {
+            let _ = below.kill();
+            let _ = below.wait();
         }
         remove_left_memory(self.memory.path());
     }
@@ -237,6 +268,17 @@ fn unmount_unused(mountpoint: &Path) {
     until("the last user's end", || unmount(mountpoint, UnmountFlags::empty()).is_ok());
 }
 
+/// Mounts files in memory as SOURCE, by a process that fails as the plan says.
+fn serve_failing(disk: &Path) -> Child {
+    let folder = built(&["--package", "tidegate-bare-mount", "--bin", "bare-mount"]);
+    let program = folder.unwrap_or_else(|error| panic!("{error}")).join("bare-mount");
+    let (source, plan) = (disk.join("source"), disk.join(PLAN));
+    let server = Command::new(program).arg(&source).arg("--fail-as").arg(plan).spawn().expect("it starts");
+    let device = |path: &Path| fs::metadata(path).map(|about| about.dev()).ok();
+    until("the file system below", || device(&source) != device(disk));
+    server
+}
+
 fn mount_disk(disk: &Path) {
     tool(Command::new("mount").args(["-o", "loop"]).args([disk.join("image"), disk.join("source")]));
 }
@@ -253,6 +295,7 @@ pub fn remove_left_memory(folder: &Path) {
     let pools = fs::read_dir(folder).into_iter().flatten().flatten();
     for (uuid, lanes) in pools.filter_map(|entry| uuid_and_lanes(&entry.path())) {
         let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = fs::remove_file(format!("/dev/shm/tidegate-{uuid}-gone"));
         for lane in 0..lanes {
             // A service that ended by itself has removed it.
             let _ = fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{lane}"));
@@ -322,7 +365,7 @@ pub fn suites() -> Result<PathBuf, MissingError> {
     if !["fsx", "pjdfstest"].iter().all(|program| programs.join(program).exists()) {
         let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         install.args(["install", "--quiet", "--debug", "--locked", "fsx@0.3.2", "pjdfstest@0.2.2", "--root"]);
-        install.arg(&root).arg("--target-dir").arg(root.join("build"));
+        install.arg(&root).arg("--target-dir").arg(root.join("build")).env("CARGO_PROFILE_DEV_DEBUG", "0");
         run(&mut install, "cargo")?;
     }
     Ok(programs)

@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 29] = [
+const PACKAGES: [Package; 33] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -44,7 +44,11 @@ const PACKAGES: [Package; 29] = [
     package("redis-server", "a server whose log is synced with each command"),
     package("redis-tools", "its clients"),
     package("postgresql", "a server whose processes write and sync files in common"),
+    package("mariadb-server", "a server of the benchmarks that syncs its log with each commit"),
     package("make", "processes side by side under `run`"),
+    package("glusterfs-server", "a volume of three replicas whose bricks lie on mounts"),
+    package("glusterfs-client", "its mount"),
+    package("iproute2", "the network between its nodes"),
 ];
 
 /// Where apt keeps the lists of packages there are.

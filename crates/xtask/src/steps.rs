@@ -21,11 +21,13 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 5] = [
+const LONG: [(&str, &str); 7] = [
     ("TIDEGATE_IMAGES", "2000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
     ("TIDEGATE_SCRIPTS", "all"),
+    ("TIDEGATE_MACHINE_KILLS", "100"),
+    ("TIDEGATE_PROTOCOL_SEEDS", "400"),
     ("TIDEGATE_SEEDS", "4000"),
 ];
 

@@ -23,8 +23,17 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Targets that take minutes, the longest first: begun before the others, so that none runs alone
 /// at the end.
-const LONGEST: [&str; 6] =
-    ["disk_cache_cuts", "machine_killed", "tidegate_run_log", "whole", "flipped_bytes", "power_cuts_long"];
+const LONGEST: [&str; 9] = [
+    "disk_cache_cuts",
+    "mount_cluster",
+    "mount_machine_killed",
+    "machine_killed",
+    "tidegate_run_log",
+    "whole",
+    "mount_restarts",
+    "power_cuts_long",
+    "flipped_bytes",
+];
 
 /// A line of cargo's messages, as far as it matters.
 #[derive(Deserialize)]

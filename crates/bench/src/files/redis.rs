@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The files of a server under `run`.
 pub(crate) const RUN: Storage = Storage::UnderRun(256);
 
-/// Commands in a sample of many clients, and of one.
+/// Most commands in a sample of many clients, and of one.
 const COMMANDS: u32 = 40_000;
 const COMMANDS_OF_ONE: u32 = 4_000;
 
@@ -71,17 +71,19 @@ impl Server {
         Ok(Server { _running: running, socket, _site: testbed })
     }
 
-    fn load(&self, load: Load) -> anyhow::Result<Report> {
+    fn load(&self, load: Load, effort: Effort) -> anyhow::Result<Report> {
         let mut command = Command::new("redis-benchmark");
         command.args(["-t", "set", "--csv", "-s"]).arg(self.socket.as_path());
-        for (option, value) in [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands)] {
+        for (option, value) in
+            [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands.min(effort.steps * load.pipeline))]
+        {
             command.arg(option).arg(value.to_string());
         }
         report(&tidegate_measure::programs::said(&mut command)?)
     }
 
-    fn rate(&self, load: Load) -> anyhow::Result<f64> {
-        Ok(self.load(load)?.per_second)
+    fn rate(&self, load: Load, effort: Effort) -> anyhow::Result<f64> {
+        Ok(self.load(load, effort)?.per_second)
     }
 }
 
@@ -101,7 +103,7 @@ fn many(pipeline: u32) -> Load {
 const ONE: Load = Load { clients: 1, pipeline: 1, commands: COMMANDS_OF_ONE };
 
 fn rates(effort: Effort, over: &Server, under: &Server, load: Load) -> anyhow::Result<Outcome> {
-    let pairs = Pairs::try_alternate(effort.pairs, || over.rate(load), || under.rate(load))?;
+    let pairs = Pairs::try_alternate(effort.pairs, || over.rate(load, effort), || under.rate(load, effort))?;
     Ok(Outcome::ratio(&pairs, "SET/s"))
 }
 
@@ -136,7 +138,7 @@ pub(crate) fn always_median(effort: Effort, at: [Storage; 2]) -> anyhow::Result<
         return Ok(missing);
     }
     let (over, under) = (Server::start(at[0], Policy::Always)?, Server::start(at[1], Policy::Always)?);
-    let median = |server: &Server| Ok(server.load(ONE)?.p50_ms * 1000.0);
+    let median = |server: &Server| Ok(server.load(ONE, effort)?.p50_ms * 1000.0);
     let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || median(&over), || median(&under))?;
     Ok(Outcome::ratio(&pairs, "µs"))
 }
@@ -148,7 +150,7 @@ pub(super) fn p99_over_memory(effort: Effort) -> anyhow::Result<Outcome> {
     }
     let kept = Server::start(RUN, Policy::Always)?;
     let memory = Server::start(Storage::Memory, Policy::Always)?;
-    let p99 = |server: &Server| Ok(server.load(ONE)?.p99_ms * 1000.0);
+    let p99 = |server: &Server| Ok(server.load(ONE, effort)?.p99_ms * 1000.0);
     let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || p99(&kept), || p99(&memory))?;
     Ok(Outcome::ratio(&pairs, "µs"))
 }

@@ -10,8 +10,8 @@ use tidegate_measure::workload::Effort;
 /// The files of a shell under `run`.
 pub(crate) const RUN: Storage = Storage::UnderRun(256);
 
-/// Transactions in a sample.
-const TRANSACTIONS: u32 = 400;
+/// Most transactions in a sample.
+const TRANSACTIONS_MAX: u32 = 400;
 
 /// How a transaction is made safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,12 @@ impl Shell {
         Ok(shell)
     }
 
-    fn microseconds(&mut self) -> anyhow::Result<f64> {
-        let mut lines = String::new();
-        for row in 0..TRANSACTIONS {
+    fn microseconds(&mut self, effort: Effort) -> anyhow::Result<f64> {
+        let (mut lines, transactions) = (String::new(), effort.steps.min(TRANSACTIONS_MAX));
+        for row in 0..transactions {
             writeln!(lines, "insert into rows(text) values('row {row}, and some text behind its number');")?;
         }
-        self.microseconds_after(&lines, TRANSACTIONS)
+        self.microseconds_after(&lines, transactions)
     }
 
     fn microseconds_after(&mut self, lines: &str, transactions: u32) -> anyhow::Result<f64> {
@@ -63,7 +63,7 @@ pub(crate) fn compare(effort: Effort, journal: Journal, at: [Storage; 2]) -> any
         return Ok(missing);
     }
     let (mut over, mut under) = (Shell::start(at[0], journal)?, Shell::start(at[1], journal)?);
-    let pairs = Pairs::try_alternate(effort.pairs, || over.microseconds(), || under.microseconds())?;
+    let pairs = Pairs::try_alternate(effort.pairs, || over.microseconds(effort), || under.microseconds(effort))?;
     Ok(Outcome::ratio(&pairs, "µs"))
 }
 
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn a_shell_does_what_it_is_told() {
         let mut shell = Shell::start(Storage::Memory, Journal::Delete).unwrap();
-        assert!(shell.microseconds().unwrap() > 0.0);
-        assert_eq!(shell.talker.ask("select count(*) from rows;\n").unwrap(), TRANSACTIONS.to_string());
+        assert!(shell.microseconds(Effort { pairs: 1, steps: 7 }).unwrap() > 0.0);
+        assert_eq!(shell.talker.ask("select count(*) from rows;\n").unwrap(), "7");
         assert!(shell.microseconds_after("insert into nowhere values(1);\n", 1).is_err());
     }
 }

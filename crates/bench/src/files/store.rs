@@ -36,7 +36,7 @@ fn fill(effort: Effort, benchmark: &str, puts: u32, at: [Storage; 2]) -> anyhow:
         return Ok(missing);
     }
     let (over, under) = (Testbed::new(at[0])?, Testbed::new(at[1])?);
-    let rate = |testbed: &Testbed| puts_per_second(testbed, benchmark, puts);
+    let rate = |testbed: &Testbed| puts_per_second(testbed, benchmark, puts.min(effort.steps));
     let pairs = Pairs::try_alternate(effort.pairs, || rate(&over), || rate(&under))?;
     Ok(Outcome::ratio(&pairs, "puts/s"))
 }

@@ -1,6 +1,7 @@
 //! Where a program has its files, and how it is started there: under `tidegate run`, or as it is.
 //! Files that are mounted lie at a mountpoint, those of `tidegate mount` on the disk below.
 
+use super::disk::Disk;
 use crate::mount::Mounted;
 use crate::served::server::{self, end};
 use crate::target::Outcome;
@@ -9,8 +10,8 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use tidegate_measure::medium::{MemoryPath, ScratchPath};
 use tidegate_measure::programs::built;
 
@@ -32,11 +33,19 @@ pub(crate) enum Storage {
     Memory,
 }
 
+impl Storage {
+    fn is_on_disk(self) -> bool {
+        !matches!(self, Storage::Memory | Storage::BareMount)
+    }
+}
+
 /// A folder of its own for one program; it goes when this is dropped.
 pub(crate) struct Testbed {
     pool: Option<(MemoryPath, u32)>,
     mount: Option<Mounted>,
     folder: PathBuf,
+    /// Where the files below are, if they are on a disk. It goes last.
+    disk: Option<Arc<Disk>>,
 }
 
 impl Testbed {
@@ -45,9 +54,10 @@ impl Testbed {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number only has to be another one each time.
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let above = if storage == Storage::Memory { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let disk = if storage.is_on_disk() { Some(Disk::shared()?) } else { None };
+        let above = disk.as_ref().map_or(Path::new("/dev/shm"), |disk| disk.folder());
         let pool = if let Storage::UnderRun(mib) = storage { Some((MemoryPath::new(), mib)) } else { None };
-        let mut testbed = Testbed { pool, mount: None, folder: above.join(name) };
+        let mut testbed = Testbed { pool, mount: None, folder: above.join(name), disk };
         std::fs::create_dir_all(testbed.root())?;
         testbed.mount = match storage {
             Storage::Mount(mib) => Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib)?),
@@ -60,6 +70,11 @@ impl Testbed {
     /// The mount that the files are in.
     pub(crate) fn mount(&self) -> Option<&Mounted> {
         self.mount.as_ref()
+    }
+
+    /// The disk that the files are on in the end.
+    pub(crate) fn disk(&self) -> Option<&Disk> {
+        self.disk.as_deref()
     }
 
     /// The folder of the program's files.
@@ -128,17 +143,17 @@ pub(crate) fn missing(programs: &[&str]) -> Option<Outcome> {
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// A program that runs; it is asked to end when this is dropped.
-pub(super) struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     /// Starts it, silent.
-    pub(super) fn start(command: &mut Command) -> anyhow::Result<Running> {
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Running> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Running(command.spawn().with_context(|| format!("starting {command:?}"))?))
     }
 
     /// Whether it still runs.
-    pub(super) fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
 }

@@ -16,8 +16,8 @@ use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_measure::workload::{Effort, on_core};
 use tidegate_sim::Rng;
 
-/// Blocks of a file: 64 MiB.
-const BLOCKS: u64 = 16 << 10;
+/// Most blocks of a file: 64 MiB.
+const BLOCKS_MAX: u32 = 16 << 10;
 
 /// Calls in a sample, at most; the disk's own file system does a tenth.
 const CALLS_MAX: u32 = 4000;
@@ -52,7 +52,7 @@ pub(super) enum Place {
 }
 
 /// The core of clients that are pinned, among those allowed.
-const CLIENT_CORE: usize = 0;
+pub(super) const CLIENT_CORE: usize = 0;
 
 impl Place {
     /// Acts as a client here.
@@ -75,31 +75,32 @@ struct Client {
     act: Act,
     path: PathBuf,
     file: File,
+    blocks: u64,
     random: Rng,
     block: Block,
 }
 
 impl Client {
-    fn new(act: Act, folder: &Path, number: usize) -> anyhow::Result<Client> {
+    fn new(act: Act, folder: &Path, number: usize, blocks: u64) -> anyhow::Result<Client> {
         let path = folder.join(format!("file-{number}"));
         let mut options = File::options();
         options.read(true).write(true).create(true).append(act == Act::AppendAndSync);
         let block = Block::filled(number);
         if act != Act::AppendAndSync {
             let file = options.open(&path)?;
-            (0..BLOCKS).try_for_each(|at| file.write_all_at(block.bytes(), at * BLOCK_BYTES as u64))?;
+            (0..blocks).try_for_each(|at| file.write_all_at(block.bytes(), at * BLOCK_BYTES as u64))?;
             file.sync_all()?;
         }
         if act == Act::SynchronousWrite {
             options.custom_flags(rustix::fs::OFlags::SYNC.bits().cast_signed());
         }
-        let mut client = Client { act, file: options.open(&path)?, path, random: Rng::new(1), block };
+        let mut client = Client { act, file: options.open(&path)?, path, blocks, random: Rng::new(1), block };
         client.median_nanoseconds(CALLS_MAX / 40)?;
         Ok(client)
     }
 
     fn call(&mut self) -> std::io::Result<()> {
-        let at = self.random.below(BLOCKS) * BLOCK_BYTES as u64;
+        let at = self.random.below(self.blocks) * BLOCK_BYTES as u64;
         match self.act {
             Act::WriteAndSync => {
                 self.file.write_all_at(self.block.bytes(), at)?;
@@ -138,7 +139,8 @@ impl Clients {
     fn new(load: Load, storage: Storage, effort: Effort) -> anyhow::Result<Clients> {
         let Load { act, clients, place } = load;
         let testbed = place.testbed(storage)?;
-        let clients = (0..clients).map(|number| Client::new(act, &testbed.root(), number));
+        let blocks = effort.steps.min(BLOCKS_MAX).into();
+        let clients = (0..clients).map(|number| Client::new(act, &testbed.root(), number, blocks));
         let clients = clients.collect::<anyhow::Result<_>>()?;
         let waits_for_disk = storage == Storage::Disk && !matches!(act, Act::CachedRead | Act::Stat);
         let calls = effort.steps.min(if waits_for_disk { CALLS_MAX / 10 } else { CALLS_MAX });
@@ -190,6 +192,32 @@ pub(super) fn count(effort: Effort, act: Act, number: &str) -> anyhow::Result<Ou
     let before = told(&clients)?;
     clients.nanoseconds()?;
     Ok(Outcome::count(told(&clients)? - before, clients.calls.into()))
+}
+
+/// Bursts of which the quietest counts, and the calls of each.
+const BURSTS: u32 = 8;
+const BURST_CALLS: u32 = 50;
+
+/// Requests that the disk gets for each write and sync, in the quietest of some short bursts. The
+/// others may have met a step of write-back. If a sync waited for the disk, each burst would have a
+/// request for each call.
+pub(super) fn device_requests(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&[]) {
+        return Ok(missing);
+    }
+    let load = Load { act: Act::WriteAndSync, clients: 1, place: Place::Together };
+    let mut clients = Clients::new(load, Storage::Mount(POOL_MIB), effort)?;
+    let mut least = u64::MAX;
+    for _ in 0..BURSTS {
+        clients.testbed.mount().context("it is a mount")?.flush()?;
+        let told = |clients: &Clients| clients.testbed.disk().context("SOURCE is on a disk")?.requests();
+        // The file's first sync after it was written back may wait for the disk.
+        clients.clients[0].call()?;
+        let before = told(&clients)?;
+        (0..BURST_CALLS).try_for_each(|_| clients.clients[0].call())?;
+        least = least.min(told(&clients)? - before);
+    }
+    Ok(Outcome::count(least, BURST_CALLS.into()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use crate::served::server::{end, pause, program};
 use anyhow::Context;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,33 +29,57 @@ impl Mounted {
         std::fs::create_dir_all(source)?;
         let pool = MemoryPath::new();
         let mut command = Command::new(program()?);
-        // The pool is ordinary memory.
-        command.args(["mount", "--try", "--pool-size", &format!("{pool_mib}M"), "--pool"]).arg(pool.as_path());
-        command.arg(source).arg(mountpoint);
-        Mounted::start(command, mountpoint, Some(pool))
+        command.args(["mount", "--pool-size", &format!("{pool_mib}M")]);
+        let server = started(mount_command(command, source, mountpoint, pool.as_path()), mountpoint)?;
+        Ok(Mounted { server, mountpoint: mountpoint.to_owned(), pool: Some(pool) })
+    }
+
+    /// Kills the supervisor and the server.
+    pub(super) fn kill(&mut self) -> anyhow::Result<()> {
+        let server = self.server_pid();
+        self.server.kill()?;
+        self.server.wait()?;
+        // Without a server, the supervisor was all there was.
+        if let Ok(server) = server {
+            kill_process(server, Signal::KILL)?;
+        }
+        Ok(())
+    }
+
+    /// Mounts `source` once more, with the same pool, after [`Mounted::kill`].
+    pub(super) fn mount_again(&mut self, source: &Path) -> anyhow::Result<()> {
+        let mut command = Command::new(program()?);
+        command.arg("mount");
+        // The dead mount has no device number of its own that could be told.
+        unmount(&self.mountpoint, UnmountFlags::DETACH)?;
+        let command = mount_command(command, source, &self.mountpoint, self.pool()?);
+        self.server = started(command, &self.mountpoint)?;
+        Ok(())
+    }
+
+    /// Memory of its own that the server keeps resident: heap, stacks and the like, not mapped
+    /// files.
+    pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let pid = self.server_pid()?.as_raw_nonzero();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
+        let kibibytes: u64 = line.trim_end_matches("kB").trim().parse()?;
+        Ok(kibibytes << 10)
+    }
+
+    /// The process that answers requests: the supervisor's child.
+    fn server_pid(&self) -> anyhow::Result<Pid> {
+        let supervisor = self.server.id();
+        let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"))?;
+        let child = children.split_whitespace().next().context("the supervisor has no server")?;
+        Pid::from_raw(child.parse()?).context("no process has this number")
     }
 
     /// Mounts the bare server, which answers at once from its memory.
     pub(crate) fn bare(mountpoint: &Path) -> anyhow::Result<Mounted> {
         let mut command = Command::new(bare_program()?);
         command.arg(mountpoint);
-        Mounted::start(command, mountpoint, None)
-    }
-
-    fn start(mut command: Command, mountpoint: &Path, pool: Option<MemoryPath>) -> anyhow::Result<Mounted> {
-        let before = std::fs::metadata(mountpoint)?.dev();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = command.spawn().with_context(|| format!("starting {command:?}"))?;
-        let mut mounted = Mounted { server, mountpoint: mountpoint.to_owned(), pool };
-        let deadline = Instant::now() + PATIENCE;
-        while std::fs::metadata(mountpoint)?.dev() == before {
-            if let Some(status) = mounted.server.try_wait()? {
-                anyhow::bail!("{command:?} ended before it mounted: {status}");
-            }
-            anyhow::ensure!(Instant::now() < deadline, "{command:?} does not mount");
-            pause();
-        }
-        Ok(mounted)
+        Ok(Mounted { server: started(command, mountpoint)?, mountpoint: mountpoint.to_owned(), pool: None })
     }
 
     /// Has the service write everything back.
@@ -68,7 +94,8 @@ impl Mounted {
         status[number].as_u64().with_context(|| format!("no {number} in {status}"))
     }
 
-    fn pool(&self) -> anyhow::Result<&Path> {
+    /// The pool.
+    pub(super) fn pool(&self) -> anyhow::Result<&Path> {
         Ok(self.pool.as_ref().context("the bare server has no pool")?.as_path())
     }
 }
@@ -84,6 +111,31 @@ impl Drop for Mounted {
         // The service writes everything back and unmounts when it is asked to end.
         end(&mut self.server);
     }
+}
+
+/// The rest of the command line of a mount whose pool is ordinary memory.
+fn mount_command(mut command: Command, source: &Path, mountpoint: &Path, pool: &Path) -> Command {
+    command.args(["--try", "--pool"]).arg(pool).arg(source).arg(mountpoint);
+    command
+}
+
+/// Starts a server, and waits until it has mounted.
+fn started(mut command: Command, mountpoint: &Path) -> anyhow::Result<Child> {
+    let before = std::fs::metadata(mountpoint)?.dev();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = command.spawn().with_context(|| format!("starting {command:?}"))?;
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::metadata(mountpoint)?.dev() == before {
+        if let Some(status) = server.try_wait()? {
+            anyhow::bail!("{command:?} ended before it mounted: {status}");
+        }
+        if Instant::now() >= deadline {
+            end(&mut server);
+            anyhow::bail!("{command:?} does not mount");
+        }
+        pause();
+    }
+    Ok(server)
 }
 
 /// The path of the bare server, see [`built`].

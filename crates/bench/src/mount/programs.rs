@@ -12,6 +12,9 @@ use tidegate_measure::Pairs;
 use tidegate_measure::programs::said;
 use tidegate_measure::workload::Effort;
 
+/// Operations in a sample for which the source tree is that of all crates, and not of this one.
+const STEPS_OF_ALL: u32 = 2000;
+
 /// What a program does.
 #[derive(Clone, Copy)]
 pub(super) struct Task {
@@ -70,10 +73,29 @@ pub(super) fn compare(effort: Effort, task: Task, at: [Storage; 2]) -> anyhow::R
     if let Some(missing) = missing(task.needs) {
         return Ok(missing);
     }
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a crate lies among others");
-    let (over, under) = (prepared(task, at[0], sources)?, prepared(task, at[1], sources)?);
+    let (over, under) = (prepared(task, at[0], sources(effort))?, prepared(task, at[1], sources(effort))?);
     let pairs = Pairs::try_alternate(effort.pairs, || milliseconds(task, &over), || milliseconds(task, &under))?;
     Ok(Outcome::ratio(&pairs, "ms"))
+}
+
+/// Milliseconds of a task in the mount over those on the bare server and on the disk together: the
+/// service does in SOURCE what the program asks for, and then answers.
+pub(super) fn over_both(effort: Effort, task: Task) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(task.needs) {
+        return Ok(missing);
+    }
+    let prepared = |storage| prepared(task, storage, sources(effort));
+    let (over, bare, disk) =
+        (prepared(Storage::Mount(POOL_MIB))?, prepared(Storage::BareMount)?, prepared(Storage::Disk)?);
+    let both = || Ok(milliseconds(task, &bare)? + milliseconds(task, &disk)?);
+    let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || milliseconds(task, &over), both)?;
+    Ok(Outcome::ratio(&pairs, "ms"))
+}
+
+/// A source tree.
+fn sources(effort: Effort) -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if effort.steps < STEPS_OF_ALL { own } else { own.parent().expect("a crate lies among others") }
 }
 
 fn prepared(task: Task, storage: Storage, sources: &Path) -> anyhow::Result<Testbed> {

@@ -2,6 +2,8 @@
 
 pub(crate) mod check_pool;
 pub(crate) mod mount;
+pub(crate) mod mount_config;
+pub(crate) mod mount_helper;
 pub(crate) mod mount_pool;
 pub(crate) mod mount_status;
 pub(crate) mod recover;

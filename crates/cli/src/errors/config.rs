@@ -1,6 +1,7 @@
 //! Configuration files that are refused: each with the file, the line, and the correction.
 
 use super::{Exit, Report};
+use crate::spelling::nearest;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +47,34 @@ pub(crate) enum ConfigFailure {
         /// The file.
         path: PathBuf,
     },
+    /// Nothing to mount.
+    NoMount {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Two mounts of one name.
+    SameMount {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// Several mounts, and none was named.
+    WhichMount {
+        /// The file.
+        path: PathBuf,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// No mount has the name.
+    UnknownMount {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// The names of those that it has.
+        names: Vec<String>,
+    },
     /// Two volumes of one name.
     SameName {
         /// The file.
@@ -72,6 +101,10 @@ impl From<&ConfigFailure> for Report {
             }
             ConfigFailure::Invalid { path, line, what } => invalid((path, *line), what),
             ConfigFailure::NoVolume { path } => no_volume(path),
+            ConfigFailure::NoMount { path } => no_mount(path),
+            ConfigFailure::SameMount { path, name } => same_mount(path, name),
+            ConfigFailure::WhichMount { path, names } => which_mount(path, names),
+            ConfigFailure::UnknownMount { path, name, names } => unknown_mount(path, name, names),
             ConfigFailure::SameFile { path, pmem } => same_file(path, pmem),
             ConfigFailure::SameName { path, name } => same_name(path, name),
         }
@@ -108,6 +141,34 @@ fn no_volume(path: &Path) -> Report {
     let what = format!("{} names no volume", path.display());
     let next = "add [[volume]] and, below it, pmem = \"FILE\"";
     Report::new(("config-no-volume", Exit::Usage), what, "a server needs something to serve", next)
+}
+
+fn no_mount(path: &Path) -> Report {
+    let what = format!("{} names no mount", path.display());
+    let next = "add [[mount]] and, below it, source = \"DIR\" and mountpoint = \"DIR\"";
+    Report::new(("config-no-mount", Exit::Usage), what, "there is nothing to mount", next)
+}
+
+fn same_mount(path: &Path, name: &str) -> Report {
+    let what = format!("{}: two mounts are named {name:?}", path.display());
+    let why = "a mount is chosen by its name; one without a name has the last name of its mountpoint";
+    Report::new(("config-same-mount", Exit::Usage), what, why, "give one of them another: name = \"...\"")
+}
+
+fn which_mount(path: &Path, names: &[String]) -> Report {
+    let what = format!("{} has several mounts", path.display());
+    let next = format!("say which one: --name {}", names.join(", --name "));
+    Report::new(("config-which-mount", Exit::Usage), what, "each of them has a service of its own", next)
+}
+
+fn unknown_mount(path: &Path, name: &str, names: &[String]) -> Report {
+    let what = format!("{} has no mount {name:?}", path.display());
+    let why = format!("the mounts there are {}", names.join(", "));
+    let next = match nearest(name, names.iter().map(String::as_str)) {
+        Some(near) => format!("write --name {near} if that was meant"),
+        None => "add [[mount]] with this name, or name one of those".to_owned(),
+    };
+    Report::new(("config-unknown-mount", Exit::Usage), what, why, next)
 }
 
 fn same_file(path: &Path, pmem: &Path) -> Report {

@@ -14,6 +14,7 @@ const DISCARD: &str = "or give up what only that pool has: tidegate mount --disc
 const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
+const FIND_MOUNT: &str = "find the mount and end it: grep tidegate /proc/mounts";
 const NAME_SOURCE: &str = "name a directory: tidegate mount SOURCE MOUNTPOINT";
 const NAME_MOUNTPOINT: &str = "name a mountpoint elsewhere, or SOURCE itself, which the mount then covers";
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
@@ -41,8 +42,7 @@ impl From<&ServiceFailure> for Report {
                 reason("nested", Exit::Usage, "the service would wait for itself", NAME_MOUNTPOINT)
             }
             ServiceFailure::SourceInUse { .. } => {
-                let next = "find the mount and end it: grep tidegate /proc/mounts";
-                reason("source-in-use", Exit::InUse, "a directory has one service", next)
+                reason("source-in-use", Exit::InUse, "a directory has one service", FIND_MOUNT)
             }
             ServiceFailure::FilesInUse { .. } => {
                 let why = "a mount begins and ends without them";
@@ -79,12 +79,10 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("find the reason in the log, and mount {} again", word(source_directory));
                 reason("servers-died", Exit::Unexpected, &why, &next)
             }
-            ServiceFailure::Names { error, pool } => reason(
-                "names",
-                Exit::Refused,
-                &error.to_string(),
-                &format!("{NAMES_NEXT}: {} --force", recovery_of(pool)),
-            ),
+            ServiceFailure::Names { error, pool } => {
+                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
+                reason("names", Exit::Refused, &error.to_string(), &next)
+            }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }

@@ -99,6 +99,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "mount",
         &[
             ("Mount a directory", "tidegate mount /srv/app-files /srv/app --pool /mnt/pmem/app.pool"),
+            ("Mount what a file describes", "tidegate mount --config /etc/tidegate/mounts.toml --name app"),
             ("Try it without persistent memory", "tidegate mount ~/files ~/mnt --pool /dev/shm/try.pool --try"),
         ],
     ),

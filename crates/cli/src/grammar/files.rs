@@ -40,15 +40,23 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Mount {
     /// The directory whose files are shown
-    #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath)]
-    pub(crate) source: PathBuf,
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::DirPath, required_unless_present = "config", conflicts_with = "config")]
+    pub(crate) source: Option<PathBuf>,
 
     /// An empty directory where they are shown, or SOURCE itself
-    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
-    pub(crate) mountpoint: PathBuf,
+    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required_unless_present = "config", conflicts_with = "config")]
+    pub(crate) mountpoint: Option<PathBuf>,
+
+    /// A TOML file with mounts, in place of SOURCE and MOUNTPOINT. Flags win over the file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Which mount of the file is meant [default: the only one]
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) name: Option<String>,
 
     /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; created if
     /// absent [default: one in the user's state directory, named after SOURCE]
@@ -72,6 +80,10 @@ pub(crate) struct Mount {
     /// If SOURCE belongs to another pool, mount all the same: what only that pool has is lost
     #[arg(long)]
     pub(crate) discard_former_pool: bool,
+
+    /// Leave the terminal's session
+    #[arg(long, hide = true)]
+    pub(crate) background: bool,
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,9 @@ use crate::program::{Folder, Server, json, run};
 use std::fs;
 
 const SERVICE: &str = include_str!("../../systemd/tidegate@.service");
+const MOUNT: &str = include_str!("../../systemd/tidegate-mount@.service");
+const MOUNT_HELPER: &str = include_str!("../../systemd/mount.fuse.tidegate");
+const UMOUNT_HELPER: &str = include_str!("../../systemd/umount.fuse.tidegate");
 const SOCKET: &str = include_str!("../../systemd/tidegate@.socket");
 const EXAMPLE: &str = include_str!("../../systemd/example.toml");
 const MANIFEST: &str = include_str!("../../Cargo.toml");
@@ -40,6 +43,31 @@ fn the_service_is_confined() {
 }
 
 #[test]
+fn a_mounts_service_is_ordered_before_its_users_and_shows_its_mount_to_all() {
+    let words = "/usr/bin/tidegate mount --config /etc/tidegate/mounts.toml --name %i";
+    assert_eq!(
+        (value(MOUNT, "ExecStart"), value(MOUNT, "Type"), value(MOUNT, "NotifyAccess")),
+        (words, "notify", "all")
+    );
+    assert_eq!(value(MOUNT, "Before"), "local-fs.target umount.target");
+    assert_eq!((value(MOUNT, "KillMode"), value(MOUNT, "OOMPolicy")), ("mixed", "continue"));
+    // Each of these would give the service mounts of its own, and nobody else would see the files.
+    for private in ["Private", "Protect", "ReadOnly", "Inaccessible", "MountFlags", "RootDirectory"] {
+        assert!(!MOUNT.lines().any(|line| line.starts_with(private)), "{private}");
+    }
+}
+
+#[test]
+fn the_helpers_of_mount_and_umount_run_commands_that_the_program_knows() {
+    for (script, command) in [(MOUNT_HELPER, "mount-helper"), (UMOUNT_HELPER, "umount-helper")] {
+        assert!(script.ends_with(&format!("exec /usr/bin/tidegate {command} \"$@\"\n")), "{script}");
+        let refused = run(&[command, "--"]);
+        assert_eq!(refused.code, 1, "the code of mount(8) for a wrong command line: {}", refused.stderr);
+        assert!(refused.stderr.contains("MOUNTPOINT"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn the_package_holds_the_program_its_units_pages_and_completions() {
     let package = MANIFEST.parse::<toml::Table>().unwrap()["package"]["metadata"]["deb"].clone();
     let installed: Vec<_> =
@@ -47,6 +75,7 @@ fn the_package_holds_the_program_its_units_pages_and_completions() {
     for place in [
         "usr/bin/",
         "usr/lib/systemd/system/",
+        "usr/sbin/",
         "usr/share/man/man1/",
         "usr/share/man/man5/",
         "usr/share/bash-completion/completions/tidegate",

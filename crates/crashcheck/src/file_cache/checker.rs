@@ -189,6 +189,8 @@ impl Process {
                 }
                 self.models.iter_mut().for_each(FileModel::write_dirty);
             }
+            FileStep::Admit(file) => drop(self.pool.admit(self.ids[file], 0..u64::MAX).map_err(Failure::new)?),
+            FileStep::Strange(file) => self.change_between(file)?,
             FileStep::Close(file) => {
                 self.pool.close(self.ids[file]).map_err(Failure::new)?;
                 let reopened = self.pool.open_file(&backing(&self.machine, file), b"a path");
@@ -208,6 +210,27 @@ impl Process {
             }
         }
         Ok(false)
+    }
+
+    /// Syncs and writes back everything, closes the files, and has somebody else change one of
+    /// them.
+    fn change_between(&mut self, file: usize) -> Result<(), Failure> {
+        for id in &self.ids {
+            self.pool.sync(*id).map_err(Failure::new)?;
+        }
+        for lane in 0..self.pool.lanes() {
+            while self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
+        }
+        for id in &self.ids {
+            self.pool.close(*id).map_err(Failure::new)?;
+        }
+        self.models.iter_mut().for_each(FileModel::drain);
+        let data = self.data(self.models[file].now.len().min(20));
+        self.machine.change(file, 0, &data);
+        self.models[file].write(0, &data);
+        self.models[file].drain();
+        *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
+        Ok(())
     }
 
     fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {

@@ -141,14 +141,14 @@ mod tests {
         let pool = machine.open().unwrap();
         let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
         pool.write(file, 0, b"new ", Persistence::Asynchronous).unwrap();
-        assert_eq!(pool.close_if_done(file), Ok(false), "unsynced");
+        assert_eq!(pool.close_if_done(file, || Ok(())), Ok(false), "unsynced");
         pool.sync(file).unwrap();
-        assert_eq!(pool.close_if_done(file), Ok(false), "out of sync");
+        assert_eq!(pool.close_if_done(file, || Ok(())), Ok(false), "out of sync");
         pool.write_back_step(0, u64::MAX).unwrap();
         assert_eq!(pool.open_file(&backing(&machine, 0), b"a path"), Ok(file));
-        assert_eq!(pool.close_if_done(file), Ok(false), "open twice");
+        assert_eq!(pool.close_if_done(file, || Ok(())), Ok(false), "open twice");
         pool.close(file).unwrap();
-        assert_eq!(pool.close_if_done(file), Ok(true));
+        assert_eq!(pool.close_if_done(file, || Ok(())), Ok(true));
         assert_eq!((pool.files(), &machine.contents()[0][..]), (vec![], &b"new "[..]));
     }
 }

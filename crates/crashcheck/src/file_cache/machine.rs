@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, PoolOpenError,
-    PoolSpec, Refused, Sought, dram_bytes, format, identify,
+    PoolSpec, Refused, Sought, Stamp, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -240,7 +240,6 @@ impl Machine {
     }
 
     /// Somebody else writes to a file.
-    #[cfg(test)]
     pub(crate) fn change(&self, number: usize, at: u64, data: &[u8]) {
         let mut files = self.files.lock().expect("no holder panics");
         files[number].write(at, data);
@@ -327,6 +326,7 @@ impl InterceptMemory for InMachine {
 
     fn store_u64<R: Medium + ?Sized>(&self, memory: &R, at: u64, word: u64) {
         let before = memory.load_u64(at).expect("the region is sound");
+        let word = self.0.faults(|faults| faults.stored_instead(at, word));
         for between in self.0.faults(|faults| faults.stored(at, word, before)) {
             memory.store_u64(at, between);
             memory.flush(at, 8);
@@ -373,7 +373,11 @@ impl BackingFile for SimBacking {
     }
 
     fn status(&self) -> Result<BackingStatus, Refused> {
-        Ok(self.file(|file| BackingStatus { len: file.visible.len() as u64, stamp: file.stamp }))
+        let stamp = |file: &SimFile| match self.machine.faults(|faults| faults.has_one_stamp()) {
+            true => Stamp::of(1, 1),
+            false => Stamp::of(file.stamp, file.stamp),
+        };
+        Ok(self.file(|file| BackingStatus { len: file.visible.len() as u64, stamp: stamp(file) }))
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

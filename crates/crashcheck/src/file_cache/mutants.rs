@@ -2,7 +2,7 @@
 //! A campaign that does not fail on such a machine is blind to that mistake.
 
 use std::borrow::Cow;
-use tidegate_layout::file_cache::{FileElement, LanePlan};
+use tidegate_layout::file_cache::{FileElement, FileEntry, LENGTH_BITS, LanePlan};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A mistake in the order of things.
@@ -27,6 +27,12 @@ pub enum FilesBug {
     RedoFlushMissing,
     /// A file below says that it is synced, and is not.
     BackingSyncMissing,
+    /// An entry says that it is clean before the file below has its bytes.
+    CleanTooEarly,
+    /// A clean entry is not freed before its block is used again.
+    CleanNotFreed,
+    /// A file below has the same mark whoever changes it.
+    OneStamp,
 }
 
 /// What is wrong with a machine, and what was done since its last fence.
@@ -38,11 +44,13 @@ pub(crate) struct Faults {
     cursors: bool,
     /// Whether anything was streamed since the machine started.
     begun: bool,
+    /// Whether the last word of an entry that was stored frees it.
+    frees: bool,
 }
 
 impl Faults {
     pub(crate) fn new(bug: Option<FilesBug>, plan: LanePlan) -> Faults {
-        Faults { bug, plan, data: false, elements: false, cursors: false, begun: false }
+        Faults { bug, plan, data: false, elements: false, cursors: false, begun: false, frees: false }
     }
 
     fn has(&self, bug: FilesBug) -> bool {
@@ -55,6 +63,11 @@ impl Faults {
 
     fn is_entry(&self, at: u64) -> bool {
         (self.plan.entry_at(0)..self.plan.chunks_at()).contains(&at)
+    }
+
+    /// Whether a word of an entry, counted from its beginning, lies there.
+    fn is_word(&self, at: u64, word: u64) -> bool {
+        self.is_entry(at) && (at - self.plan.entry_at(0)) % size_of::<FileEntry>() as u64 == word
     }
 
     /// Bytes are streamed; what arrives in their place.
@@ -81,11 +94,26 @@ impl Faults {
 
     /// A word is stored in the place of another; words that are stored durably in between.
     pub(crate) fn stored(&mut self, at: u64, word: u64, before: u64) -> Vec<u64> {
+        if self.is_word(at, FileEntry::STATE_AT) {
+            self.frees = word & ((1 << LENGTH_BITS) - 1) == 0;
+        }
         if at != self.plan.cursors_at {
             return Vec::new();
         }
         self.cursors = true;
         if self.has(FilesBug::SyncNotAtomic) { (before + 1..word).collect() } else { Vec::new() }
+    }
+
+    /// The word that is stored in the place of another.
+    pub(crate) fn stored_instead(&self, at: u64, word: u64) -> u64 {
+        match self.bug {
+            Some(FilesBug::CleanTooEarly) if self.is_word(at, FileEntry::CLASS_AT) => word | 1 << 16,
+            _ => word,
+        }
+    }
+
+    pub(crate) fn has_one_stamp(&self) -> bool {
+        self.has(FilesBug::OneStamp)
     }
 
     pub(crate) fn drops_flush(&self, at: u64, len: u64) -> bool {
@@ -95,6 +123,7 @@ impl Faults {
             Some(FilesBug::SettleFlushMissing) => one_entry && self.elements,
             Some(FilesBug::RedoFlushMissing) => one_entry && !self.begun,
             Some(FilesBug::LengthFlushMissing) => one_entry && !self.elements,
+            Some(FilesBug::CleanNotFreed) => one_entry && !self.elements && self.frees,
             _ => false,
         }
     }

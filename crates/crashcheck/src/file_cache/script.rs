@@ -68,6 +68,8 @@ pub enum FileStep {
     WriteBack,
     /// Has every unsynced write leave DRAM.
     WriteDirty,
+    /// Makes clean entries of what only the file below has, as after a read.
+    Admit(usize),
     /// Brings the file below, and drops it.
     Drain(usize),
     /// Closes the file, and opens it again.
@@ -76,6 +78,9 @@ pub enum FileStep {
     Reopen,
     /// The process ends; the next one goes on with what it left.
     Restart,
+    /// All is written back, and the process ends; somebody else changes the file below before the
+    /// next one begins.
+    Strange(usize),
 }
 
 impl FileStep {
@@ -96,6 +101,7 @@ impl FileStep {
         FileStep::Zero { file: 0, at: 10, len: 90 },
         FileStep::WriteBack,
         FileStep::WriteDirty,
+        FileStep::Admit(0),
         FileStep::Drain(0),
         FileStep::Close(0),
         FileStep::Reopen,

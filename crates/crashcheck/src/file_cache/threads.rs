@@ -123,6 +123,8 @@ fn background(
         if drains && rng.one_in(3) {
             expected[file].lock().drained = true;
             pool.drain(files[file]).map_err(Failure::new)?;
+        } else if rng.one_in(3) {
+            pool.admit(files[file], rng.below(300)..400).map_err(Failure::new)?;
         } else {
             pool.write_back_step(rng.index(pool.lanes()), 1 + rng.below(600)).map_err(Failure::new)?;
         }

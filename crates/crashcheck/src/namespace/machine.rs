@@ -6,7 +6,7 @@ use crate::namespace::tree::{DEVICE, ENODATA, Tree};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, FoundNode,
-    NamespaceSource, PoolOpenError, PoolSpec, Refused, Sought, Witness, dram_bytes, format, identify,
+    NamespaceSource, PoolOpenError, PoolSpec, Refused, Sought, Stamp, Witness, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, PoolPlan};
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -29,15 +29,23 @@ impl Default for NamesPool {
 impl NamesPool {
     /// A pool with the smallest log and one lane.
     pub fn new() -> NamesPool {
-        let region = Region::new((u64::from(NAMESPACE_LINES_MIN) << 6) + (4 << 20) + (1 << 16));
-        let spec = PoolSpec {
-            uuid: [7; 16],
-            lanes: 1,
-            files: 4,
-            ring_slots: 8,
-            bytes_per_entry: 1 << 16,
-            namespace_lines: NAMESPACE_LINES_MIN,
-        };
+        NamesPool::of(
+            4 << 20,
+            PoolSpec { files: 4, ring_slots: 8, bytes_per_entry: 1 << 16, ..PoolSpec::usual([7; 16]) },
+        )
+    }
+
+    /// One with room for the files of an application.
+    pub(crate) fn roomy() -> NamesPool {
+        NamesPool::of(
+            8 << 20,
+            PoolSpec { files: 64, ring_slots: 64, bytes_per_entry: 1 << 13, ..PoolSpec::usual([7; 16]) },
+        )
+    }
+
+    fn of(bytes: u64, spec: PoolSpec) -> NamesPool {
+        let region = Region::new((u64::from(NAMESPACE_LINES_MIN) << 6) + bytes + (1 << 16));
+        let spec = PoolSpec { lanes: 1, namespace_lines: NAMESPACE_LINES_MIN, ..spec };
         format(&region, &spec).expect("the region takes a pool");
         let plan = identify(&region).expect("it was just laid out").plan;
         NamesPool { image: region.visible(), plan, order: LineOrder::NATIVE }
@@ -242,7 +250,7 @@ impl BackingFile for SimBacking {
     fn status(&self) -> Result<BackingStatus, Refused> {
         Ok(self.machine.tree(|tree| {
             let contents = tree.contents(self.identity);
-            BackingStatus { len: contents.visible.len() as u64, stamp: contents.stamp }
+            BackingStatus { len: contents.visible.len() as u64, stamp: Stamp::of(contents.stamp, contents.stamp) }
         }))
     }
 
@@ -274,11 +282,21 @@ impl BackingFile for SimBacking {
         Ok(())
     }
 
-    /// Scripts of names have no holes.
-    fn fallocate(&self, _at: u64, _len: u64, how: Fallocate) -> Result<(), Refused> {
-        if how == Fallocate::Reserve { Ok(()) } else { Err(Refused { errno: 95 }) }
+    fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
+        if how == Fallocate::Reserve {
+            return Ok(());
+        }
+        self.machine.instant();
+        self.machine.tree(|tree| {
+            tree.write(self.identity, |bytes| {
+                let [at, end] = [at, at + len].map(|place| usize::try_from(place).expect("small").min(bytes.len()));
+                bytes[at..end].fill(0);
+            });
+        });
+        Ok(())
     }
 
+    /// Which zeroes are holes is not modelled.
     fn seek(&self, _at: u64, _sought: Sought) -> Result<Option<u64>, Refused> {
         Err(Refused { errno: 95 })
     }

@@ -1,8 +1,9 @@
 //! The file system below: names and contents, what of them is durable, and what a power cut leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidegate_file_cache::{FileIdentity, FoundNode, Refused, Witness};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
+use tidegate_sim::Rng;
 
 pub(crate) const DEVICE: u64 = 1;
 const ENOENT: i32 = 2;
@@ -16,6 +17,9 @@ pub(crate) const DIRECTORY: u32 = 0o040_000;
 pub(crate) const REGULAR: u32 = 0o100_000;
 
 const ROOT: u64 = 1;
+
+/// What arrives as a whole, or not, of a file that is being written back.
+const PIECE_BYTES: usize = 64;
 
 /// An inode without its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,11 +86,22 @@ impl Names {
         paths
     }
 
+    /// The least number that no inode has.
+    fn free_inode(&self) -> u64 {
+        (ROOT..).find(|inode| !self.nodes.contains_key(inode)).expect("there are many")
+    }
+
+    /// A file system that is mounted again has no files without a name.
+    fn drop_unnamed(&mut self) {
+        let named: BTreeSet<u64> = self.nodes.values().flat_map(|node| node.names.values().copied()).collect();
+        self.nodes.retain(|inode, _| *inode == ROOT || named.contains(inode));
+    }
+
     fn identity(&self, inode: u64) -> NodeIdentity {
         NodeIdentity { inode, generation: self.nodes[&inode].generation }
     }
 
-    fn links(&self, inode: u64) -> usize {
+    pub(crate) fn links(&self, inode: u64) -> usize {
         self.nodes.values().flat_map(|node| node.names.values()).filter(|named| **named == inode).count()
     }
 
@@ -212,13 +227,33 @@ impl Tree {
         self.last_generation += 1;
         let generation = self.last_generation;
         self.operate(|names| {
-            let inode = (ROOT..).find(|inode| !names.nodes.contains_key(inode)).expect("there are many");
+            let inode = names.free_inode();
             names.put(path, inode)?;
             names.nodes.insert(inode, Node::new(generation, mode));
             Ok(())
         })?;
         self.contents.insert(generation, Contents { stamp: 1, durable_stamp: 1, ..Contents::default() });
         Ok(())
+    }
+
+    /// Makes a file that has no name.
+    pub(crate) fn make_unnamed(&mut self, mode: u32) -> NodeIdentity {
+        self.last_generation += 1;
+        let generation = self.last_generation;
+        let mut names = self.names().clone();
+        let inode = names.free_inode();
+        names.nodes.insert(inode, Node::new(generation, mode));
+        self.history.push(names);
+        self.contents.insert(generation, Contents { stamp: 1, durable_stamp: 1, ..Contents::default() });
+        NodeIdentity { inode, generation }
+    }
+
+    /// Gives a name to a file that has none.
+    pub(crate) fn name(&mut self, unnamed: FileIdentity, path: &[u8]) -> Result<(), Refused> {
+        if !self.has(unnamed) {
+            return Err(Refused { errno: ENOENT });
+        }
+        self.operate(|names| names.put(path, unnamed.inode))
     }
 
     /// An operation on names that makes no inode.
@@ -313,6 +348,17 @@ impl Tree {
         images
     }
 
+    /// One of the states that a power cut may leave. Of contents that are not durable, any pieces
+    /// of [`PIECE_BYTES`] may have arrived.
+    pub(crate) fn sample(&self, rng: &mut Rng) -> Tree {
+        let mut names = self.history[rng.index(self.history.len())].clone();
+        names.drop_unnamed();
+        let named: BTreeSet<u64> = names.nodes.values().map(|node| node.generation).collect();
+        let survived = self.contents.iter().filter(|(generation, _)| named.contains(generation));
+        let contents = survived.map(|(generation, contents)| (*generation, contents.sample(rng))).collect();
+        Tree { history: vec![names], contents, last_generation: self.last_generation }
+    }
+
     /// What distinguishes states after a cut.
     pub(crate) fn key(&self) -> (&Names, &BTreeMap<u64, Contents>) {
         (self.names(), &self.contents)
@@ -323,6 +369,26 @@ impl Contents {
     fn settle(&mut self) {
         self.durable.clone_from(&self.visible);
         self.durable_stamp = self.stamp;
+    }
+
+    fn sample(&self, rng: &mut Rng) -> Contents {
+        let mut images = self.images();
+        if images.len() < 2 || !rng.one_in(3) {
+            return images.swap_remove(rng.index(images.len()));
+        }
+        let len = if rng.one_in(2) { self.durable.len() } else { self.visible.len() };
+        let mut bytes = self.durable.clone();
+        bytes.resize(len, 0);
+        for (at, piece) in bytes.chunks_mut(PIECE_BYTES).enumerate() {
+            let newer = self.visible.get(at * PIECE_BYTES..).unwrap_or_default();
+            let arrived = piece.len().min(newer.len());
+            if rng.one_in(2) {
+                piece[..arrived].copy_from_slice(&newer[..arrived]);
+            }
+        }
+        // The time of modification is one of neither.
+        let stamp = self.stamp + 1000;
+        Contents { visible: bytes.clone(), durable: bytes, stamp, durable_stamp: stamp }
     }
 
     fn images(&self) -> Vec<Contents> {

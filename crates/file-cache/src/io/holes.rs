@@ -140,7 +140,7 @@ impl<R: Region> Lane<R> {
 }
 
 /// What `parts`, which are ascending and inside `range`, leave of it.
-fn between(range: &Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(crate) fn between(range: &Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
     let starts = [range.start].into_iter().chain(parts.iter().map(|part| part.end));
     let ends = parts.iter().map(|part| part.start).chain([range.end]);
     starts.zip(ends).map(|(start, end)| start..end).filter(|gap| !gap.is_empty()).collect()

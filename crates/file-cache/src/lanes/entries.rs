@@ -7,6 +7,7 @@ use crate::lanes::segments::Loss;
 use crate::lanes::slots::{Slot, Standing};
 use tidegate_layout::file_cache::Extent;
 use tidegate_media::Region;
+use tidegate_policy::evict::Evict;
 
 impl<R: Region> Lane<R> {
     /// An entry counts, and has the newest bytes of its file.
@@ -35,17 +36,21 @@ impl<R: Region> Lane<R> {
     /// if they are void, durably; otherwise with the next commit.
     pub(crate) fn lose(&mut self, file: FileId, losses: &[Loss]) -> Result<(), FileError> {
         for loss in losses {
-            if self.slots.lose(loss.slot, loss.bytes) > 0 {
+            let left = self.slots.lose(loss.slot, loss.bytes);
+            let Slot { version, standing, .. } = self.slots.used(loss.slot);
+            if left > 0 {
+                if standing == Standing::Marked {
+                    self.spoil(loss.slot, version);
+                }
                 continue;
             }
-            let Slot { version, standing, .. } = self.slots.used(loss.slot);
+            self.clean.remove(loss.slot);
             let cached = self.file_mut(file)?;
             if cached.tail == Some(loss.slot) {
                 cached.tail = None;
             }
-            if standing == Standing::OutOfSync {
-                let mut chain = cached.out_of_sync;
-                self.slots.begin_to_die(loss.slot, &mut chain);
+            let mut chain = cached.out_of_sync;
+            if self.slots.begin_to_die(loss.slot, &mut chain) {
                 self.file_mut(file)?.out_of_sync = chain;
                 self.medium.store_state(loss.slot, version, 0);
                 self.dying.push(loss.slot);
@@ -58,21 +63,14 @@ impl<R: Region> Lane<R> {
 
     /// The entry is free, durably: it and its block may be used again.
     pub(crate) fn free_slot(&mut self, slot: u32) {
+        self.clean.remove(slot);
         if let Some(extent) = self.slots.free(slot) {
             self.blocks.give(extent.unit, extent.class);
         }
     }
 
-    /// Gives up the entry that has waited longest among those whose bytes are below too. False when
-    /// there is none.
-    pub(crate) fn give_up_clean(&mut self) -> Result<bool, FileError> {
-        let Some(number) = self.slots.first_clean() else { return Ok(false) };
-        self.drop_slot(number, &self.slots.used(number).extent)?;
-        Ok(true)
-    }
-
     /// Its bytes are read from below from now on.
-    fn drop_slot(&mut self, number: u32, extent: &Extent) -> Result<(), FileError> {
+    pub(crate) fn drop_slot(&mut self, number: u32, extent: &Extent) -> Result<(), FileError> {
         let file = FileId(extent.file);
         let cached = self.file_mut(file)?;
         cached.dropped += 1;

@@ -162,6 +162,18 @@ impl File {
         !self.is_detached() && !self.is_done() && self.is_below()
     }
 
+    /// Whether the file is nobody's, all of it is below, and the lane has clean entries of it. It
+    /// is found again by its identity.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.opens == 0 && self.is_detached() && self.is_done()
+    }
+
+    /// Whether the file may rest: the lane can tell later whether somebody changed it.
+    pub(crate) fn can_rest(&self) -> bool {
+        let says_all = |record: Record| record.stamp != 0 && record.size == self.size;
+        self.record.is_some_and(says_all) && !self.newest.is_empty() && !self.passed
+    }
+
     /// Notes how a step of write-back ended.
     pub(crate) fn was_tried(&mut self, is_below: bool) {
         self.refusals = if is_below { 0 } else { self.refusals.saturating_add(1) };

@@ -10,6 +10,7 @@ use crate::tiers::dram::{Unsynced, bytes_in};
 use crate::tiers::nvm::Blocks;
 use std::collections::BTreeMap;
 use tidegate_media::Region;
+use tidegate_policy::evict::Clock;
 use tidegate_wal::RedoRing;
 
 /// Everything of a lane, under one lock.
@@ -27,6 +28,11 @@ pub(crate) struct Lane<R> {
     pub(crate) slots: Slots,
     /// Entries without a newest byte, freed by a store that is not durable yet.
     pub(crate) dying: Vec<u32>,
+    /// Entries that the medium may still call clean, and that are so no more: flushed with the next
+    /// commit.
+    pub(crate) spoilt: Vec<u32>,
+    /// Chooses among entries whose bytes are below too.
+    pub(crate) clean: Clock,
     pub(crate) unsynced: Unsynced,
     pub(crate) counters: Counters,
     /// The caller's time.
@@ -59,12 +65,17 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// A file that nobody has open and that is below leaves the lane.
+    /// A file that nobody has open and that is below leaves the lane, or rests in it.
     pub(crate) fn forget_if_done(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file(file)?;
         if cached.opens > 0 || cached.pins > 0 || !cached.is_done() {
             return Ok(());
         }
+        if cached.can_rest() { self.rest(file) } else { self.forget(file) }
+    }
+
+    /// The lane forgets a file of which nothing is promised.
+    pub(crate) fn forget(&mut self, file: FileId) -> Result<(), FileError> {
         self.forget_contents(file)?;
         self.remove_file(file)
     }

@@ -22,7 +22,7 @@ impl<R: Region> Lane<R> {
             size: status.len,
             void: self.version,
             version: self.version + 1,
-            stamp: status.stamp,
+            stamp: status.stamp.word(),
         };
         self.counters.syncs_below += 1;
         self.version = trusted.version;
@@ -55,11 +55,7 @@ impl<R: Region> Lane<R> {
     /// record its entries count no longer.
     pub(crate) fn forget_contents(&mut self, file: FileId) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
-        if cached.record.take().is_some() {
-            self.medium.store_record_state(file.0, 0);
-            self.medium.fence()?;
-        }
-        let cached = self.file_mut(file)?;
+        let has_record = cached.record.take().is_some();
         let with_bytes = std::mem::take(&mut cached.newest).into_slots();
         cached.out_of_sync = Chain::default();
         cached.tail = None;
@@ -67,7 +63,14 @@ impl<R: Region> Lane<R> {
         let of_file = |slot: &u32| self.slots.get(*slot).is_some_and(|slot| slot.extent.file == file.0);
         let (own, others): (Vec<u32>, Vec<u32>) = std::mem::take(&mut self.dying).into_iter().partition(of_file);
         self.dying = others;
-        with_bytes.chain(own).for_each(|slot| self.free_slot(slot));
+        let all: Vec<u32> = with_bytes.chain(own).collect();
+        if has_record {
+            // The next file with this record must not find them clean.
+            self.free_on_medium(&all);
+            self.medium.store_record_state(file.0, 0);
+            self.medium.fence()?;
+        }
+        all.into_iter().for_each(|slot| self.free_slot(slot));
         Ok(())
     }
 }

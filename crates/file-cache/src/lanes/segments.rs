@@ -79,6 +79,11 @@ impl Segments {
         losses
     }
 
+    /// Whether nobody has anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Every entry that has bytes, as often as it has a range.
     pub(crate) fn into_slots(self) -> impl Iterator<Item = u32> {
         self.runs.into_values().flatten().map(|segment| segment.slot)

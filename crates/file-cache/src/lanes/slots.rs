@@ -7,6 +7,7 @@
 //! | [`Standing::Free`] | may be used |
 //! | [`Standing::OutOfSync`] | counts, newer than the file below: it is in its file's chain |
 //! | [`Standing::Clean`] | is void, its bytes are below too: it is in the chain of all of these |
+//! | [`Standing::Marked`] | likewise, and the medium says so, or may still say so |
 //! | [`Standing::Dying`] | has no newest byte; the store that frees it is not durable yet |
 //!
 //! A *chain* links entries by their numbers, those of the oldest version first.
@@ -51,6 +52,7 @@ pub(crate) enum Standing {
     Free,
     OutOfSync,
     Clean,
+    Marked,
     Dying,
 }
 
@@ -118,6 +120,7 @@ impl Packed {
             0 => Standing::Free,
             1 => Standing::OutOfSync,
             2 => Standing::Clean,
+            3 => Standing::Marked,
             _ => Standing::Dying,
         }
     }
@@ -127,7 +130,8 @@ impl Packed {
             Standing::Free => 0,
             Standing::OutOfSync => 1,
             Standing::Clean => 2,
-            Standing::Dying => 3,
+            Standing::Marked => 3,
+            Standing::Dying => 4,
         };
         self.what = (standing << CLASS_BITS | u32::from(class.number())) << NEWEST_BITS | newest;
     }
@@ -191,14 +195,24 @@ impl Slots {
 
     /// An entry that was taken comes to say this, and is the newest of its file's `chain`.
     pub(crate) fn occupy(&mut self, number: u32, extent: &Extent, version: u64, chain: &mut Chain) {
+        self.fill(number, extent, version, Standing::OutOfSync);
+        self.out_of_sync_bytes += u64::from(extent.length);
+        self.append(chain, number);
+    }
+
+    /// An entry that was taken comes to say this, and is a marked one.
+    pub(crate) fn occupy_clean(&mut self, number: u32, extent: &Extent, version: u64) {
+        self.fill(number, extent, version, Standing::Marked);
+        self.append_clean(number);
+    }
+
+    fn fill(&mut self, number: u32, extent: &Extent, version: u64, standing: Standing) {
         let packed = &mut self.packed[number as usize];
         packed.offset = extent.offset;
         packed.state = version << LENGTH_BITS | u64::from(extent.length);
         packed.file = extent.file;
         packed.unit = extent.unit;
-        packed.set_what(extent.length, extent.class, Standing::OutOfSync);
-        self.out_of_sync_bytes += u64::from(extent.length);
-        self.append(chain, number);
+        packed.set_what(extent.length, extent.class, standing);
     }
 
     /// The entry has this length.
@@ -229,42 +243,69 @@ impl Slots {
         u64::from(packed.newest())
     }
 
-    /// An entry out of sync, in its file's `chain`, is freed by a store that is not durable yet.
-    pub(crate) fn begin_to_die(&mut self, number: u32, chain: &mut Chain) {
-        self.unlink(chain, number);
+    /// An entry out of sync, in its file's `chain`, or a marked one, is to be freed by a store that
+    /// is not durable yet. False for another one: it needs none.
+    pub(crate) fn begin_to_die(&mut self, number: u32, chain: &mut Chain) -> bool {
+        match self.packed[number as usize].standing() {
+            Standing::OutOfSync => self.unlink(chain, number),
+            Standing::Marked => self.unlink_clean(number),
+            Standing::Free | Standing::Clean | Standing::Dying => return false,
+        }
         self.stand(number, Standing::Dying);
+        true
+    }
+
+    /// A clean entry is marked on the medium from now on, or no longer.
+    pub(crate) fn mark(&mut self, number: u32, standing: Standing) {
+        self.stand(number, standing);
+    }
+
+    fn unlink_clean(&mut self, number: u32) {
+        let mut clean = self.clean;
+        self.unlink(&mut clean, number);
+        self.clean = clean;
+    }
+
+    fn append_clean(&mut self, number: u32) {
+        let mut clean = self.clean;
+        self.append(&mut clean, number);
+        self.clean = clean;
     }
 
     /// The entry is free, and so is its block. `None`: it was before. One that is out of sync has
     /// no chain any more.
     pub(crate) fn free(&mut self, number: u32) -> Option<Extent> {
         let slot = self.get(number)?;
-        if slot.standing == Standing::Clean {
-            let mut clean = self.clean;
-            self.unlink(&mut clean, number);
-            self.clean = clean;
+        if matches!(slot.standing, Standing::Clean | Standing::Marked) {
+            self.unlink_clean(number);
         }
         self.stand(number, Standing::Free);
         self.free.push(number);
         Some(slot.extent)
     }
 
-    /// The entries of `chain` up to `version` are clean from now on, and no longer in it.
-    pub(crate) fn clean_up_to(&mut self, chain: &mut Chain, version: u64) {
+    /// The entries of `chain` up to `version` are clean from now on, and no longer in it: these.
+    pub(crate) fn clean_up_to(&mut self, chain: &mut Chain, version: u64) -> Vec<u32> {
+        let mut brought = Vec::new();
         while let Some(number) = chain.first()
             && self.packed[number as usize].version() <= version
         {
             self.unlink(chain, number);
             self.stand(number, Standing::Clean);
-            let mut clean = self.clean;
-            self.append(&mut clean, number);
-            self.clean = clean;
+            self.append_clean(number);
+            brought.push(number);
         }
+        brought
     }
 
-    /// The clean entry that is given up first.
-    pub(crate) fn first_clean(&self) -> Option<u32> {
-        self.clean.first()
+    /// Whether there are clean entries.
+    pub(crate) fn has_clean(&self) -> bool {
+        !self.clean.is_empty()
+    }
+
+    /// Bytes in clean entries, and newest.
+    pub(crate) fn clean_bytes(&self) -> u64 {
+        self.of(self.clean).map(|(_, slot)| slot.newest).sum()
     }
 
     /// The entries of a chain, the oldest first.
@@ -333,7 +374,7 @@ mod tests {
             let (mut clean, mut dying) = (Vec::new(), Vec::new());
             for version in 1..400 {
                 let oldest = waiting.keys().nth(rng.index(waiting.len().max(1))).copied();
-                match (rng.below(6), oldest) {
+                match (rng.below(7), oldest) {
                     (0 | 1, _) => match slots.take_free() {
                         Some(number) => {
                             let length = 1 + u32::try_from(rng.below(1 << 20)).unwrap();
@@ -350,13 +391,22 @@ mod tests {
                     }
                     (3, Some(oldest)) => {
                         waiting.remove(&oldest);
-                        slots.begin_to_die(oldest.1, &mut chain);
+                        assert!(slots.begin_to_die(oldest.1, &mut chain));
                         dying.push(oldest.1);
                     }
+                    (5, _) if !clean.is_empty() => {
+                        let number = clean[rng.index(clean.len())];
+                        if slots.begin_to_die(number, &mut chain) {
+                            clean.retain(|one| *one != number);
+                            dying.push(number);
+                        }
+                    }
                     (4, Some((upto, _))) => {
-                        slots.clean_up_to(&mut chain, upto);
+                        let brought = slots.clean_up_to(&mut chain, upto);
                         let newer = waiting.split_off(&(upto + 1, 0));
-                        clean.extend(std::mem::replace(&mut waiting, newer).into_keys().map(|(_, number)| number));
+                        assert!(std::mem::replace(&mut waiting, newer).keys().map(|key| &key.1).eq(&brought));
+                        brought.iter().filter(|_| rng.one_in(2)).for_each(|one| slots.mark(*one, Standing::Marked));
+                        clean.extend(brought);
                     }
                     _ => {
                         let from = if rng.one_in(2) { &mut clean } else { &mut dying };
@@ -370,7 +420,7 @@ mod tests {
                 assert_eq!(chained, waiting.keys().copied().collect::<Vec<_>>(), "seed {seed}");
                 assert_eq!(slots.of(slots.clean).map(|(number, _)| number).collect::<Vec<_>>(), clean);
                 assert_eq!(slots.out_of_sync_bytes(), waiting.values().sum::<u64>());
-                assert_eq!(slots.first_clean(), clean.first().copied());
+                assert_eq!(slots.has_clean(), !clean.is_empty());
             }
         }
     }

@@ -2,7 +2,7 @@
 //! the first sync of a new file does without a sync below.
 
 use crate::below::{
-    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought, Stamp,
 };
 use crate::namespace::log::NamespaceLog;
 use crate::namespace::replay::{NamesReplayed, Whereabouts};
@@ -83,7 +83,7 @@ impl<R: Region + Send + Sync> BackingFile for MadeFile<R> {
 
     fn status(&self) -> Result<BackingStatus, Refused> {
         let status = self.below.status()?;
-        Ok(if self.is_as_made() { BackingStatus { stamp: 0, ..status } } else { status })
+        Ok(if self.is_as_made() { BackingStatus { stamp: Stamp::NONE, ..status } } else { status })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

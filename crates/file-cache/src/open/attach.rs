@@ -1,6 +1,6 @@
 //! A detached file gets its file below.
 
-use crate::below::{BackingFile, FileIdentity};
+use crate::below::{BackingFile, FileIdentity, Stamp};
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{Attachment, File, FileId};
@@ -27,7 +27,7 @@ impl<R: Region> FileCache<R> {
     pub fn detached(&self) -> Vec<Detached> {
         let lane = self.lane();
         let detached = |(number, file): (u32, &Option<Box<File>>)| {
-            let file = file.as_deref().filter(|file| file.is_detached())?;
+            let file = file.as_deref().filter(|file| file.is_detached() && !file.is_resting())?;
             let bytes = lane.bytes_of(file);
             Some(Detached { file: FileId(number), identity: file.identity, path_hint: file.hint.clone(), bytes })
         };
@@ -49,8 +49,12 @@ impl<R: Region> FileCache<R> {
                 }
                 (cut_to, cached.record.map_or(0, |record| record.stamp))
             };
-            if stamp != 0 && stamp != backing.status()?.stamp {
+            let now = backing.status()?.stamp;
+            if Stamp::of_word(stamp).is_some_and(|stamp| !now.has_contents_of(stamp)) {
                 return Err(FileError::Changed);
+            }
+            if stamp != now.word() {
+                self.lane().drop_clean(file)?;
             }
             self.bind(file, backing, cut_to).or_else(|error| self.detach(file, cut_to, error))
         })

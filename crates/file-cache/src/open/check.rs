@@ -8,8 +8,9 @@ use crate::open::format::{PoolOpenError, corrupt, identify, superblock_copies};
 use crate::open::load::{Counted, Raw};
 use crate::region_io::{LaneElement, Medium, ring_plan};
 use crate::tiers::nvm::Blocks;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidegate_layout::file_cache::NamespacePlan;
+use tidegate_layout::file_cache::{NamespacePlan, TrustedRecord};
 use tidegate_media::{Corrupt, Error, Poison, Region, Result};
 use tidegate_wal::Loaded;
 
@@ -18,12 +19,14 @@ use tidegate_wal::Loaded;
 pub struct PoolReport {
     /// Its lanes.
     pub lanes: u32,
-    /// Records in use: files that may lack something.
+    /// Files that may lack something.
     pub files: u64,
-    /// Entries that count.
+    /// Entries that files may lack.
     pub entries: u64,
     /// Bytes in these entries.
     pub bytes: u64,
+    /// Bytes in clean entries: files have them too.
+    pub clean_bytes: u64,
     /// Elements of the lanes' rings that recovery carries out.
     pub elements: u64,
     /// Records of operations on names that recovery repeats.
@@ -92,9 +95,14 @@ fn look_at_lane<R: Region>(medium: &Medium<Arc<R>>, report: &mut PoolReport) -> 
         let (rule, at) = ("no two entries have the same block", medium.plan.entry_at(0));
         findings.push(Corrupt { rule, at, found: "a block of two entries".to_owned() });
     }
-    report.files += raw.records.len() as u64;
-    report.entries += entries.len() as u64;
-    report.bytes += entries.iter().map(|Counted { extent, .. }| u64::from(extent.length)).sum::<u64>();
+    let bytes_of = |entries: &[Counted]| entries.iter().map(|entry| u64::from(entry.extent.length)).sum::<u64>();
+    let (clean, lacking): (Vec<Counted>, Vec<Counted>) = entries.into_iter().partition(|entry| entry.is_clean);
+    let lack: BTreeSet<u32> = lacking.iter().map(|entry| entry.extent.file).collect();
+    let may_lack = |(file, record): &(&u32, &TrustedRecord)| record.stamp == 0 || lack.contains(file);
+    report.files += raw.records.iter().filter(may_lack).count() as u64;
+    report.entries += lacking.len() as u64;
+    report.bytes += bytes_of(&lacking);
+    report.clean_bytes += bytes_of(&clean);
     report.elements += loaded.elements.len() as u64;
     Ok(())
 }

@@ -5,15 +5,18 @@
 //!    Until the tail reaches the head the elements stand in for their targets, so a cut recovery is
 //!    repeated.
 //! 3. An entry that is longer than its record allows is cut, durably: a later record may say a
-//!    greater length.
+//!    greater length. A clean entry that does not count is freed, durably.
 
 use crate::open::format::corrupt;
 use crate::region_io::{LaneElement, Medium, Target, ring_plan};
 use std::collections::{BTreeMap, BTreeSet};
-use tidegate_layout::file_cache::{Change, Extent, FileEntry, FileRecord, LENGTH_BITS, TrustedRecord};
+use tidegate_layout::file_cache::{Change, EntryState, Extent, FileEntry, FileRecord, LENGTH_BITS, TrustedRecord};
 use tidegate_media::{Corrupt, Region, Result};
 use tidegate_wal::{Loaded, RedoRing};
 use zerocopy::{FromZeros, IntoBytes};
+
+/// Records that are read at once.
+const RECORDS_AT_ONCE: usize = 256;
 
 /// What a lane holds.
 pub(crate) struct Contents {
@@ -31,6 +34,8 @@ pub(crate) struct Counted {
     pub(crate) slot: u32,
     pub(crate) version: u64,
     pub(crate) extent: Extent,
+    /// Whether the file below has its bytes too.
+    pub(crate) is_clean: bool,
 }
 
 /// Reads a lane, and brings it into a state that a process at work may leave.
@@ -72,19 +77,20 @@ impl Raw {
     pub(super) fn read<R: Region>(medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Raw> {
         let plan = &medium.plan;
         let (mut records, mut record_version) = (BTreeMap::new(), 0);
-        for file in 0..plan.files {
-            let mut raw = FileRecord::new_zeroed();
-            medium.region.read(plan.record_at(file), raw.as_mut_bytes())?;
-            match raw.check() {
-                Ok(checked) => records.extend(checked.map(|record| (file, record))),
-                Err(broken) => on_broken(corrupt(plan.record_at(file), broken))?,
+        let mut piece = vec![FileRecord::new_zeroed(); RECORDS_AT_ONCE];
+        for first in (0..plan.files).step_by(RECORDS_AT_ONCE) {
+            let count = RECORDS_AT_ONCE.min((plan.files - first) as usize);
+            medium.region.read(plan.record_at(first), piece[..count].as_mut_bytes())?;
+            for (file, raw) in (first..).zip(&piece[..count]) {
+                match raw.check() {
+                    Ok(checked) => records.extend(checked.map(|record| (file, record))),
+                    Err(broken) => on_broken(corrupt(plan.record_at(file), broken))?,
+                }
+                record_version = record_version.max(raw.version.get());
             }
-            record_version = record_version.max(raw.version.get());
         }
         let mut entries = vec![FileEntry::new_zeroed(); plan.entries as usize];
-        for (slot, raw) in (0..).zip(&mut entries) {
-            medium.region.read(plan.entry_at(slot), raw.as_mut_bytes())?;
-        }
+        medium.region.read(plan.entry_at(0), entries.as_mut_bytes())?;
         Ok(Raw { records, entries, record_version, changed_records: BTreeSet::new(), changed_entries: BTreeMap::new() })
     }
 
@@ -131,13 +137,18 @@ impl Raw {
     pub(super) fn counting<R: Region>(&self, medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Vec<Counted>> {
         let mut counting = Vec::new();
         for (slot, raw) in (0..).zip(&self.entries) {
+            let is_clean = raw.is_clean();
+            // Without a stamp nobody can tell later that the file below was changed by others.
+            let counts = |record: &TrustedRecord| {
+                if is_clean { record.stamp != 0 } else { raw.version() > record.void }
+            };
             // An entry that does not count may be torn: it was about to be used again.
-            if self.records.get(&raw.file.get()).is_none_or(|record| raw.version() <= record.void) {
+            if !self.records.get(&raw.file.get()).is_some_and(counts) {
                 continue;
             }
             match raw.check(&medium.plan) {
-                Ok(entry) => {
-                    counting.extend(entry.extent.map(|extent| Counted { slot, version: entry.version, extent }))
+                Ok(EntryState { version, extent }) => {
+                    counting.extend(extent.map(|extent| Counted { slot, version, extent, is_clean }))
                 }
                 Err(broken) => on_broken(corrupt(medium.plan.entry_at(slot), broken))?,
             }
@@ -148,7 +159,15 @@ impl Raw {
     /// The entries that count, each cut, durably, as its record says.
     fn counted<R: Region>(&self, medium: &Medium<R>) -> Result<Vec<Counted>> {
         let mut counted = self.counting(medium, &mut refuse)?;
-        for Counted { slot, version, extent } in &mut counted {
+        let counting: BTreeSet<u32> = counted.iter().filter(|entry| entry.is_clean).map(|entry| entry.slot).collect();
+        for (slot, raw) in (0..).zip(&self.entries) {
+            // Their record may be another file's next.
+            if raw.is_clean() && !counting.contains(&slot) {
+                medium.store_state(slot, raw.version(), 0);
+                medium.flush_entry(slot);
+            }
+        }
+        for Counted { slot, version, extent, .. } in &mut counted {
             let Some(record) = self.records.get(&extent.file) else { continue };
             if *version <= record.version && extent.end() > record.size {
                 let left = record.size.saturating_sub(extent.offset);

@@ -112,6 +112,45 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
+    /// Makes clean entries of `data`, which the file below has in `range`, durably. Nothing rests
+    /// on them, so the ring is not needed: what they say is durable before their last words
+    /// are stored. False if there is no room.
+    pub(crate) fn store_clean_entries(
+        &mut self,
+        file: FileId,
+        range: &Range<u64>,
+        data: &[u8],
+    ) -> Result<bool, FileError> {
+        if self.version == VERSION_MAX {
+            return Err(FileError::Worn);
+        }
+        let Some(placed) = self.place(file, std::slice::from_ref(range))? else { return Ok(false) };
+        let version = self.version + 1;
+        for Placed { slot, extent } in &placed {
+            let source = Source::Given { at: range.start, data };
+            self.stream(file, extent, &(extent.offset..extent.end()), source)?;
+            self.medium.store_state(*slot, version, 0);
+            self.medium.flush_entry(*slot);
+        }
+        self.medium.fence()?;
+        for Placed { slot, extent } in &placed {
+            self.medium.store_extent(*slot, extent);
+            self.medium.store_clean(*slot, extent);
+            self.medium.flush_entry(*slot);
+        }
+        self.medium.fence()?;
+        for Placed { slot, extent } in &placed {
+            self.medium.store_state(*slot, version, extent.length);
+            self.medium.flush_entry(*slot);
+        }
+        self.medium.fence()?;
+        self.version = version;
+        placed
+            .iter()
+            .try_for_each(|Placed { slot, extent }| self.index_clean(file, *slot, extent, version))
+            .map(|()| true)
+    }
+
     /// Commits `changes`, which carry the next version, by the ring, and stores them. Data they
     /// speak of was streamed. Entries that died before are free afterwards.
     pub(crate) fn commit_changes(&mut self, changes: &[Change]) -> Result<(), FileError> {
@@ -125,7 +164,8 @@ impl<R: Region> Lane<R> {
             medium.prepare(changes)?;
         }
         let dead = std::mem::take(&mut self.dying);
-        dead.iter().for_each(|slot| medium.flush_entry(*slot));
+        let spoilt = std::mem::take(&mut self.spoilt);
+        dead.iter().chain(&spoilt).for_each(|slot| medium.flush_entry(*slot));
         self.ring.commit(&medium.region, &elements, Retire::AsNeeded, |target| medium.flush_target(target))?;
         changes.iter().for_each(|change| medium.carry_out(change));
         self.version += 1;

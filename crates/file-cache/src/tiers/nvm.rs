@@ -1,6 +1,6 @@
 //! Free blocks: chunks of 1 MiB, each cut into blocks of one class while any of them is in use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use tidegate_layout::file_cache::{Class, UNITS_PER_CHUNK};
 
 /// The free blocks of a lane.
@@ -18,19 +18,22 @@ impl Blocks {
     /// All blocks of `chunks` chunks are free but `used` ones. `None` if two of those overlap, or
     /// two of different classes lie in one chunk.
     pub(crate) fn with_used(chunks: u32, used: impl Iterator<Item = (u32, Class)>) -> Option<Blocks> {
-        let mut cut: BTreeMap<u32, (Class, BTreeSet<u32>)> = BTreeMap::new();
+        let mut cut: Vec<Option<UsedBlocks>> = (0..chunks).map(|_| None).collect();
         for (unit, class) in used {
-            let (of, units) = cut.entry(unit / UNITS_PER_CHUNK).or_insert_with(|| (class, BTreeSet::new()));
-            if *of != class || !units.insert(unit) {
+            let chunk = cut.get_mut((unit / UNITS_PER_CHUNK) as usize)?;
+            if !chunk.get_or_insert_with(|| UsedBlocks::new(class)).insert(unit, class) {
                 return None;
             }
         }
         let mut blocks = Blocks { whole: Vec::new(), cut: vec![Vec::new(); chunks as usize], open: Default::default() };
-        blocks.whole = (0..chunks).rev().filter(|chunk| !cut.contains_key(chunk)).collect();
-        for (chunk, (class, used)) in cut {
-            let free: Vec<u32> = units_of(chunk, class).filter(|unit| !used.contains(unit)).collect();
+        for (chunk, used) in (0..chunks).zip(cut).rev() {
+            let Some(used) = used else {
+                blocks.whole.push(chunk);
+                continue;
+            };
+            let free: Vec<u32> = units_of(chunk, used.class).filter(|unit| !used.contains(*unit)).collect();
             if !free.is_empty() {
-                blocks.open[usize::from(class.number())].insert(chunk);
+                blocks.open[usize::from(used.class.number())].insert(chunk);
             }
             blocks.cut[chunk as usize] = free;
         }
@@ -69,6 +72,37 @@ impl Blocks {
         } else {
             open.insert(chunk);
         }
+    }
+}
+
+/// Which blocks of a chunk are in use, a bit for each.
+struct UsedBlocks {
+    class: Class,
+    bits: Vec<u64>,
+}
+
+impl UsedBlocks {
+    fn new(class: Class) -> UsedBlocks {
+        UsedBlocks { class, bits: vec![0; (UNITS_PER_CHUNK / class.units()).div_ceil(u64::BITS) as usize] }
+    }
+
+    /// Where the bit of the block that begins at `unit` lies.
+    fn place(&self, unit: u32) -> (usize, u64) {
+        let block = unit % UNITS_PER_CHUNK / self.class.units();
+        ((block / u64::BITS) as usize, 1 << (block % u64::BITS))
+    }
+
+    /// False: the block is in use, or of another class than the chunk.
+    fn insert(&mut self, unit: u32, class: Class) -> bool {
+        let (word, bit) = self.place(unit);
+        let is_free = class == self.class && self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        is_free
+    }
+
+    fn contains(&self, unit: u32) -> bool {
+        let (word, bit) = self.place(unit);
+        self.bits[word] & bit != 0
     }
 }
 

@@ -208,10 +208,11 @@ impl<R: Region> Lane<R> {
         (record.version, record.void) = (version, void);
         cached.cut_below = None;
         let mut chain = cached.out_of_sync;
-        self.slots.clean_up_to(&mut chain, batch.version);
+        let brought = self.slots.clean_up_to(&mut chain, batch.version);
         self.file_mut(batch.file)?.out_of_sync = chain;
         self.counters.bytes_written_back += batch.bytes;
-        self.stamp_if_untouched(batch, status.stamp)?;
+        self.stamp_if_untouched(batch, status.stamp.word())?;
+        brought.into_iter().for_each(|slot| self.has_become_clean(slot));
         Ok(batch.bytes)
     }
 
@@ -242,7 +243,7 @@ impl<R: Region> Lane<R> {
 }
 
 /// Ranges in ascending order, neighbours and overlapping ones as one, none longer than a write.
-fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {

@@ -20,13 +20,15 @@ pub(crate) const DESCRIPTORS_MAX: usize = 32;
 /// Bytes of a descriptor's number.
 const KEY_BYTES: usize = 8;
 
-/// What the server asks for.
+/// What the server asks for, or says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Demand {
     /// That this descriptor survives.
     Retain = 1,
     /// That it is closed.
     Close = 2,
+    /// That it be known: this server answers requests now.
+    Serve = 3,
 }
 
 /// The server's side.
@@ -54,6 +56,17 @@ impl DescriptorStore {
         sent.is_ok().then_some(key)
     }
 
+    /// Says that this server answers requests now.
+    pub(crate) fn serve(&self) {
+        // If the other process is gone, no one asks.
+        let _ = rustix::net::send(&self.socket, &message(Demand::Serve, 0), SendFlags::NOSIGNAL);
+    }
+
+    /// The socket, over which the other process says that the mount is to end.
+    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
+    }
+
     /// Has a descriptor closed.
     pub(crate) fn close(&self, key: u64) {
         // If the other process is gone, so is the descriptor.
@@ -71,25 +84,41 @@ fn message(demand: Demand, key: u64) -> [u8; 1 + KEY_BYTES] {
 #[derive(Debug, Default)]
 pub(crate) struct HeldDescriptors(HashMap<u64, OwnedFd>);
 
+/// What a server said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerState {
+    /// It begins, or has said before that it serves.
+    Unsaid,
+    /// It answers requests from now on.
+    Serves,
+}
+
 impl HeldDescriptors {
     /// Does what a server's messages ask for, until there are no more at the moment.
-    pub(crate) fn receive_all(&mut self, socket: BorrowedFd<'_>) {
-        while let Ok(true) = self.receive(socket) {}
+    pub(crate) fn receive_all(&mut self, socket: BorrowedFd<'_>) -> ServerState {
+        let mut state = ServerState::Unsaid;
+        while let Ok(Some(said)) = self.receive(socket) {
+            if said == ServerState::Serves {
+                state = said;
+            }
+        }
+        state
     }
 
-    /// False: the server's end is closed.
-    fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+    /// None: the server's end is closed.
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<ServerState>, Errno> {
         let mut bytes = [0; 1 + KEY_BYTES];
         let (len, mut descriptors) = receive(socket, &mut bytes, RecvFlags::DONTWAIT)?;
-        let Some((&demand, key)) = bytes.split_first().filter(|_| len == bytes.len()) else { return Ok(false) };
+        let Some((&demand, key)) = bytes.split_first().filter(|_| len == bytes.len()) else { return Ok(None) };
         let key = u64::from_le_bytes(key.try_into().unwrap_or_default());
         match descriptors.pop() {
             Some(descriptor) if demand == Demand::Retain as u8 => drop(self.0.insert(key, descriptor)),
             None if demand == Demand::Close as u8 => drop(self.0.remove(&key)),
+            None if demand == Demand::Serve as u8 => return Ok(Some(ServerState::Serves)),
             // The limit on descriptors is reached: the file ends with its server.
             _ => tracing::warn!("a file without a name will not survive the server: too many are open"),
         }
-        Ok(true)
+        Ok(Some(ServerState::Unsaid))
     }
 
     /// Hands all of them over.
@@ -170,10 +199,12 @@ mod tests {
         let files: Vec<_> = (0..100).map(|_| tempfile::tempfile().expect("a file")).collect();
         let keys: Vec<_> = files.iter().filter_map(|file| store.retain(file.as_fd())).collect();
         assert_eq!(keys.len(), 100);
-        store.close(keys[0]);
-        drop(store);
         let mut held = HeldDescriptors::default();
-        held.receive_all(ours.as_fd());
+        assert_eq!(held.receive_all(ours.as_fd()), ServerState::Unsaid);
+        store.close(keys[0]);
+        store.serve();
+        drop(store);
+        assert_eq!(held.receive_all(ours.as_fd()), ServerState::Serves);
         assert_eq!(held.len(), 99);
         let (to, from) = sockets();
         held.send_all(to.as_fd()).expect("sent");

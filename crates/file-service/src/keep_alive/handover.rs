@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::keep_alive::descriptors::{
     DESCRIPTORS_MAX, DescriptorStore, HeldDescriptors, receive, receive_held, send as send_message,
 };
+use crate::keep_alive::ending::EndDemands;
 use crate::keep_alive::reply_cache::ReplyCache;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -38,6 +39,8 @@ pub struct Handover {
     pub task: ServersTask,
     /// Where descriptors survive the server.
     pub store: DescriptorStore,
+    /// When the mount is to end.
+    pub ends: EndDemands,
     /// Those that survived, by their numbers.
     pub survived: HashMap<u64, OwnedFd>,
 }
@@ -118,13 +121,15 @@ impl Handover {
         let own_end = socket.try_clone_to_owned();
         let own_end =
             own_end.map_err(|error| HandoverError::Socket(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let store = DescriptorStore::new(own_end, next_key);
         Ok(Handover {
             device: Device::from_descriptor(device),
             session,
             replies: ReplyCache::open(replies).map_err(|_| HandoverError::Strange)?,
             restarts,
             task: ServersTask { text: text.to_vec(), descriptors: descriptors.collect() },
-            store: DescriptorStore::new(own_end, next_key),
+            ends: EndDemands::new(store.socket()).map_err(HandoverError::Socket)?,
+            store,
             survived,
         })
     }

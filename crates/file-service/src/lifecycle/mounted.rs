@@ -167,7 +167,10 @@ fn discard_former(mark: &PoolMark, source: &SourceDirectory) -> Result<(), Servi
         MountRecord::remove(&mark.pool)?;
     }
     match Volatile::of_id(&mark.id) {
-        Some(volatile) => (0..LANES_MAX).try_for_each(|lane| volatile.remove(lane)),
+        Some(volatile) => {
+            volatile.remove_gone()?;
+            (0..LANES_MAX).try_for_each(|lane| volatile.remove(lane))
+        }
         None => Ok(()),
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn recover(
 ) -> Result<Recovery, ServiceFailure> {
     let of_names = |error| ServiceFailure::Names { pool: pool.path.clone(), error };
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
+    let below = below.without(pool.gone()?);
     let source = below.source();
     let names = replayed(&pool.region, source, strange).map_err(of_names)?;
     let lanes = pool.lanes_open(dram)?;
@@ -149,9 +150,7 @@ impl Recovery {
                 files.adopt(backing, hint).map_err(failed)?;
             }
         }
-        // What was removed has no file any more.
-        let wanted = self.files.into_iter().filter(|file| !matches!(file.outcome, Outcome::Discarded(_)));
-        Ok((files, wanted.map(RecoveredFile::of).collect()))
+        Ok((files, self.files.into_iter().map(RecoveredFile::of).collect()))
     }
 }
 
@@ -175,6 +174,11 @@ impl RecoveredFile {
     /// Whether the pool still has what the file lacks.
     pub fn is_retained(&self) -> bool {
         matches!(self.outcome, Outcome::Retained(_))
+    }
+
+    /// Whether the file was removed through the mount, and its data is given up.
+    pub fn is_removed(&self) -> bool {
+        matches!(self.outcome, Outcome::Discarded(_))
     }
 }
 

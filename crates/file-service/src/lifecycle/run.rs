@@ -4,9 +4,10 @@
 //! their locks, the control socket, and the memory with nodes and handles. So neither another mount
 //! nor a recovery comes between two servers.
 
+use crate::keep_alive::ending::EndSignals;
 use crate::keep_alive::handover::ServersTask;
 use crate::keep_alive::memory_log::MemoryLog;
-use crate::keep_alive::{KeepAliveError, MountEnd, keep_alive};
+use crate::keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
 use crate::lifecycle::control::ControlSocket;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::{BegunMount, MountRequest, begin};
@@ -24,8 +25,14 @@ use tidegate_media::LockedFile;
 pub trait Listener: Sync {
     /// The mount begins with what recovery did.
     fn recovered(&self, files: &[RecoveredFile]);
-    /// Programs can use the mount.
+    /// Programs can use the mount: its first server answers requests.
     fn mounted(&self, pool: &Path);
+    /// A server died, and the next one is started.
+    fn server_died(&self, status: ExitStatus);
+    /// A server that took the place of a dead one answers requests.
+    fn restarted(&self, restarts: u64);
+    /// The mount is unmounted, and its server writes everything back.
+    fn ending(&self);
     /// How far write-back at the end has come, or what keeps the mount from ending.
     fn progress(&self, line: &str);
     /// A second signal came: the process ends, and the pool keeps what the files lack.
@@ -52,6 +59,8 @@ pub fn run(
     listener.recovered(&recovered);
     let pool = begun.pool.path.clone();
     let socket = ControlSocket::open(&pool)?;
+    // From here on, a signal ends the mount in good order.
+    let signals = EndSignals::caught().map_err(system("catching signals"))?;
     let device = match mount(&at, Features::FILE_SERVER.with(Features::RESEND)) {
         Ok(device) => device,
         Err(error) => {
@@ -61,8 +70,12 @@ pub fn run(
         }
     };
     let (task, _locks) = task_of(begun, &request, &socket)?;
-    listener.mounted(&pool);
-    match keep_alive(&device, &task, server) {
+    let tell = |event| match event {
+        MountEvent::Serves { restarts: 0 } => listener.mounted(&pool),
+        MountEvent::Serves { restarts } => listener.restarted(restarts),
+        MountEvent::Died { status } => listener.server_died(status),
+    };
+    match keep_alive(&device, (&task, &signals), server, tell) {
         Ok(MountEnd::Server(status)) => Ok(status),
         Ok(MountEnd::GaveUp(status)) => {
             Err(ServiceFailure::ServersDied { source_directory: request.source, pool, status })

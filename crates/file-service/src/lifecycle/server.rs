@@ -9,6 +9,7 @@
 //! | counters, times of use | not at all: they begin anew |
 
 use crate::keep_alive::descriptors::DescriptorStore;
+use crate::keep_alive::ending::EndSignals;
 use crate::keep_alive::handover::{Handover, HandoverError};
 use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
 use crate::lifecycle::failure::{ServiceFailure, system};
@@ -20,14 +21,14 @@ use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
 use crate::mount::unmount;
 use crate::mount_error::{MountError, Unmount};
-use crate::pool::Pool;
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::periodic::Periodic;
 use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
-use crate::service::nodes::handles::{Handles, OpenedAs, Opening};
+use crate::pool::{Pool, read_admission};
+use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
@@ -37,8 +38,6 @@ use crate::source::{SourceDirectory, about};
 use crate::workers::{Serving, serve};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;
@@ -58,32 +57,33 @@ struct MountServer {
     service: Arc<FileService>,
     pool: Pool,
     /// Those in the background.
-    threads: [Periodic; 2],
+    threads: [Periodic; 3],
     _lock: LockedFile,
 }
 
 /// Serves the mount that another process keeps alive and hands over by standard input, until the
 /// mount ends. Then everything is written back.
 pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(of_system("waiting for signals"))?;
+    let signals = EndSignals::caught().map_err(system("catching signals"))?;
     tidegate_host::rlimits::raise_descriptors();
-    let Handover { device, session, replies, restarts, task, store, survived } = Handover::receive()?;
+    let Handover { device, session, replies, restarts, task, store, ends, survived } = Handover::receive()?;
     let [source, pool, socket, nodes, handles] =
         <[OwnedFd; 5]>::try_from(task.descriptors).map_err(|_| HandoverError::Strange)?;
     let mount: ServedMount = serde_json::from_slice(&task.text).map_err(|_| HandoverError::Strange)?;
     // Permissions are those that programs ask for: the kernel applied their umask.
     rustix::process::umask(Mode::empty());
-    let survived = Survived::of((nodes, handles), (store, survived));
+    let survived = Survived::of((nodes, handles), (store.clone(), survived));
     let server = MountServer::begin(mount, source, pool, survived)?;
     serve_control(ControlSocket::of(socket), &server, restarts)?;
     thread::scope(|scope| {
-        let handle = signals.handle();
-        let mountpoint = server.mount.mountpoint.clone();
-        scope.spawn(move || end_by_signals(&mut signals, &mountpoint, listener));
+        let (mountpoint, demands) = (server.mount.mountpoint.clone(), ends.clone());
+        scope.spawn(move || demands.for_each(&signals, |former| end_on_demand(former, &mountpoint, listener)));
         let serving = Serving { device: &device, session, replies: Some(&replies), threads: THREADS };
+        store.serve();
         let served = serve(&serving, &*server.service);
+        listener.ending();
         let ended = server.end(|line| listener.progress(line));
-        handle.close();
+        ends.stop();
         served?;
         ended
     })
@@ -147,8 +147,9 @@ impl MountServer {
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
         openings.into_iter().for_each(|opening| reopen(&service, opening));
-        let write_back = write_back::start(files, Limits::of(pool.region.len()));
+        let write_back = write_back::start(Arc::clone(&files), Limits::of(pool.region.len()));
         let threads = [
+            read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
             names.start().map_err(of_system("starting a thread"))?,
         ];
@@ -173,19 +174,14 @@ fn by_identity<'k>(
 }
 
 /// Opens a node again that programs have open.
-fn reopen(service: &FileService, (handle, Opening { node, kind, .. }): (Handle, Opening)) {
-    let opened = match kind {
-        OpenedAs::File(access) => service.open_node(node, access).map(|file| {
-            service.keep_open(node, &file);
-            if service.handles.has_group(handle) {
-                file.groups.was_lost(handle);
-            }
-            service.handles.reopened_file(handle, file);
-        }),
-        OpenedAs::Directory => {
-            service.open_directory_node(node).map(|directory| service.handles.reopened_directory(handle, directory))
+fn reopen(service: &FileService, (handle, Opening { node, access, .. }): (Handle, Opening)) {
+    let opened = service.open_node(node, access).map(|file| {
+        service.keep_open(node, &file);
+        if service.handles.has_group(handle) {
+            file.groups.was_lost(handle);
         }
-    };
+        service.handles.reopened(handle, file);
+    });
     if let Err(errno) = opened {
         tracing::warn!("a file that is open cannot be opened again: {errno}; its program gets EBADF");
     }
@@ -195,23 +191,23 @@ fn of_system(doing: &'static str) -> impl FnOnce(io::Error) -> ServiceFailure {
     move |error| ServiceFailure::System { doing, error }
 }
 
-/// Ends the mount at the first signal, and the process at the second one.
-fn end_by_signals(signals: &mut Signals, mountpoint: &Path, listener: &impl Listener) {
-    for (number, _) in signals.forever().enumerate() {
-        if number > 0 {
-            listener.interrupted();
+/// Ends the mount at the first demand, and the process at a later one.
+fn end_on_demand(former: usize, mountpoint: &Path, listener: &impl Listener) {
+    if former > 0 {
+        listener.interrupted();
+    }
+    let ended = match unmount(mountpoint, Unmount::Now) {
+        Err(MountError::Busy { .. }) => {
+            let users = users_of(mountpoint, Use::Any).join(", ");
+            listener.progress(&format!("programs use files of the mount, and are waited for: {users}"));
+            unmount(mountpoint, Unmount::Lazily)
         }
-        let ended = match unmount(mountpoint, Unmount::Now) {
-            Err(MountError::Busy { .. }) => {
-                let users = users_of(mountpoint, Use::Any).join(", ");
-                listener.progress(&format!("programs use files of the mount, and are waited for: {users}"));
-                unmount(mountpoint, Unmount::Lazily)
-            }
-            ended => ended,
-        };
-        if let Err(error) = ended {
-            listener.progress(&error.to_string());
-        }
+        // It ends already.
+        Err(MountError::NotMounted { .. }) => Ok(()),
+        ended => ended,
+    };
+    if let Err(error) = ended {
+        listener.progress(&error.to_string());
     }
 }
 

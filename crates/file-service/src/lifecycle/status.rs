@@ -30,6 +30,8 @@ pub struct MountStatus {
     pub dirty_bytes: u64,
     /// Bytes that are durable in the pool, and newer than the files below.
     pub out_of_sync_bytes: u64,
+    /// Bytes that the pool has and the files below have too.
+    pub clean_bytes: u64,
     /// Bytes of records of operations on names that SOURCE may lack.
     pub names_bytes: u64,
     /// Why files are not written back, if something keeps them from it.
@@ -53,6 +55,7 @@ impl MountStatus {
             files: files.states(),
             dirty_bytes: fill.dirty,
             out_of_sync_bytes: fill.out_of_sync,
+            clean_bytes: files.pool.clean_bytes(),
             names_bytes: files.names.counters().1,
             obstacle: obstacle.as_ref().map(ToString::to_string),
             counts: files.counts(&source.syncs),

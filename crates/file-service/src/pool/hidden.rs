@@ -6,11 +6,14 @@
 
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::pool::record::MountRecord;
+use crate::pool::volatile::Volatile;
 use crate::source::SourceDirectory;
 use crate::source::mark::PoolMark;
 use rustix::fs::{Mode, fchmod, fsync};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidegate_file_cache::FileIdentity;
 
 /// Only the owner may enter.
 const HIDDEN: u32 = 0o700;
@@ -62,6 +65,12 @@ impl Hidden {
         let mut record = self.record();
         record.mode = mode;
         self.write(&record, source)
+    }
+
+    /// Notes that a file is about to lose its last name, for a recovery that finds no log of names.
+    pub(crate) fn note_gone(&self, file: FileIdentity) -> rustix::io::Result<()> {
+        let Some(volatile) = Volatile::of_id(&self.pool_id) else { return Ok(()) };
+        volatile.note_gone(file).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
     /// Shows SOURCE, which has everything again.

@@ -1,4 +1,5 @@
-//! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool.
+//! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool. Where SOURCE has
+//! no log of names, one more notes the files that lost their last name.
 //!
 //! It outlives the process, so that a service that was killed loses no write that a program made;
 //! it does not outlive the machine. It is named after the pool's identity, and removed together
@@ -6,12 +7,18 @@
 
 use crate::lifecycle::failure::{DramRefused, ServiceFailure, system};
 use crate::pool::DRAM_BYTES_MIN;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::path::PathBuf;
-use tidegate_host::owned::{What, accept};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use tidegate_file_cache::FileIdentity;
+use tidegate_host::owned::{self, What, accept};
 use tidegate_media::{Access, Allocation, MappedRegion};
+
+/// Bytes of a note: three words that identify a file.
+const NOTE_BYTES: usize = 24;
 
 /// Where memory that outlives a process is.
 pub(crate) const FOLDER: &str = "/dev/shm";
@@ -71,15 +78,71 @@ impl Volatile {
 
     /// Removes what there is of a lane.
     pub(crate) fn remove(self, lane: u32) -> Result<(), ServiceFailure> {
-        let path = self.path(lane);
-        let removed: io::Result<()> = std::fs::remove_file(&path);
-        match removed {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.map_err(ServiceFailure::of_file("remove", &path)),
+        removed(&self.path(lane))
+    }
+
+    /// Notes that a file is about to lose its last name. Whatever kills the service leaves the
+    /// note, and the removal.
+    pub(crate) fn note_gone(self, file: FileIdentity) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(self.path_of_gone(), flags, Mode::RUSR | Mode::WUSR)?;
+        accept(&opened, What::File)?;
+        let words = [file.device, file.inode, file.generation];
+        File::from(opened).write_all(words.map(u64::to_le_bytes).as_flattened())
+    }
+
+    /// The files that were noted. A note that was cut short is left out.
+    pub(crate) fn gone(self) -> Result<HashSet<FileIdentity>, ServiceFailure> {
+        let path = self.path_of_gone();
+        let mut notes = Vec::new();
+        match owned::open(&path, OFlags::RDONLY).and_then(|mut file| io::Read::read_to_end(&mut file, &mut notes)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(ServiceFailure::of_file("read", &path)(error));
+            }
+            _ => {}
         }
+        let word = |note: &[u8], at: usize| u64::from_le_bytes(note[at..at + 8].try_into().unwrap_or_default());
+        let file =
+            |note: &[u8]| FileIdentity { device: word(note, 0), inode: word(note, 8), generation: word(note, 16) };
+        Ok(notes.chunks_exact(NOTE_BYTES).map(file).collect())
+    }
+
+    /// Removes the notes: the pool has nothing of the files any more.
+    pub(crate) fn remove_gone(self) -> Result<(), ServiceFailure> {
+        removed(&self.path_of_gone())
+    }
+
+    fn path_of_gone(self) -> PathBuf {
+        PathBuf::from(FOLDER).join(format!("tidegate-{}-gone", self.id()))
     }
 
     fn path(self, lane: u32) -> PathBuf {
         PathBuf::from(FOLDER).join(format!("tidegate-{}-{lane}", self.id()))
+    }
+}
+
+fn removed(path: &Path) -> Result<(), ServiceFailure> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(ServiceFailure::of_file("remove", path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_were_noted_are_found_and_a_torn_note_is_left_out() {
+        let volatile = Volatile::of(*uuid::Uuid::new_v4().as_bytes());
+        assert_eq!(volatile.gone().expect("readable"), HashSet::new());
+        let files = [1, 2].map(|inode| FileIdentity { device: 0, inode, generation: u64::MAX });
+        files.iter().for_each(|file| volatile.note_gone(*file).expect("noted"));
+        let mut notes = File::options().append(true).open(volatile.path_of_gone()).expect("it is there");
+        notes.write_all(&[7; NOTE_BYTES - 1]).expect("written");
+        assert_eq!(volatile.gone().expect("readable"), HashSet::from(files));
+        volatile.remove_gone().expect("removed");
+        volatile.remove_gone().expect("it is gone already");
+        assert_eq!(volatile.gone().expect("readable"), HashSet::new());
     }
 }

@@ -35,6 +35,14 @@ pub struct MountCounts {
     pub synced_bytes: u64,
     /// Bytes that were written back.
     pub written_back_bytes: u64,
+    /// Reads for which DRAM had bytes, of those that the kernel's page cache did not answer.
+    pub reads_dram: u64,
+    /// Reads for which the pool had bytes.
+    pub reads_pool: u64,
+    /// Reads for which only the file below had some bytes.
+    pub reads_below: u64,
+    /// Bytes that the pool admitted after they were read below.
+    pub admitted_bytes: u64,
     /// Bytes read from unsynced writes in DRAM. What the kernel's page cache answers is not here.
     pub read_dram_bytes: u64,
     /// Bytes read from the pool.
@@ -70,6 +78,10 @@ impl MountCounts {
             groups: self.groups.saturating_sub(last.groups),
             synced_bytes: self.synced_bytes.saturating_sub(last.synced_bytes),
             written_back_bytes: self.written_back_bytes.saturating_sub(last.written_back_bytes),
+            reads_dram: self.reads_dram.saturating_sub(last.reads_dram),
+            reads_pool: self.reads_pool.saturating_sub(last.reads_pool),
+            reads_below: self.reads_below.saturating_sub(last.reads_below),
+            admitted_bytes: self.admitted_bytes.saturating_sub(last.admitted_bytes),
             read_dram_bytes: self.read_dram_bytes.saturating_sub(last.read_dram_bytes),
             read_pool_bytes: self.read_pool_bytes.saturating_sub(last.read_pool_bytes),
             read_below_bytes: self.read_below_bytes.saturating_sub(last.read_below_bytes),

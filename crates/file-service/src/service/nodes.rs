@@ -1,6 +1,7 @@
 //! What the kernel knows: nodes, open files and handles.
 
 pub(crate) mod dentry;
+pub(crate) mod folders;
 pub(crate) mod groups;
 pub(crate) mod handles;
 pub(crate) mod inodes;

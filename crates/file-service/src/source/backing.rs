@@ -13,7 +13,7 @@ use rustix::fs::{fallocate, fsync, ftruncate, futimens, seek};
 use rustix::io::{Errno, pread, pwrite};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought};
+use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought, Stamp};
 
 /// An open regular file of SOURCE.
 pub(crate) struct OpenedFile {
@@ -27,8 +27,14 @@ pub(crate) struct OpenedFile {
 impl OpenedFile {
     /// The file that `descriptor` is open for.
     pub(crate) fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
-        let identity = source.identity(&about(&descriptor)?);
-        Ok(OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs: Arc::clone(&source.syncs) })
+        let about = about(&descriptor)?;
+        Ok(OpenedFile::known(source, descriptor, &about))
+    }
+
+    /// The file that `descriptor` is open for, of which the kernel says this.
+    pub(crate) fn known(source: &SourceDirectory, descriptor: OwnedFd, about: &Statx) -> OpenedFile {
+        let (identity, syncs) = (source.identity(about), Arc::clone(&source.syncs));
+        OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs }
     }
 
     pub(crate) fn descriptor(&self) -> &OwnedFd {
@@ -76,6 +82,11 @@ impl OpenedFile {
     /// Sets below when a program changed the contents.
     pub(crate) fn set_times_below(&self) -> Result<(), Refused> {
         let Some(modified) = self.modified() else { return Ok(()) };
+        let now = about(&self.descriptor).map_err(refused)?.stx_mtime;
+        if (now.tv_sec, u64::from(now.tv_nsec)) == (modified.tv_sec, u64::try_from(modified.tv_nsec).unwrap_or(0)) {
+            // Setting them again would change the file's mark.
+            return Ok(());
+        }
         let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access: omitted, last_modification: modified };
         futimens(&self.descriptor, &times).map_err(refused)
@@ -147,11 +158,13 @@ impl BackingFile for OpenedFile {
     }
 }
 
-/// A number that changes with the time of modification and the length; never 0.
-fn stamp_of(about: &Statx) -> u64 {
+/// A mark that changes with the time of modification and the length, and, for any other change,
+/// with the time of that.
+fn stamp_of(about: &Statx) -> Stamp {
     let modified = nanoseconds(about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec);
+    let changed = nanoseconds(about.stx_ctime.tv_sec, about.stx_ctime.tv_nsec);
     // An odd multiplier keeps lengths apart.
-    (modified ^ about.stx_size.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+    Stamp::of(modified ^ about.stx_size.wrapping_mul(0x9e37_79b9_7f4a_7c15), changed)
 }
 
 pub(crate) fn refused(errno: Errno) -> Refused {
@@ -174,7 +187,7 @@ mod tests {
         (folder, file)
     }
 
-    fn stamp(file: &OpenedFile) -> u64 {
+    fn stamp(file: &OpenedFile) -> Stamp {
         file.status().expect("readable").stamp
     }
 
@@ -199,9 +212,23 @@ mod tests {
         let before = stamp(&file);
         std::fs::rename(&path, folder.path().join("other")).expect("renamed");
         rustix::fs::fchmod(file.descriptor(), rustix::fs::Mode::RUSR).expect("changed");
-        assert_eq!(stamp(&file), before);
+        assert!(stamp(&file).has_contents_of(before));
         std::fs::write(folder.path().join("other"), b"9876543210").expect("written by a stranger");
-        assert!(stamp(&file) != before);
+        assert!(!stamp(&file).has_contents_of(before));
+    }
+
+    #[test]
+    fn whoever_sets_the_times_back_after_a_change_is_found_out_by_the_stamp() {
+        let (folder, file) = opened();
+        let path = folder.path().join("file");
+        let (before, modified) = (stamp(&file), std::fs::metadata(&path).expect("readable").modified());
+        // Times are as coarse as the kernel's tick.
+        while stamp(&file) == before {
+            std::fs::write(&path, b"9876543210").expect("written by a stranger");
+            let written = std::fs::File::options().write(true).open(&path).expect("there");
+            written.set_modified(modified.as_ref().copied().expect("a time")).expect("set back");
+        }
+        assert!(stamp(&file).has_contents_of(before), "by time and length the contents are the same");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::source::directory::for_each_name;
 use crate::source::{SourceDirectory, about};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub(crate) struct SourceFiles<'a> {
     salvage: Option<PathBuf>,
     /// What an earlier server of the same mount knew.
     known: Option<&'a KnownFiles<'a>>,
+    /// Files that lost their last name, as far as this was noted.
+    gone: HashSet<FileIdentity>,
     by_inode: OnceLock<HashMap<u64, Vec<Names>>>,
     found: Mutex<Vec<FoundFile>>,
 }
@@ -60,7 +62,13 @@ impl<'a> SourceFiles<'a> {
     }
 
     pub(crate) fn new(source: &'a SourceDirectory, salvage: Option<PathBuf>) -> SourceFiles<'a> {
-        SourceFiles { source, salvage, known: None, by_inode: OnceLock::new(), found: Mutex::default() }
+        let (gone, by_inode, found) = (HashSet::new(), OnceLock::new(), Mutex::default());
+        SourceFiles { source, salvage, known: None, gone, by_inode, found }
+    }
+
+    /// Takes files as removed that are missing and in `gone`: they lost their last name.
+    pub(crate) fn without(self, gone: HashSet<FileIdentity>) -> SourceFiles<'a> {
+        SourceFiles { gone, ..self }
     }
 
     /// The directory that they are in.
@@ -143,6 +151,9 @@ impl Below for SourceFiles<'_> {
     }
 
     fn displaced(&self, identity: FileIdentity, path_hint: &[u8], why: Displaced) -> Result<Disposition, Refused> {
+        if why == Displaced::Missing && self.gone.contains(&identity) {
+            return Ok(Disposition::Discard);
+        }
         match (&self.salvage, why) {
             (None, _) | (_, Displaced::Refused(_)) => Ok(Disposition::Retain),
             (Some(folder), Displaced::Missing | Displaced::Changed) => {

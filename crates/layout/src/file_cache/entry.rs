@@ -23,7 +23,8 @@ pub const VERSION_MAX: u64 = u64::MAX >> LENGTH_BITS;
 
 on_media! {
     /// Which bytes of a file lie in a block. The last word is one aligned store and makes the entry
-    /// count; the others are stored only while it says that the entry is free.
+    /// count; the others are stored only while it says that the entry is free, but that an entry
+    /// may become clean.
     pub struct FileEntry [32] {
         /// offset of the first byte in the file
         0: offset: U64,
@@ -33,8 +34,11 @@ on_media! {
         12: unit: U32,
         /// class of the block: it has 256 · 4^class bytes
         16: class: U16,
+        /// 1: the entry is clean, as the file below has its bytes too, durably; it counts although
+        /// it may be void, as long as the file has the record's stamp; 0: it is not
+        18: clean: U16,
         /// zero
-        18: reserved: [u8; 6],
+        20: reserved: [u8; 4],
         /// length in bits 20..0, 0 in a free entry; version in bits 63..21
         24: state: U64,
     }
@@ -169,6 +173,19 @@ impl FileEntry {
     /// Where the last word lies, from the entry's beginning.
     pub const STATE_AT: u64 = offset_of!(FileEntry, state) as u64;
 
+    /// Where the word with the class lies, from the entry's beginning.
+    pub const CLASS_AT: u64 = offset_of!(FileEntry, class) as u64;
+
+    /// The word with the class of a clean entry.
+    pub fn clean_word(class: Class) -> u64 {
+        1 << 16 | u64::from(class.0)
+    }
+
+    /// Whether the entry is clean, if its other words count.
+    pub fn is_clean(&self) -> bool {
+        self.clean.get() == 1 && length_of(self.state.get()) > 0
+    }
+
     /// The last word of an entry of this length; 0 frees it.
     pub fn state_word(version: u64, length: u32) -> u64 {
         state(version, length)
@@ -196,7 +213,8 @@ impl FileEntry {
             file: U32::new(extent.file),
             unit: U32::new(extent.unit),
             class: U16::new(extent.class.0),
-            reserved: [0; 6],
+            clean: U16::ZERO,
+            reserved: [0; 4],
             state: U64::new(state(version, extent.length)),
         }
     }

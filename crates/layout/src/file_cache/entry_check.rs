@@ -31,6 +31,7 @@ impl FileEntry {
             return Ok(EntryState { version, extent: None });
         }
         let class = class_of(self.class.get())?;
+        rule(self.clean.get() <= 1, "an entry is clean or not", 18, self.clean)?;
         let (file, unit) = (self.file.get(), self.unit.get());
         let extent = Extent { file, offset: self.offset.get(), length, unit, class };
         extent.check(plan)?;
@@ -87,6 +88,21 @@ mod tests {
         assert_eq!((&words[..], FileEntry::new(&EXTENT, 5).as_bytes()), (&golden[..], &golden[..]));
         let entry = FileEntry::read_from_bytes(&golden).unwrap();
         assert_eq!(entry.check(&plan()), Ok(EntryState { version: 5, extent: Some(EXTENT) }));
+        assert!(!entry.is_clean());
+    }
+
+    #[test]
+    fn golden_bytes_of_a_clean_entry() {
+        assert_eq!(FileEntry::CLASS_AT, 16);
+        assert_eq!(FileEntry::clean_word(EXTENT.class).to_le_bytes(), *b"\x01\0\x01\0\0\0\0\0");
+        let mut clean = FileEntry::new(&EXTENT, 5);
+        clean.clean = 1.into();
+        assert_eq!(clean.as_bytes()[16..24], FileEntry::clean_word(EXTENT.class).to_le_bytes());
+        assert_eq!((clean.is_clean(), clean.check(&plan()).is_ok()), (true, true));
+        clean.clean = 2.into();
+        assert_eq!((clean.is_clean(), clean.check(&plan()).is_ok()), (false, false));
+        (clean.clean, clean.state) = (1.into(), FileEntry::state_word(5, 0).into());
+        assert!(!clean.is_clean(), "a free entry is not");
     }
 
     #[test]

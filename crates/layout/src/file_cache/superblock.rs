@@ -11,7 +11,7 @@ use zerocopy::little_endian::{U32, U64};
 /// The first bytes of a superblock.
 const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 
-/// The only version that is known. Version 1 had records of 1024 bytes.
+/// The only version that is known. Version 1 had records of 1024 bytes and no clean entries.
 const VERSION: u32 = 2;
 
 /// Chunks of the largest lane: so many that every unit has a number.

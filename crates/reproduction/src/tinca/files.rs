@@ -263,7 +263,7 @@ fn written(personality: Personality, journal: bool, writebacks: u32) -> anyhow::
 
 /// Fig. 3a and 13.
 pub fn files(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    Ok(vec![traffic(scale)?, transactions()])
+    Ok(vec![traffic(scale)?, transactions(scale)])
 }
 
 const NOTE: &str = "Exact counts of a model of Ext4's blocks under Filebench's mixes; the files and the cache are a 16th of the paper's, the journal \
@@ -279,9 +279,12 @@ fn traffic(scale: Scale) -> anyhow::Result<Figure> {
     let title = "What a journal adds to the blocks written to the cache";
     let mut figure = figure("fig-3a", "Fig. 3a", title, Chart::Bars, "blocks per round", LABELS[0].0);
     let writebacks = if scale == Scale::FULL { 4 } else { 1 };
+    // Of the three, varmail writes least.
+    let all = [Personality::FileServer, Personality::WebProxy, Personality::VarMail];
+    let personalities = if scale == Scale::SMOKE { &all[2..] } else { &all[..] };
     for (label, journal) in LABELS {
         let mut points = Vec::new();
-        for personality in [Personality::FileServer, Personality::WebProxy, Personality::VarMail] {
+        for &personality in personalities {
             points.push(point(personality.label(), written(personality, journal, writebacks)?, None));
         }
         figure.series.push(series(label, points));
@@ -309,16 +312,18 @@ fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
     blocks as f64 / 10.0
 }
 
-fn transactions() -> Figure {
+fn transactions(scale: Scale) -> Figure {
     let title = "Blocks of a transaction, over the rounds between two commits";
     let proxy = Personality::WebProxy;
     let mut figure = figure("fig-13", "Fig. 13", title, Chart::Lines, "blocks per transaction", proxy.label());
+    let all = [25, 50, 100, 200, ROUNDS_A_COMMIT, 800, 1600];
+    let rounds = if scale == Scale::SMOKE { &all[..2] } else { &all[..] };
     let of = |personality: Personality, published: f64| -> Series {
-        let points = [25, 50, 100, 200, ROUNDS_A_COMMIT, 800, 1600].map(|rounds| {
+        let points = rounds.iter().map(|&rounds| {
             let published = (rounds == ROUNDS_A_COMMIT).then_some(published);
             point(rounds.to_string(), transaction_blocks(personality, rounds), published)
         });
-        series(personality.label(), points.into())
+        series(personality.label(), points.collect())
     };
     figure.series = vec![of(proxy, 1.0), of(Personality::FileServer, 2.0)];
     figure.notes.push(

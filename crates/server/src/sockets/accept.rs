@@ -1,6 +1,5 @@
 //! Waiting for clients and signals, on one thread.
 
-use crate::sd_notify::SystemdNotify;
 use crate::signals::Signals;
 use crate::sockets::connections::Connections;
 use crate::sockets::listen::Listener;
@@ -8,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
+use tidegate_host::sd_notify::SystemdNotify;
 
 /// How long to leave clients waiting when the system has no file descriptor for one more.
 pub(crate) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

@@ -8,6 +8,7 @@
 
 use clap::Parser;
 use tidegate_trials::killed_machine::{Medium, survive};
+use tidegate_trials::killed_mount::survive_with_mount;
 
 /// A guest under QEMU whose NVDIMM is a host file, cut off at random instants. What is lost or torn
 /// ends the program.
@@ -17,6 +18,9 @@ struct Arguments {
     /// Cuts of each medium, rounded up to tens; one in ten is a kill.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     cuts: u32,
+    /// Instead of that, kill machines with a mount so many times, and judge what applications find.
+    #[arg(long)]
+    mount_kills: Option<u32>,
     /// Only this medium.
     #[arg(long)]
     medium: Option<Medium>,
@@ -24,6 +28,10 @@ struct Arguments {
 
 fn main() {
     let arguments = Arguments::parse();
+    if let Some(kills) = arguments.mount_kills {
+        println!("{}", survive_with_mount(kills));
+        return;
+    }
     let both = [Medium::Device, Medium::File];
     for medium in both.into_iter().filter(|medium| arguments.medium.is_none_or(|only| only == *medium)) {
         println!("{}", survive(medium, arguments.cuts));

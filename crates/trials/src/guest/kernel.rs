@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory
-/// as block and character devices, ext4 with what that needs, disks, and the kernel's own caches in
-/// front of them.
-pub(super) const MODULES: [&str; 22] = [
+/// as block and character devices, ext4 with what that needs, FUSE, disks, and the kernel's own
+/// caches in front of them.
+pub(super) const MODULES: [&str; 23] = [
     "drivers/nvdimm/libnvdimm.ko",
     "drivers/acpi/nfit/nfit.ko",
     "drivers/nvdimm/nd_btt.ko",
@@ -21,6 +21,7 @@ pub(super) const MODULES: [&str; 22] = [
     "fs/mbcache.ko",
     "fs/jbd2/jbd2.ko",
     "fs/ext4/ext4.ko",
+    "fs/fuse/fuse.ko",
     "drivers/virtio/virtio_ring.ko",
     "drivers/virtio/virtio.ko",
     "drivers/virtio/virtio_pci_legacy_dev.ko",

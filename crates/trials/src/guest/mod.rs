@@ -362,6 +362,11 @@ impl Running {
         lines
     }
 
+    /// The guest's `uname -a`.
+    pub fn kernel(&self) -> &str {
+        &self.transcript.uname
+    }
+
     /// Freezes the guest's processors between two instructions, calls `look`, and lets them go on.
     /// Meanwhile the images are what a power cut would leave.
     pub fn frozen<T>(&mut self, look: impl FnOnce() -> T) -> Result<T, GuestError> {

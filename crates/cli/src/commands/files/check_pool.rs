@@ -26,6 +26,8 @@ struct PoolFindings {
     files: u64,
     entries: u64,
     entry_bytes: u64,
+    /// Bytes that the files have too.
+    clean_bytes: u64,
     /// Commits and operations on names that the next mount or recovery carries out.
     pending: Pending,
     findings: Vec<Violation>,
@@ -49,7 +51,7 @@ struct Violation {
 impl PoolFindings {
     fn new(pool: &Path, checked: PoolChecked) -> PoolFindings {
         let PoolChecked { source, report } = checked;
-        let PoolReport { lanes, files, entries, bytes, elements, names, findings } = report;
+        let PoolReport { lanes, files, entries, bytes, clean_bytes, elements, names, findings } = report;
         PoolFindings {
             pool: pool.to_owned(),
             source,
@@ -58,6 +60,7 @@ impl PoolFindings {
             files,
             entries,
             entry_bytes: bytes,
+            clean_bytes,
             pending: Pending { elements, names },
             findings: findings
                 .into_iter()
@@ -75,7 +78,8 @@ impl fmt::Display for PoolFindings {
             None => line(f, "pool", format_args!("{pool}, of a mount; it belongs to no SOURCE now"))?,
         }
         line(f, "files", format_args!("{} in {} lanes", self.files, self.lanes))?;
-        line(f, "entries", format_args!("{} ({})", self.entries, Human(self.entry_bytes)))?;
+        let (bytes, clean) = (Human(self.entry_bytes), Human(self.clean_bytes));
+        line(f, "entries", format_args!("{} ({bytes}); the files have {clean} of the pool too", self.entries))?;
         let Pending { elements, names } = self.pending;
         line(f, "pending", format_args!("{elements} elements of commits, {names} operations on names"))?;
         for Violation { rule, offset, found } in self.findings.iter().take(FINDINGS_SHOWN_MAX) {

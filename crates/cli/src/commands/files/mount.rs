@@ -1,5 +1,6 @@
 //! `tidegate mount` and `tidegate umount`: files whose syncs complete in persistent memory.
 
+use crate::commands::files::mount_config;
 use crate::errors::{Exit, Failure};
 use crate::grammar::{Mount, ServeMount, Umount};
 use crate::output;
@@ -7,9 +8,10 @@ use serde::Serialize;
 use std::fmt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
 use tidegate_host::columns::line;
+use tidegate_host::sd_notify::SystemdNotify;
 
 /// What `mount` and `umount` answer in the end.
 #[derive(Serialize)]
@@ -42,10 +44,17 @@ impl fmt::Display for Begun<'_> {
     }
 }
 
-/// Tells of a mount in the foreground.
+/// Tells of a mount: whoever reads its output, and systemd.
 struct Teller {
     json: bool,
     mountpoint: PathBuf,
+    systemd: SystemdNotify,
+}
+
+impl Teller {
+    fn new(json: bool, mountpoint: &Path) -> Teller {
+        Teller { json, mountpoint: mountpoint.to_owned(), systemd: SystemdNotify::from_environment() }
+    }
 }
 
 impl Listener for Teller {
@@ -61,9 +70,24 @@ impl Listener for Teller {
     fn mounted(&self, pool: &Path) {
         // A closed stdout is no reason to end a mount.
         let _ = output::give(&Begun { did: "mounted", path: &self.mountpoint, pool }, self.json);
+        self.systemd.ready(&format!("files are at {}, the pool is {}", self.mountpoint.display(), pool.display()));
+    }
+
+    fn server_died(&self, status: ExitStatus) {
+        self.systemd.status(&format!("the server died ({status}), and the next one begins"));
+    }
+
+    fn restarted(&self, restarts: u64) {
+        let mountpoint = self.mountpoint.display();
+        self.systemd.status(&format!("files are at {mountpoint}; servers that died and were replaced: {restarts}"));
+    }
+
+    fn ending(&self) {
+        self.systemd.stopping();
     }
 
     fn progress(&self, line: &str) {
+        self.systemd.status(line);
         output::teller(self.json)(line);
     }
 
@@ -74,9 +98,14 @@ impl Listener for Teller {
 
 /// Runs `tidegate mount`, until the mount ends.
 pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
+    if args.background {
+        rustix::process::setsid().map_err(|errno| Failure::system("leaving the terminal")(errno.into()))?;
+    }
+    let args = mount_config::completed(args)?;
+    let mountpoint = args.mountpoint.clone().unwrap_or_default();
     let request = MountRequest {
-        source: args.source.clone(),
-        mountpoint: args.mountpoint.clone(),
+        source: args.source.clone().unwrap_or_default(),
+        mountpoint: mountpoint.clone(),
         pool: args.pool.clone(),
         pool_bytes: args.pool_size,
         dram_bytes: args.dram,
@@ -91,26 +120,32 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         server.process_group(0);
         server
     };
-    let ended = file_service::run(request, &Teller { json: said.json, mountpoint: args.mountpoint.clone() }, server)?;
+    let teller = Teller::new(said.json, &mountpoint);
+    let ended = file_service::run(request, &teller, server)?;
     if !ended.success() {
         // The server has told why, or a signal ended it.
         let known = |code| Exit::of_code(u8::try_from(code).ok()?).map(|(exit, _)| exit);
         return Ok(ended.code().map_or(Exit::Interrupted, |code| known(code).unwrap_or(Exit::Unexpected)));
     }
-    output::give(&MountReport { did: "unmounted", path: args.mountpoint.clone() }, said.json)?;
+    output::give(&MountReport { did: "unmounted", path: mountpoint }, said.json)?;
     Ok(Exit::Done)
 }
 
 /// Runs `tidegate mount-server`, which `tidegate mount` starts.
 pub(crate) fn serve(json: bool) -> Result<Exit, Failure> {
-    file_service::serve_mount(&Teller { json, mountpoint: PathBuf::new() })?;
+    file_service::serve_mount(&Teller::new(json, Path::new("")))?;
     Ok(Exit::Done)
+}
+
+/// Ends a mount. Returns SOURCE, which has everything.
+pub(crate) fn end(args: &Umount, json: bool) -> Result<PathBuf, Failure> {
+    let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
+    Ok(file_service::end_mount(&args.mountpoint, when, output::teller(json))?)
 }
 
 /// Runs `tidegate umount`.
 pub(crate) fn unmount(args: &Umount, json: bool) -> Result<Exit, Failure> {
-    let when = if args.lazy { Unmount::Lazily } else { Unmount::Now };
-    let source = file_service::end_mount(&args.mountpoint, when, output::teller(json))?;
+    let source = end(args, json)?;
     output::give(&MountReport { did: "written", path: source }, json)?;
     Ok(Exit::Done)
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use tidegate_file_service::{self as file_service, PoolRecovered, RecoveredFile, Unplaced};
 use tidegate_host::columns::line;
+use tidegate_host::owned;
 
 /// What `flush` answers about a mount.
 #[derive(Serialize)]
@@ -40,6 +41,9 @@ pub(crate) struct RecoverAnswer {
     pool: PathBuf,
     #[serde(serialize_with = "tidegate_host::json_path::each")]
     written: Vec<PathBuf>,
+    /// Files that were removed through the mount: what was synced to them is given up.
+    #[serde(serialize_with = "tidegate_host::json_path::each")]
+    removed: Vec<PathBuf>,
     #[serde(serialize_with = "tidegate_host::json_path::each")]
     retained: Vec<PathBuf>,
 }
@@ -48,6 +52,9 @@ impl fmt::Display for RecoverAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.written {
             line(f, "recovered", file.display())?;
+        }
+        for file in &self.removed {
+            line(f, "removed", format_args!("{}: a program removed it, and its data is given up", file.display()))?;
         }
         for file in &self.retained {
             line(f, "retained", format_args!("{}: missing, changed by others, or refused", file.display()))?;
@@ -64,15 +71,17 @@ impl fmt::Display for RecoverAnswer {
 
 /// Recovers the pool of a mount.
 pub(crate) fn recover(pool: &Path, unplaced: Unplaced, tell: Teller) -> Result<(RecoverAnswer, Exit), Failure> {
+    owned::act_as_owner_of(pool).map_err(Failure::system("taking on the rights of the pool's owner"))?;
     let PoolRecovered { files, .. } = file_service::recover_pool(pool, unplaced, tell)?;
-    let paths = |retained: bool| {
-        files
-            .iter()
-            .filter(|file| file.is_retained() == retained)
-            .map(|RecoveredFile { file, .. }| file.clone())
-            .collect()
+    let paths = |is_so: fn(&RecoveredFile) -> bool| {
+        files.iter().filter(|file| is_so(file)).map(|RecoveredFile { file, .. }| file.clone()).collect()
     };
-    let answer = RecoverAnswer { pool: pool.to_owned(), written: paths(false), retained: paths(true) };
+    let answer = RecoverAnswer {
+        pool: pool.to_owned(),
+        written: paths(|file| !file.is_retained() && !file.is_removed()),
+        removed: paths(RecoveredFile::is_removed),
+        retained: paths(RecoveredFile::is_retained),
+    };
     let exit = if answer.retained.is_empty() { Exit::Done } else { Exit::Refused };
     Ok((answer, exit))
 }

@@ -1,12 +1,13 @@
 //! The keys of configuration files with their meanings, read from the commented example and from
-//! the options of `run`: one text for the manual page tidegate.toml(5) and for the reference.
+//! the options of `mount` and `run`: one text for the manual page tidegate.toml(5) and for the
+//! reference.
 
-use crate::commands::files::run::KEYS;
-use crate::grammar::command;
+use crate::commands::files::{mount_config, run};
+use crate::grammar;
 use clap::{Arg, Command};
 
 /// Both pages begin with this.
-pub(super) const INTRODUCTION: &str = "`tidegate serve --config FILE` and `tidegate run --config FILE` read TOML. An unknown key is refused with its line and the nearest known key.";
+pub(super) const INTRODUCTION: &str = "`tidegate serve --config FILE`, `tidegate mount --config FILE` and `tidegate run --config FILE` read TOML. An unknown key is refused with its line and the nearest known key.";
 
 /// A part of the example.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,11 +53,23 @@ pub(super) fn parts(example: &str) -> Vec<Part<'_>> {
 
 /// Returns the keys of `run`, which are options of the command line too, with their meanings.
 pub(super) fn of_run() -> Vec<(String, String)> {
-    let program = command();
-    let args = program.find_subcommand("run").into_iter().flat_map(Command::get_arguments);
-    let keys = args.filter(|arg| KEYS.contains(&arg.get_id().as_str()));
-    let meaning = |arg: &Arg| arg.get_help().map(ToString::to_string).unwrap_or_default();
-    keys.map(|arg| (arg.get_id().to_string(), meaning(arg))).collect()
+    of_options("run", &run::KEYS)
+}
+
+/// Returns the keys of a `[[mount]]`, which are options of the command line too, with their
+/// meanings.
+pub(super) fn of_mount() -> Vec<(String, String)> {
+    of_options("mount", &mount_config::KEYS)
+}
+
+/// What the `keys` mean that are options of a command.
+fn of_options(command: &str, keys: &[&str]) -> Vec<(String, String)> {
+    let program = grammar::command();
+    let args: Vec<_> = program.find_subcommand(command).into_iter().flat_map(Command::get_arguments).collect();
+    let name = |arg: &Arg| arg.get_long().map_or_else(|| arg.get_id().to_string(), |long| long.replace('-', "_"));
+    let meaning = |arg: &&Arg| arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let of_key = |key: &&str| args.iter().find(|arg| name(arg) == *key).map(|arg| (key.to_string(), meaning(arg)));
+    keys.iter().filter_map(of_key).collect()
 }
 
 #[cfg(test)]
@@ -83,6 +96,8 @@ mod tests {
         let keys: Vec<_> =
             all.iter().filter_map(|part| if let Part::Key(key) = part { Some(key) } else { None }).collect();
         assert!(keys.len() > 20 && keys.iter().all(|key| !key.meaning.is_empty()), "{keys:?}");
-        assert!(of_run().iter().all(|(_, meaning)| !meaning.is_empty()), "{:?}", of_run());
+        for (keys, all) in [(of_run(), &run::KEYS[..]), (of_mount(), &mount_config::KEYS[..])] {
+            assert!(keys.len() == all.len() && keys.iter().all(|(_, meaning)| !meaning.is_empty()), "{keys:?}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! the page of configuration files.
 
 use super::config_keys::{self, Key, Part};
+use crate::commands::files::mount_config;
 use crate::config;
 use crate::errors::Exit;
 use crate::grammar::examples;
@@ -36,12 +37,13 @@ const SEE: &[(&str, &[&str])] = &[
 ];
 
 /// Files, and what they are.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("~/.local/state/tidegate/default.pmem", "the default volume; $XDG_STATE_HOME takes the place of ~/.local/state"),
     ("~/.local/state/tidegate/default.pool", "the default pool of tidegate-run(1)"),
     ("FILE.control", "the control socket of the server of the region FILE"),
     ("POOL.holds, POOL.salvaged", "the journal of a pool, and what recovery could not write back"),
     ("/dev/shm/tidegate-*.cache", "write caches of volumes that are served, and those that killed servers left"),
+    ("/etc/tidegate/mounts.toml", "the mounts of the services tidegate-mount@NAME"),
     ("/etc/tidegate/NAME.toml", "the configuration file of the service tidegate@NAME"),
 ];
 
@@ -61,7 +63,7 @@ pub(super) fn of(command: &str) -> Option<String> {
     line(".SH \"SEE ALSO\"".to_owned());
     let program = (command != "tidegate").then(|| "tidegate(1)".to_owned());
     let others = see.iter().map(|other| format!("tidegate\\-{other}(1)"));
-    let file = ["serve", "run"].contains(&command).then(|| "tidegate.toml(5)".to_owned());
+    let file = ["serve", "mount", "run"].contains(&command).then(|| "tidegate.toml(5)".to_owned());
     line(program.into_iter().chain(others).chain(file).collect::<Vec<_>>().join(", "));
     Some(page)
 }
@@ -69,7 +71,7 @@ pub(super) fn of(command: &str) -> Option<String> {
 /// The page tidegate.toml(5), in roff.
 pub(super) fn configuration() -> String {
     let mut page = format!(
-        ".TH tidegate.toml 5\n.SH NAME\ntidegate.toml \\- configuration files of tidegate serve and tidegate run\n.SH DESCRIPTION\n{}\n.SH \"KEYS OF SERVE\"\n",
+        ".TH tidegate.toml 5\n.SH NAME\ntidegate.toml \\- configuration files of tidegate serve, mount and run\n.SH DESCRIPTION\n{}\n.SH \"KEYS OF SERVE\"\n",
         literal(config_keys::INTRODUCTION)
     );
     for part in config_keys::parts(config::EXAMPLE) {
@@ -81,13 +83,20 @@ pub(super) fn configuration() -> String {
             }
         };
     }
-    page += ".SH \"KEYS OF RUN\"\n";
-    for (name, meaning) in config_keys::of_run() {
-        page += &format!(".TP\n\\fB{}\\fR\n{}\n", literal(&name), literal(&meaning));
+    let heads = [
+        (".SH \"KEYS OF MOUNT: [[mount]]\"\n", config_keys::of_mount()),
+        (".SH \"KEYS OF RUN\"\n", config_keys::of_run()),
+    ];
+    for (head, keys) in heads {
+        page += head;
+        for (name, meaning) in keys {
+            page += &format!(".TP\n\\fB{}\\fR\n{}\n", literal(&name), literal(&meaning));
+        }
     }
-    let example: String = config::EXAMPLE.lines().map(|line| format!("{}\n", literal(line))).collect();
+    let example = |text: &str| text.lines().map(|line| format!("{}\n", literal(line))).collect::<String>();
+    let (of_serve, of_mount) = (example(config::EXAMPLE), example(mount_config::EXAMPLE));
     page + &format!(
-        ".SH EXAMPLE\nA file for tidegate\\-serve(1) with every key:\n.PP\n.nf\n{example}.fi\n.SH \"SEE ALSO\"\ntidegate\\-serve(1), tidegate\\-run(1)\n"
+        ".SH EXAMPLES\nA file for tidegate\\-serve(1) with every key:\n.PP\n.nf\n{of_serve}.fi\n.PP\nA file for tidegate\\-mount(1) with every key:\n.PP\n.nf\n{of_mount}.fi\n.SH \"SEE ALSO\"\ntidegate\\-serve(1), tidegate\\-mount(1), tidegate\\-run(1)\n"
     )
 }
 

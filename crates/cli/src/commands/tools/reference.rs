@@ -147,13 +147,15 @@ fn keys(example: &str) -> String {
 
 #[test]
 fn the_page_of_configuration() {
-    let of_run: String =
-        config_keys::of_run().iter().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n")).collect();
+    let rows = |keys: Vec<(String, String)>| -> String {
+        keys.iter().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n")).collect()
+    };
+    let (of_mount, of_run) = (rows(config_keys::of_mount()), rows(config_keys::of_run()));
     let introduction = paragraph(config_keys::INTRODUCTION);
     page(
         "configuration.md",
         &format!(
-            "# Configuration files\n\n{GENERATED}\n\n{introduction}\n\n# `serve`\n\n{}\n# `run`\n\n| key | meaning |\n| --- | --- |\n{of_run}",
+            "# Configuration files\n\n{GENERATED}\n\n{introduction}\n\n# `serve`\n\n{}\n# `mount`\n\nA file has a `[[mount]]` for each mount.\n\n| key | meaning |\n| --- | --- |\n{of_mount}\n# `run`\n\n| key | meaning |\n| --- | --- |\n{of_run}",
             keys(config::EXAMPLE)
         ),
     );

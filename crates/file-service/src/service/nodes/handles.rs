@@ -1,4 +1,4 @@
-//! Open files and directories by the numbers that the kernel gives back with each request.
+//! Open files by the numbers that the kernel gives back with each request.
 //!
 //! Each number is recorded in a log before the kernel hears of it, with the node it stands for and
 //! the request that opened it. The next server opens these nodes again. If it gets that request
@@ -12,35 +12,16 @@ use rustix::io::{Errno, Result};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use tidegate_fuse::{Handle, NodeId, Unique};
-
-/// An open directory. The lock is for its position.
-pub(crate) type OpenDirectory = Arc<Mutex<OwnedFd>>;
-
-/// What a number stands for.
-#[derive(Clone)]
-enum Opened {
-    File(Arc<OpenFile>),
-    Directory(OpenDirectory),
-}
 
 /// What a number was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) node: NodeId,
-    pub(crate) kind: OpenedAs,
+    pub(crate) access: Access,
     /// The request that opened it.
     pub(crate) request: Unique,
-}
-
-/// What a node was opened as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpenedAs {
-    /// A file.
-    File(Access),
-    /// A directory.
-    Directory,
 }
 
 /// The numbers in use.
@@ -49,7 +30,7 @@ pub(crate) struct Handles(RwLock<HandleTable>);
 
 #[derive(Default)]
 struct HandleTable {
-    opened: HashMap<Handle, Opened>,
+    opened: HashMap<Handle, Arc<OpenFile>>,
     openings: BTreeMap<u64, Opening>,
     /// Those with a group of writes that is not committed.
     groups: BTreeSet<u64>,
@@ -60,7 +41,7 @@ struct HandleTable {
 
 impl Handles {
     /// The numbers that an earlier server left in the memory of a log, and what they stand for.
-    /// Nothing is open yet: see [`Handles::reopened_file`].
+    /// Nothing is open yet: see [`Handles::reopened`].
     pub(crate) fn replay(memory: OwnedFd) -> io::Result<(Handles, Vec<(Handle, Opening)>)> {
         let mut table = HandleTable::default();
         let log = MemoryLog::open(memory, |record| {
@@ -73,23 +54,13 @@ impl Handles {
     }
 
     /// Gives a number to a file.
-    pub(crate) fn add_file(&self, file: Arc<OpenFile>, opening: Opening) -> Handle {
-        self.table().add(Opened::File(file), opening)
-    }
-
-    /// Gives a number to a directory.
-    pub(crate) fn add_directory(&self, directory: OwnedFd, opening: Opening) -> Handle {
-        self.table().add(Opened::Directory(Arc::new(Mutex::new(directory))), opening)
+    pub(crate) fn add(&self, file: Arc<OpenFile>, opening: Opening) -> Handle {
+        self.table().add(file, opening)
     }
 
     /// Gives a number of an earlier server its file again.
-    pub(crate) fn reopened_file(&self, handle: Handle, file: Arc<OpenFile>) {
-        self.table().opened.insert(handle, Opened::File(file));
-    }
-
-    /// Gives a number of an earlier server its directory again.
-    pub(crate) fn reopened_directory(&self, handle: Handle, directory: OwnedFd) {
-        self.table().opened.insert(handle, Opened::Directory(Arc::new(Mutex::new(directory))));
+    pub(crate) fn reopened(&self, handle: Handle, file: Arc<OpenFile>) {
+        self.table().opened.insert(handle, file);
     }
 
     /// The number that a request was given, which the kernel sends again.
@@ -101,10 +72,8 @@ impl Handles {
 
     /// The open file with this number.
     pub(crate) fn file(&self, handle: Handle) -> Result<Arc<OpenFile>> {
-        match self.get(handle) {
-            Some(Opened::File(file)) => Ok(file),
-            _ => Err(Errno::BADF),
-        }
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.opened.get(&handle).cloned().ok_or(Errno::BADF)
     }
 
     /// The open file with this number, if it is open for writing.
@@ -112,7 +81,7 @@ impl Handles {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let opening = table.openings.get(&handle.0).ok_or(Errno::BADF)?;
         match table.opened.get(&handle) {
-            Some(Opened::File(file)) if opening.kind == OpenedAs::File(Access::Write) => Ok(Arc::clone(file)),
+            Some(file) if opening.access == Access::Write => Ok(Arc::clone(file)),
             _ => Err(Errno::BADF),
         }
     }
@@ -138,41 +107,26 @@ impl Handles {
         self.0.read().unwrap_or_else(PoisonError::into_inner).groups.contains(&handle.0)
     }
 
-    /// The open directory with this number.
-    pub(crate) fn directory(&self, handle: Handle) -> Result<OpenDirectory> {
-        match self.get(handle) {
-            Some(Opened::Directory(directory)) => Ok(directory),
-            _ => Err(Errno::BADF),
-        }
-    }
-
-    /// Takes a number out of use; the file that it stood for, if it was a file's.
+    /// Takes a number out of use; the file that it stood for.
     pub(crate) fn remove(&self, handle: Handle) -> Option<Arc<OpenFile>> {
-        match self.table().remove(handle) {
-            Some(Opened::File(file)) => Some(file),
-            _ => None,
-        }
+        self.table().remove(handle)
     }
 
     fn table(&self) -> RwLockWriteGuard<'_, HandleTable> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn get(&self, handle: Handle) -> Option<Opened> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).opened.get(&handle).cloned()
-    }
 }
 
 impl HandleTable {
-    fn add(&mut self, opened: Opened, opening: Opening) -> Handle {
+    fn add(&mut self, file: Arc<OpenFile>, opening: Opening) -> Handle {
         self.last += 1;
         self.record(&opened_record(self.last, &opening));
         self.openings.insert(self.last, opening);
-        self.opened.insert(Handle(self.last), opened);
+        self.opened.insert(Handle(self.last), file);
         Handle(self.last)
     }
 
-    fn remove(&mut self, handle: Handle) -> Option<Opened> {
+    fn remove(&mut self, handle: Handle) -> Option<Arc<OpenFile>> {
         self.groups.remove(&handle.0);
         if self.openings.remove(&handle.0).is_some() {
             self.record(&record_about(CLOSED, handle));
@@ -204,7 +158,7 @@ impl HandleTable {
         let mut record = RecordReader(record);
         let (tag, handle) = (record.tag()?, record.word()?);
         self.last = self.last.max(handle);
-        let kind = match tag {
+        let access = match tag {
             CLOSED => {
                 self.openings.remove(&handle);
                 self.groups.remove(&handle);
@@ -218,12 +172,11 @@ impl HandleTable {
                 self.groups.remove(&handle);
                 return Some(());
             }
-            OPENED_TO_READ => OpenedAs::File(Access::Read),
-            OPENED_TO_WRITE => OpenedAs::File(Access::Write),
-            OPENED_DIRECTORY => OpenedAs::Directory,
+            OPENED_TO_READ => Access::Read,
+            OPENED_TO_WRITE => Access::Write,
             _ => return None,
         };
-        let opening = Opening { kind, node: record.node()?, request: Unique(record.word()?) };
+        let opening = Opening { access, node: record.node()?, request: Unique(record.word()?) };
         self.openings.insert(handle, opening);
         Some(())
     }
@@ -232,15 +185,13 @@ impl HandleTable {
 const CLOSED: u8 = 0;
 const OPENED_TO_READ: u8 = 1;
 const OPENED_TO_WRITE: u8 = 2;
-const OPENED_DIRECTORY: u8 = 3;
-const GROUP_BEGUN: u8 = 4;
-const GROUP_ENDED: u8 = 5;
+const GROUP_BEGUN: u8 = 3;
+const GROUP_ENDED: u8 = 4;
 
 fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
-    let tag = match opening.kind {
-        OpenedAs::File(Access::Read) => OPENED_TO_READ,
-        OpenedAs::File(Access::Write) => OPENED_TO_WRITE,
-        OpenedAs::Directory => OPENED_DIRECTORY,
+    let tag = match opening.access {
+        Access::Read => OPENED_TO_READ,
+        Access::Write => OPENED_TO_WRITE,
     };
     let mut record = RecordWriter::default();
     record.tag(tag).word(handle).word(opening.node.0).word(opening.request.first_sent().0);
@@ -256,6 +207,7 @@ fn record_about(tag: u8, handle: Handle) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::SourceDirectory;
 
     fn replayed(memory: &OwnedFd) -> (Handles, Vec<(Handle, Opening)>) {
         Handles::replay(memory.try_clone().expect("a second descriptor")).expect("a log")
@@ -266,19 +218,21 @@ mod tests {
         let memory = MemoryLog::memory("test").expect("memory");
         let (handles, left) = replayed(&memory);
         assert_eq!(left, []);
-        let opening = |node| Opening { node: NodeId(node), kind: OpenedAs::Directory, request: Unique(node * 2) };
-        let directory = || tempfile::tempfile().expect("a file").into();
-        let numbers: Vec<_> = (1..4).map(|node| handles.add_directory(directory(), opening(node))).collect();
+        let opening = |node| Opening { node: NodeId(node), access: Access::Read, request: Unique(node * 2) };
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        let file = || OpenFile::of_test(&source, tempfile::tempfile_in(folder.path()).expect("a file"));
+        let numbers: Vec<_> = (1..4).map(|node| handles.add(file(), opening(node))).collect();
         handles.remove(numbers[2]);
         let (handles, left) = replayed(&memory);
         assert_eq!(left, [(numbers[0], opening(1)), (numbers[1], opening(2))]);
         assert_eq!(handles.of_request(Unique(1 << 63 | 4)), Some(numbers[1]));
-        assert!(handles.directory(numbers[0]).is_err(), "it has to be opened again");
-        handles.reopened_directory(numbers[0], directory());
-        assert!(handles.directory(numbers[0]).is_ok());
+        assert!(handles.file(numbers[0]).is_err(), "it has to be opened again");
+        handles.reopened(numbers[0], file());
+        assert!(handles.file(numbers[0]).is_ok());
         handles.remove(numbers[1]);
         let (handles, left) = replayed(&memory);
         assert_eq!(left, [(numbers[0], opening(1))]);
-        assert_eq!(handles.add_directory(directory(), opening(9)), Handle(4));
+        assert_eq!(handles.add(file(), opening(9)), Handle(4));
     }
 }

@@ -6,6 +6,7 @@
 //! it is open: its syncs are the kernel's.
 
 use crate::pool::name_log::{Made, NameLog};
+use crate::pool::read_admission::{ReadAdmission, WAITING_MAX};
 use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::inodes::Route;
@@ -17,6 +18,7 @@ use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -38,6 +40,10 @@ pub(crate) struct OpenFiles {
     syncs: SyncTimes,
     /// Bytes of files without a place in the pool that were read below.
     read_below: AtomicU64,
+    /// Reads of them that were answered from below.
+    pub(crate) admission: ReadAdmission,
+    /// Such reads of files without a place in the pool.
+    reads_below: AtomicU64,
     /// Groups of writes that were committed.
     groups: AtomicU64,
     /// Why files are not written back, if the last step of write-back failed.
@@ -59,6 +65,15 @@ pub(crate) enum Access {
     Read,
     /// Writing, and nothing less.
     Write,
+}
+
+/// Whether a file runs with privileges of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privileged {
+    /// It may.
+    Maybe,
+    /// It was just made, and has none.
+    No,
 }
 
 /// A regular file that is open.
@@ -102,6 +117,8 @@ impl OpenFiles {
             told: Mutex::default(),
             syncs: SyncTimes::default(),
             read_below: AtomicU64::new(0),
+            admission: ReadAdmission::new(),
+            reads_below: AtomicU64::new(0),
             groups: AtomicU64::new(0),
             obstacle: Mutex::default(),
         }
@@ -167,6 +184,10 @@ impl OpenFiles {
             groups: self.groups.load(Ordering::Relaxed),
             synced_bytes: counters.bytes_committed,
             written_back_bytes: counters.bytes_written_back,
+            reads_dram: counters.reads_dram,
+            reads_pool: counters.reads_pool,
+            reads_below: counters.reads_below + self.reads_below.load(Ordering::Relaxed),
+            admitted_bytes: counters.bytes_admitted,
             read_dram_bytes: counters.bytes_read_dram,
             read_pool_bytes: counters.bytes_read_pool,
             read_below_bytes: counters.bytes_read_below + self.read_below.load(Ordering::Relaxed),
@@ -185,8 +206,14 @@ impl OpenFiles {
     }
 
     /// Opens a file that was just made and recorded.
-    pub(crate) fn open_made(&self, at: (FileIdentity, &Route), made: OpenedFile) -> Result<Arc<OpenFile>> {
-        let file = self.open(at, Access::Read, || Ok((made, true)))?;
+    pub(crate) fn open_made(
+        &self,
+        (route, made): (&Route, OpenedFile),
+        privileges: Privileged,
+    ) -> Result<Arc<OpenFile>> {
+        let file = self.open((made.identity(), route), Access::Read, || Ok((made, true)))?;
+        // Relaxed: no other request knows the file yet.
+        file.may_be_privileged.store(privileges == Privileged::Maybe, Ordering::Relaxed);
         let mut state = file.write_state();
         if state.served_from == ServedFrom::File {
             state.made = self.names.made(&state.backing);
@@ -206,7 +233,10 @@ impl OpenFiles {
         if let Some(file) = self.open_known(identity) {
             let allowed = if access == Access::Write { file.allow_writing(open) } else { Ok(()) };
             return match allowed {
-                Ok(()) => Ok(file),
+                Ok(()) => {
+                    self.look_again(&file);
+                    Ok(file)
+                }
                 Err(errno) => {
                     self.close(&file);
                     Err(errno)
@@ -225,7 +255,57 @@ impl OpenFiles {
         let file = known.file.clone();
         drop(files);
         file.take_over(opened);
+        self.look_again(&file);
         Ok(file)
+    }
+
+    /// Whatever the pool has of a file that is opened counts if nobody changed the file below. If
+    /// that cannot be told, the file is read below.
+    fn look_again(&self, file: &OpenFile) {
+        let state = file.read_state();
+        let looked = match state.served_from {
+            ServedFrom::Pool(number) => self.pool.revalidate(number),
+            ServedFrom::File if state.can_write && self.pool.rests(file.identity) => {
+                drop(state);
+                self.wake(file)
+            }
+            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
+        };
+        if let Err(error) = looked {
+            tracing::debug!("the pool's copy of a file is not used: {error}");
+        }
+    }
+
+    /// Makes a file that can be written one of the pool, if it is not.
+    fn wake(&self, file: &OpenFile) -> std::result::Result<(), FileError> {
+        let mut state = file.write_state();
+        if state.served_from == ServedFrom::File && state.can_write {
+            state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
+        }
+        Ok(())
+    }
+
+    /// Has the pool admit the reads that wait. What is refused below is not admitted: the next
+    /// program that reads it hears of it.
+    pub(crate) fn admit_waiting(&self) {
+        for _ in 0..WAITING_MAX {
+            let Some((identity, range)) = self.admission.next() else { return };
+            if let Err(error) = self.admit(identity, range) {
+                tracing::debug!("a read is not admitted to the pool: {error}");
+            }
+        }
+    }
+
+    fn admit(&self, identity: FileIdentity, range: Range<u64>) -> std::result::Result<(), FileError> {
+        let Some(file) = self.get(identity) else { return Ok(()) };
+        if file.read_state().served_from == ServedFrom::File && self.pool.has_spare_records() {
+            self.wake(&file)?;
+        }
+        let served_from = file.read_state().served_from;
+        match served_from {
+            ServedFrom::Pool(number) => self.pool.admit(number, range).map(drop),
+            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
+        }
     }
 
     fn open_known(&self, identity: FileIdentity) -> Option<Arc<OpenFile>> {
@@ -294,6 +374,7 @@ impl OpenFiles {
     /// Has the pool forget every file, as at the end of a mount: what is left of a file that was
     /// cut is a sync below.
     pub(crate) fn drain_all(&self) -> std::result::Result<(), FileError> {
+        self.let_go()?;
         for file in self.all() {
             if let ServedFrom::Pool(number) = file.read_state().served_from {
                 self.pool.drain(number)?;
@@ -307,27 +388,40 @@ impl OpenFiles {
         self.files().values().map(|known| known.file.clone()).collect()
     }
 
-    /// The length of a file, as programs see it.
-    pub(crate) fn size(&self, file: &OpenFile) -> Result<u64> {
+    /// The length of a file, as programs see it: None, if it is that of the file below.
+    pub(crate) fn size(&self, file: &OpenFile) -> Result<Option<u64>> {
         // First: a commit of the group waits for the state.
-        let of_group = file.groups.end_of_open().unwrap_or(0);
+        let of_group = file.groups.end_of_open();
         let state = file.read_state();
-        let size = match state.served_from {
-            ServedFrom::Pool(number) => self.pool.size(number).map_err(|error| errno_of(&error))?,
-            ServedFrom::File | ServedFrom::BesidePool => crate::source::about(state.backing.descriptor())?.stx_size,
+        let size = match (state.served_from, of_group) {
+            (ServedFrom::Pool(number), _) => self.pool.size(number).map_err(|error| errno_of(&error))?,
+            (ServedFrom::File | ServedFrom::BesidePool, None) => return Ok(None),
+            (ServedFrom::File | ServedFrom::BesidePool, Some(_)) => {
+                crate::source::about(state.backing.descriptor())?.stx_size
+            }
         };
-        Ok(size.max(of_group))
+        Ok(Some(size.max(of_group.unwrap_or(0))))
     }
 
     /// Copies bytes from offset `at`; fewer at the end of the file only.
     pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8]) -> Result<usize> {
         let state = file.read_state();
         match state.served_from {
-            ServedFrom::Pool(number) => self.pool.read(number, at, out).map_err(|error| errno_of(&error)),
+            ServedFrom::Pool(number) => {
+                let (read, below) = self.pool.read_and_tell(number, at, out).map_err(|error| errno_of(&error))?;
+                if below > 0 {
+                    self.admission.note(file.identity, at, read);
+                }
+                Ok(read)
+            }
             ServedFrom::File | ServedFrom::BesidePool => {
                 let read = state.backing.read(at, out).map_err(|refused| refused_as(&refused))?;
                 // Relaxed: it is read for people.
                 self.read_below.fetch_add(read as u64, Ordering::Relaxed);
+                self.reads_below.fetch_add(1, Ordering::Relaxed);
+                if state.can_write && state.served_from == ServedFrom::File {
+                    self.admission.note(file.identity, at, read);
+                }
                 Ok(read)
             }
         }
@@ -373,6 +467,7 @@ impl OpenFiles {
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
             ServedFrom::File | ServedFrom::BesidePool => {
+                self.pool.forget_resting(file.identity).map_err(|error| errno_of(&error))?;
                 state.below().set_len(size).map_err(|refused| refused_as(&refused))?;
             }
         }
@@ -421,6 +516,7 @@ impl OpenFiles {
                 self.pool.fallocate(number, at, len, how, length).map_err(|error| errno_of(&error))
             }
             ServedFrom::File | ServedFrom::BesidePool => {
+                self.pool.forget_resting(file.identity).map_err(|error| errno_of(&error))?;
                 state.made.iter().for_each(|made| made.note_change());
                 state.backing.fallocate_to(at, len, how, length).map_err(|refused| refused_as(&refused))
             }
@@ -520,16 +616,23 @@ impl OpenFile {
     /// nothing of it.
     fn leave_pool(&self, pool: &FilePool<MappedRegion>) -> std::result::Result<bool, FileError> {
         let mut state = self.write_state();
-        if let ServedFrom::Pool(number) = state.served_from {
-            if !pool.close_if_done(number)? {
-                return Ok(false);
-            }
-            state.served_from = ServedFrom::File;
+        let settle = || state.backing.trim_room().and_then(|()| state.backing.set_times_below());
+        match state.served_from {
+            ServedFrom::Pool(number) if !pool.close_if_done(number, settle)? => return Ok(false),
+            ServedFrom::Pool(_) => state.served_from = ServedFrom::File,
+            ServedFrom::File | ServedFrom::BesidePool => settle()?,
         }
-        state.backing.trim_room()?;
-        state.backing.set_times_below()?;
         state.backing.set_modified(None);
         Ok(true)
+    }
+
+    /// The file that is open, without a pool.
+    #[cfg(test)]
+    pub(crate) fn of_test(source: &crate::source::SourceDirectory, file: std::fs::File) -> Arc<OpenFile> {
+        let backing = Arc::new(OpenedFile::new(source, file.into()).expect("readable"));
+        let (identity, served_from) = (backing.identity(), ServedFrom::File);
+        let state = OpenState { backing, made: None, can_write: true, hint: Vec::new(), served_from };
+        Arc::new(OpenFile::new(identity, state))
     }
 
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
@@ -565,6 +668,11 @@ impl OpenFile {
     /// Calls `look` with the file below.
     pub(crate) fn with_backing<T>(&self, look: impl FnOnce(&OpenedFile) -> T) -> T {
         look(&self.read_state().backing)
+    }
+
+    /// The file below.
+    pub(crate) fn backing(&self) -> Arc<OpenedFile> {
+        Arc::clone(&self.read_state().backing)
     }
 
     /// Notes that the file may run with privileges again.

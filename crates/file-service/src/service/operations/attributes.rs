@@ -5,10 +5,9 @@
 
 use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::open_files::{Access, OpenFile};
-use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
+use crate::service::{FileService, Located, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
 use crate::source::backing::OpenedFile;
 use crate::source::{about, by_descriptor};
-use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Gid, Mode, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::fs::{chmod, chownat, fstatvfs, utimensat};
 use rustix::io::{Errno, Result};
@@ -66,7 +65,7 @@ impl FileService {
         Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, VALID))
     }
 
-    fn set_owner(&self, node: NodeId, located: &OwnedFd, change: &SetAttributes) -> Result<()> {
+    fn set_owner(&self, node: NodeId, located: &Located, change: &SetAttributes) -> Result<()> {
         let mut naming = self.names.begin()?;
         let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
         chownat(located, "", owner, group, AtFlags::EMPTY_PATH)?;
@@ -94,7 +93,7 @@ impl FileService {
         self.names.subject(self.inodes().route(node)?.path(), about)
     }
 
-    fn set_mode(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), mode: u32) -> Result<()> {
+    fn set_mode(&self, node: NodeId, (located, about): (&Located, &Statx), mode: u32) -> Result<()> {
         if node == NodeId::ROOT {
             return self.hidden.set_mode(mode, &self.source).map_err(|_| Errno::IO);
         }
@@ -116,7 +115,7 @@ impl FileService {
         cut
     }
 
-    fn set_times(&self, node: NodeId, (located, about): (&OwnedFd, &Statx), change: &SetAttributes) -> Result<()> {
+    fn set_times(&self, node: NodeId, (located, about): (&Located, &Statx), change: &SetAttributes) -> Result<()> {
         if change.accessed.is_none() && change.modified.is_none() {
             return Ok(());
         }
@@ -197,7 +196,7 @@ impl FileService {
             attributes.mode = attributes.mode & !0o7777 | self.hidden.mode() & 0o7777;
         }
         if let Some(file) = open {
-            attributes.size = self.open_files.size(file)?;
+            attributes.size = self.open_files.size(file)?.unwrap_or(attributes.size);
             if let Some(modified) = file.with_backing(OpenedFile::modified) {
                 attributes.modified = time_of(modified);
                 attributes.changed = attributes.changed.max(attributes.modified);

@@ -1,12 +1,12 @@
 //! Operations on the contents of files.
 
-use crate::service::nodes::handles::{OpenedAs, Opening};
+use crate::service::nodes::handles::Opening;
 use crate::service::nodes::inodes::Route;
-use crate::service::nodes::open_files::{Access, OpenFile};
-use crate::service::{FileService, Privileges};
+use crate::service::nodes::open_files::{Access, OpenFile, Privileged};
+use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, Statx};
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
 use tidegate_file_cache::{Fallocate, FileLength, Persistence, Sought};
@@ -40,18 +40,23 @@ impl FileService {
             self.take_privileges(&file, privileges);
         }
         self.keep_open(node, &file);
-        let opening = Opening { node, kind: OpenedAs::File(access), request };
-        Ok((self.handles.add_file(file, opening), OpenFlags::KEEP_CACHE))
+        let opening = Opening { node, access, request };
+        Ok((self.handles.add(file, opening), OpenFlags::KEEP_CACHE))
     }
 
     /// Opens a node's file that was just made and recorded, and that `made` is open for.
-    pub(crate) fn open_made(&self, (node, request): (NodeId, Unique), made: OwnedFd) -> Result<(Handle, OpenFlags)> {
-        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
-        let made = OpenedFile::new(&self.source, made)?;
-        let file = self.open_files.open_made((identity, &self.hint_route(node)), made)?;
+    pub(crate) fn open_made(
+        &self,
+        (node, request): (NodeId, Unique),
+        (made, about): (OwnedFd, &Statx),
+    ) -> Result<(Handle, OpenFlags)> {
+        let made = OpenedFile::known(&self.source, made, about);
+        let is_privileged = u32::from(about.stx_mode) & (SET_USER_ID | SET_GROUP_ID) != 0;
+        let privileged = if is_privileged { Privileged::Maybe } else { Privileged::No };
+        let file = self.open_files.open_made((&self.hint_route(node), made), privileged)?;
         self.keep_open(node, &file);
-        let opening = Opening { node, kind: OpenedAs::File(Access::Write), request };
-        Ok((self.handles.add_file(file, opening), OpenFlags::KEEP_CACHE))
+        let opening = Opening { node, access: Access::Write, request };
+        Ok((self.handles.add(file, opening), OpenFlags::KEEP_CACHE))
     }
 
     /// Opens the regular file of a node below, for writing if asked, and otherwise if possible.
@@ -60,8 +65,8 @@ impl FileService {
         let hint = self.hint_route(node);
         self.open_files.open((identity, &hint), access, || {
             let open = |flags| {
-                let opened = self.found(node, |route: &Route| self.source.open_at(route, flags))?.0;
-                OpenedFile::new(&self.source, opened)
+                let (opened, about) = self.found(node, |route: &Route| self.source.open_at(route, flags))?;
+                Ok(OpenedFile::known(&self.source, opened, &about))
             };
             match open(OFlags::RDWR) {
                 Ok(opened) => Ok((opened, true)),

@@ -1,44 +1,23 @@
-//! Listing directories.
+//! Listing directories. They are not opened: the kernel is told once that there is no need to, and
+//! then opens, closes and lists from its cache without a request.
 
 use crate::service::FileService;
-use crate::service::nodes::handles::{OpenedAs, Opening};
+use crate::source::about_at;
 use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
-use crate::source::{about, about_at};
-use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, OFlags, fsync};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{FileType, fsync};
 use rustix::io::{Errno, Result};
-use std::sync::PoisonError;
 use std::time::Instant;
-use tidegate_fuse::{Directory, DirectoryEntry, Handle, Header, NodeId, OpenFlags, Reply};
+use tidegate_fuse::{Directory, DirectoryEntry, NodeId, Reply};
 
 impl FileService {
-    pub(crate) fn open_directory<'b>(&self, header: &Header) -> Result<Reply<'b>> {
-        let directory = self.open_directory_node(header.node)?;
-        let opening = Opening { node: header.node, kind: OpenedAs::Directory, request: header.unique };
-        // The kernel's copy of a listing stays: it drops the copy with each change that passes it.
-        let flags = OpenFlags::CACHE_DIR.with(OpenFlags::KEEP_CACHE);
-        Ok(Reply::opened(self.handles.add_directory(directory, opening), flags))
-    }
-
-    /// Opens the directory of a node below.
-    pub(crate) fn open_directory_node(&self, node: NodeId) -> Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        Ok(self.found(node, |route| self.source.open_at(route, flags))?.0)
-    }
-
-    pub(crate) fn release_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
-        self.handles.remove(handle);
-        Ok(Reply::empty())
-    }
-
-    pub(crate) fn sync_directory<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
-        let directory = self.handles.directory(handle)?;
-        let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn sync_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
         self.names.commit()?;
+        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
         // A directory on another file system has no names in the log.
-        if !self.names.is_kept() || self.source.identity(&about(&*directory)?).device != 0 {
+        if !self.names.is_kept() || identity.device != 0 {
             let began = Instant::now();
-            fsync(&*directory)?;
+            self.folder(node)?.with_open(|opened| fsync(opened))?;
             self.source.syncs.count(began);
         }
         Ok(Reply::empty())
@@ -47,17 +26,17 @@ impl FileService {
     /// Lists from `offset` on, as many entries as there is room for in `len` bytes.
     pub(crate) fn read_directory<'b>(
         &self,
-        (node, handle): (NodeId, Handle),
+        node: NodeId,
         offset: u64,
         (len, lookup): (u32, bool),
         buffer: &'b mut [u8],
     ) -> Result<Reply<'b>> {
-        let directory = self.handles.directory(handle)?;
-        let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut listing = Directory::new(buffer, len);
-        for_each_entry(&*directory, offset, |entry| match lookup {
-            true => self.list_looked_up((node, &directory), &entry, &mut listing),
-            false => Ok(listing.push(&shown(&entry))),
+        self.folder(node)?.with_open(|directory| {
+            for_each_entry(directory, offset, |entry| match lookup {
+                true => self.list_looked_up((node, directory), &entry, &mut listing),
+                false => Ok(listing.push(&shown(&entry))),
+            })
         })?;
         Ok(listing.reply())
     }
@@ -65,7 +44,7 @@ impl FileService {
     /// Lists an entry with its node, which the kernel counts as a lookup.
     fn list_looked_up(
         &self,
-        (node, directory): (NodeId, &OwnedFd),
+        (node, directory): (NodeId, BorrowedFd<'_>),
         entry: &Listed,
         listing: &mut Directory<'_>,
     ) -> Result<bool> {

@@ -6,7 +6,8 @@
 
 use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::dentry::Dentry;
-use crate::service::nodes::inodes::Route;
+use crate::service::nodes::folders::Folder;
+use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFile;
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
@@ -31,10 +32,7 @@ impl FileService {
 
     /// Looks a name up: the kernel counts it.
     fn enter(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.enter_found((parent, name), || {
-            let route = self.inodes().route(parent).ok_or(Errno::STALE)?;
-            about_at(&self.source.locate_directory(&route)?, name)
-        })
+        self.enter_found((parent, name), || about_at(self.folder(parent)?, name))
     }
 
     /// Looks a name up that `find` finds below: the kernel counts it.
@@ -75,7 +73,7 @@ impl FileService {
         about: &Statx,
     ) -> Result<Reply<'b>> {
         let (handle, open_flags) = match made {
-            Some(made) => self.open_made((node, request), made)?,
+            Some(made) => self.open_made((node, request), (made, about))?,
             None => self.open_handle((node, request), flags, Privileges::Keep)?,
         };
         Ok(Reply::created(&self.entry(node, about)?, handle, open_flags))
@@ -115,12 +113,12 @@ impl FileService {
         header: &Header,
         (name, target): (&CStr, &CStr),
         mode: Option<u32>,
-        make: impl FnOnce(&OwnedFd) -> Result<()>,
+        make: impl FnOnce(&Folder) -> Result<()>,
     ) -> Result<Reply<'b>> {
         let mut naming = self.names.begin()?;
+        let folder = self.folder(header.node)?;
         let mut inodes = self.inodes_mut();
         let route = inodes.route(header.node).ok_or(Errno::STALE)?;
-        let folder = self.source.locate_directory(&route)?;
         make(&folder)?;
         let open = || openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
         let about = naming.completed(open().and_then(|made| self.complete(header, &folder, &made, mode)))?;
@@ -132,7 +130,7 @@ impl FileService {
     }
 
     /// Gives what was just made in `folder` to the caller, and says what it is.
-    fn complete(&self, header: &Header, folder: &OwnedFd, made: &OwnedFd, mode: Option<u32>) -> Result<Statx> {
+    fn complete(&self, header: &Header, folder: &Folder, made: &OwnedFd, mode: Option<u32>) -> Result<Statx> {
         self.give_to_caller(header, folder, made)?;
         mode.map_or(Ok(()), |mode| keep_mode(made, mode))?;
         about(made)
@@ -148,9 +146,9 @@ impl FileService {
     pub(crate) fn create<'b>(&self, header: &Header, name: &CStr, flags: u32, mode: u32) -> Result<Reply<'b>> {
         let asked = OFlags::from_bits_retain(flags);
         let mut naming = self.names.begin()?;
+        let folder = self.folder(header.node)?;
         let mut inodes = self.inodes_mut();
         let route = inodes.route(header.node).ok_or(Errno::STALE)?;
-        let folder = self.source.locate_directory(&route)?;
         let makes = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (made, about) = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
             Ok(made) => {
@@ -189,18 +187,30 @@ impl FileService {
 
     fn remove<'b>(&self, parent: NodeId, name: &CStr, flags: AtFlags) -> Result<Reply<'b>> {
         let mut naming = self.names.begin()?;
-        let kept = self.keep(parent, name);
+        let folder = self.folder(parent)?;
+        let (about, kept) = self.keep(&folder, name)?;
         let mut inodes = self.inodes_mut();
         let dentry = Dentry::new(parent, name.to_bytes());
         let route = inodes.route(parent).ok_or(Errno::STALE)?;
-        let folder = self.source.locate_directory(&route)?;
-        let about = about_at(&folder, name.to_bytes())?;
+        self.note_last_name(&about)?;
         unlinkat(&folder, name, flags)?;
+        self.let_go_of_folder(&inodes, &dentry);
         inodes.unlink(&dentry, kept);
         if let Some(Subject { path, node }) = self.names.subject(route.path_of(name.to_bytes()), &about) {
             naming.record(&NameChange::Removed { path: &path, lost: lost(node, &about) })?;
         }
         Ok(Reply::empty())
+    }
+
+    /// Notes that a file of the pool is about to lose its last name, if no log of names will say
+    /// so.
+    fn note_last_name(&self, about: &Statx) -> Result<()> {
+        let identity = self.source.identity(about);
+        let is_pooled = || self.open_files.get(identity).is_some_and(|file| self.open_files.is_pooled(&file));
+        match about.stx_nlink == 1 && !self.names.is_kept() && is_pooled() {
+            true => self.hidden.note_gone(identity),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn rename<'b>(
@@ -213,16 +223,18 @@ impl FileService {
         let (old, new) = (Dentry::new(parent, name.to_bytes()), Dentry::new(new_parent, new_name.to_bytes()));
         self.sync_replacement(&old, &new)?;
         let mut naming = self.names.begin()?;
-        let replaced = self.keep(new_parent, new_name);
+        let (from, to) = (self.folder(parent)?, self.folder(new_parent)?);
+        let (target, replaced) = self.keep(&to, new_name).ok().unzip();
         let mut inodes = self.inodes_mut();
         let route = |node| inodes.route(node).ok_or(Errno::STALE);
         let (old_route, new_route) = (route(parent)?, route(new_parent)?);
-        let (from, to) = (self.source.locate_directory(&old_route)?, self.source.locate_directory(&new_route)?);
         let moved = about_at(&from, name.to_bytes())?;
-        let target = about_at(&to, new_name.to_bytes()).ok();
         // Two names of one file: the kernel leaves both as they are.
         let is_same =
             target.as_ref().is_some_and(|target| self.source.identity(target) == self.source.identity(&moved));
+        if let Some(target) = target.as_ref().filter(|_| !is_same && !flags.contains(RenameFlags::EXCHANGE)) {
+            self.note_last_name(target)?;
+        }
         renameat_with(&from, name, &to, new_name, flags)?;
         if is_same {
             return Ok(Reply::empty());
@@ -230,7 +242,8 @@ impl FileService {
         if flags.contains(RenameFlags::EXCHANGE) {
             inodes.exchange(&old, &new);
         } else {
-            inodes.unlink(&new, replaced);
+            self.let_go_of_folder(&inodes, &new);
+            inodes.unlink(&new, replaced.flatten());
             inodes.rename(&old, new);
         }
         let (path, to) = (old_route.path_of(name.to_bytes()), new_route.path_of(new_name.to_bytes()));
@@ -277,10 +290,11 @@ impl FileService {
 
     pub(crate) fn link<'b>(&self, target: NodeId, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
         let mut naming = self.names.begin()?;
+        let folder = self.folder(parent)?;
         let mut inodes = self.inodes_mut();
         let route = |node| inodes.route(node).ok_or(Errno::STALE);
         let (file_route, folder_route) = (route(target)?, route(parent)?);
-        let (file, folder) = (self.source.locate(&file_route)?, self.source.locate(&folder_route)?);
+        let file = self.source.locate(&file_route)?;
         linkat(CWD, by_descriptor(&file), &folder, name, AtFlags::SYMLINK_FOLLOW)?;
         let about = naming.completed(about(&file))?;
         match (self.names.subject(file_route.path(), &about), folder_route.path_of(name.to_bytes())) {
@@ -296,20 +310,27 @@ impl FileService {
         Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
     }
 
-    /// A descriptor of what has a name, to reach it when the name is gone. The kernel lets nobody
-    /// change the name meanwhile. Called without the lock of the inodes.
-    fn keep(&self, parent: NodeId, name: &CStr) -> Option<Arc<KeptFile>> {
+    /// What has a name, and a descriptor to reach it when the name is gone, if there can be one.
+    /// The kernel lets nobody change the name meanwhile. Called without the lock of the inodes.
+    fn keep(&self, folder: &Folder, name: &CStr) -> Result<(Statx, Option<Arc<KeptFile>>)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = openat(self.locate(parent).ok()?.0, name, flags, Mode::empty()).ok()?;
-        let about = about(&descriptor).ok()?;
+        let Ok(descriptor) = openat(folder, name, flags, Mode::empty()) else {
+            return Ok((about_at(folder, name.to_bytes())?, None));
+        };
+        let about = about(&descriptor)?;
         let file = self.open_files.get(self.source.identity(&about));
         let is_directory = FileType::from_raw_mode(about.stx_mode.into()) == FileType::Directory;
         if file.is_none() && !is_directory {
-            return Some(Arc::new(KeptFile::passing(descriptor)));
+            return Ok((about, Some(Arc::new(KeptFile::passing(descriptor)))));
         }
         let kept = Arc::new(KeptFile::surviving(descriptor, &self.survival.store));
         file.inspect(|file| file.keep(Arc::clone(&kept)));
-        Some(kept)
+        Ok((about, Some(kept)))
+    }
+
+    /// Lets go of a directory that is about to lose its name.
+    fn let_go_of_folder(&self, inodes: &Inodes, dentry: &Dentry) {
+        inodes.at(dentry).inspect(|node| self.folders.let_go(*node));
     }
 
     /// Has the descriptor of an open file without a name survive this server.
@@ -422,8 +443,7 @@ mod tests {
         files.sync(&file).expect("synced");
         files.write(&bed.make(c"o_sync"), 0, b"new", Persistence::Synchronous).expect("written");
         bed.service.rename((NodeId::ROOT, c"file"), (NodeId::ROOT, c"empty"), 0).expect("renamed");
-        bed.service.open_directory(&CALLER).expect("opened");
-        bed.service.sync_directory(Handle(4)).expect("synced");
+        bed.service.sync_directory(NodeId::ROOT).expect("synced");
         assert_eq!((bed.syncs_below(), bed.service.names.counters().0.recorded), (before, 4));
     }
 

@@ -1,10 +1,8 @@
 //! The bound of DRAM: blocks of unsynced writes never have more bytes than was said.
 
-use std::sync::{Arc, Mutex};
-use tidegate_file_cache::{
-    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolSpec, Refused, Sought, dram_bytes,
-    format,
-};
+use crate::InMemory;
+use std::sync::Arc;
+use tidegate_file_cache::{BackingFile, FilePool, Persistence, PoolSpec, dram_bytes, format};
 use tidegate_media::Region;
 use tidegate_sim::{Rng, SharedMemory};
 
@@ -12,63 +10,6 @@ const LANES: u32 = 3;
 
 /// Bytes of DRAM: no multiple of a block in each lane.
 const DRAM_BYTES: u64 = 5 * 4096 * LANES as u64 + 4000;
-
-/// A file in memory, which never refuses.
-struct InMemory {
-    inode: u64,
-    bytes: Mutex<Vec<u8>>,
-}
-
-impl InMemory {
-    fn bytes<T>(&self, act: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        act(&mut self.bytes.lock().expect("no holder panics"))
-    }
-}
-
-impl BackingFile for InMemory {
-    fn identity(&self) -> FileIdentity {
-        FileIdentity { device: 1, inode: self.inode, generation: 0 }
-    }
-
-    fn status(&self) -> Result<BackingStatus, Refused> {
-        Ok(BackingStatus { len: self.bytes(|bytes| bytes.len() as u64), stamp: 1 })
-    }
-
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {
-        Ok(self.bytes(|bytes| {
-            let left = bytes.get(usize::try_from(at).expect("small")..).unwrap_or_default();
-            let read = left.len().min(out.len());
-            out[..read].copy_from_slice(&left[..read]);
-            read
-        }))
-    }
-
-    fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
-        let at = usize::try_from(at).expect("small");
-        self.bytes(|bytes| {
-            bytes.resize(bytes.len().max(at + data.len()), 0);
-            bytes[at..at + data.len()].copy_from_slice(data);
-        });
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), Refused> {
-        self.bytes(|bytes| bytes.resize(usize::try_from(len).expect("small"), 0));
-        Ok(())
-    }
-
-    fn fallocate(&self, _: u64, _: u64, _: Fallocate) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn seek(&self, at: u64, _: Sought) -> Result<Option<u64>, Refused> {
-        Ok(Some(at))
-    }
-
-    fn sync(&self) -> Result<(), Refused> {
-        Ok(())
-    }
-}
 
 /// A pool with memory for [`DRAM_BYTES`] of blocks.
 fn pool() -> FilePool<SharedMemory> {
@@ -107,7 +48,7 @@ fn write_at_random(pool: &FilePool<SharedMemory>, file: &Arc<dyn BackingFile>, s
 #[test]
 fn blocks_in_dram_never_have_more_bytes_than_was_said_whoever_writes() {
     let pool = pool();
-    let files: Vec<_> = (0..4).map(|inode| Arc::new(InMemory { inode, bytes: Mutex::default() })).collect();
+    let files: Vec<_> = (0..4).map(|inode| Arc::new(InMemory::new(inode, &[]))).collect();
     std::thread::scope(|threads| {
         let writers: Vec<_> = files
             .iter()
@@ -130,9 +71,7 @@ fn blocks_in_dram_never_have_more_bytes_than_was_said_whoever_writes() {
 fn the_memory_of_all_lanes_has_room_for_what_was_said_and_not_a_block_more() {
     let pool = pool();
     assert_eq!(pool.fill().dram, DRAM_BYTES / 4096 / u64::from(LANES) * u64::from(LANES) * 4096);
-    let one = pool
-        .open_file(&(Arc::new(InMemory { inode: 1, bytes: Mutex::default() }) as _), b"one")
-        .expect("nothing refuses");
+    let one = pool.open_file(&(Arc::new(InMemory::new(1, &[])) as _), b"one").expect("nothing refuses");
     pool.write(one, 0, &[1; 3], Persistence::Asynchronous).expect("nothing refuses");
     assert_eq!((pool.fill().dirty, pool.fill().dram_used), (3, 4096), "a block counts as a whole");
 }

@@ -1,0 +1,140 @@
+//! The disk of measurements: its file system loses operations on names in their order only, as
+//! those of most users do.
+//!
+//! The service keeps no log of names over another file system, and syncs of new files then wait for
+//! the disk. So where the temporary folder lies on another one, the disk is a loop device over a
+//! file there, with ext4 and its journal. The device bypasses the page cache below it: the data
+//! would be in memory twice.
+
+use anyhow::Context;
+use rustix::fs::statfs;
+use rustix::mount::{UnmountFlags, unmount};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tidegate_measure::programs::said;
+
+/// Bytes of the loop device: room for the files of all testbeds at once.
+const LOOP_BYTES: u64 = 16 << 30;
+
+/// What statfs calls XFS.
+const XFS: rustix::fs::FsWord = 0x5846_5342;
+
+/// A folder on a disk.
+pub(crate) struct Disk {
+    folder: PathBuf,
+    /// What it lies on, if that was made for it.
+    _device: Option<LoopDevice>,
+}
+
+impl Disk {
+    /// The disk of this process. It goes when nobody uses it any more.
+    pub(crate) fn shared() -> anyhow::Result<Arc<Disk>> {
+        static SHARED: Mutex<Weak<Disk>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(disk) = shared.upgrade() {
+            return Ok(disk);
+        }
+        let disk = Arc::new(Disk::new()?);
+        *shared = Arc::downgrade(&disk);
+        Ok(disk)
+    }
+
+    fn new() -> anyhow::Result<Disk> {
+        let temporary = std::env::temp_dir();
+        if has_ordered_names(&temporary)? || !rustix::process::geteuid().is_root() {
+            return Ok(Disk { folder: temporary, _device: None });
+        }
+        let device = LoopDevice::new(&temporary)?;
+        Ok(Disk { folder: device.mountpoint.clone(), _device: Some(device) })
+    }
+
+    /// Where files are on it.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Requests that the device completed: reads, writes and flushes.
+    pub(crate) fn requests(&self) -> anyhow::Result<u64> {
+        let device = std::fs::metadata(&self.folder)?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let path = format!("/sys/dev/block/{major}:{minor}/stat");
+        let told = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let numbers: Vec<u64> = told.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        // Where each number stands: Documentation/block/stat.rst.
+        let [reads, _, _, _, writes, ..] = numbers[..] else { anyhow::bail!("too few numbers: {told}") };
+        Ok(reads + writes + numbers.get(15).copied().unwrap_or(0))
+    }
+}
+
+/// A mounted loop device; it goes with its file when this is dropped.
+struct LoopDevice {
+    file: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl LoopDevice {
+    fn new(above: &Path) -> anyhow::Result<LoopDevice> {
+        let named = |what: &str| above.join(format!("tidegate-disk-{}{what}", std::process::id()));
+        let device = LoopDevice { file: named(".img"), mountpoint: named("") };
+        std::fs::create_dir_all(&device.mountpoint)?;
+        std::fs::File::create(&device.file)?.set_len(LOOP_BYTES)?;
+        // A lazy start would write tables in the midst of a measurement.
+        let options = "lazy_itable_init=0,lazy_journal_init=0";
+        let inodes = ["-i", "65536", "-E", options];
+        said(Command::new("mkfs.ext4").args(["-q", "-F"]).args(inodes).arg(&device.file))?;
+        let attach = ["--find", "--show", "--direct-io=on"];
+        let node = said(Command::new("losetup").args(attach).arg(&device.file))?;
+        let mounted = said(Command::new("mount").arg(&node).arg(&device.mountpoint));
+        // It goes when it is unmounted, or now.
+        said(Command::new("losetup").arg("--detach").arg(&node))?;
+        mounted.map(|_| device)
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // A server that still ends may have it open. What cannot be removed is in a folder for
+        // what is temporary.
+        let _ = unmount(&self.mountpoint, UnmountFlags::DETACH);
+        let _ = std::fs::remove_dir(&self.mountpoint);
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// Whether the file system of a folder loses operations on names in their order only.
+fn has_ordered_names(folder: &Path) -> anyhow::Result<bool> {
+    if statfs(folder)?.f_type == XFS {
+        return Ok(true);
+    }
+    let device = std::fs::metadata(folder)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let Ok(node) = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")) else { return Ok(false) };
+    let name = node.file_name().context("a device has a name")?;
+    let task = std::fs::read_to_string(Path::new("/sys/fs/ext4").join(name).join("journal_task"));
+    Ok(task.is_ok_and(|task| task.trim().parse::<u32>().is_ok()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_has_a_disk_with_ordered_names_whose_requests_are_counted_and_that_goes() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let disk = Disk::shared().unwrap();
+        assert!(has_ordered_names(disk.folder()).unwrap(), "{}", disk.folder().display());
+        let (file, before) = (disk.folder().join("of-a-test"), disk.requests().unwrap());
+        std::fs::write(&file, b"bytes").unwrap();
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        assert!(disk.requests().unwrap() > before);
+        std::fs::remove_file(&file).unwrap();
+        let (folder, is_own) = (disk.folder().to_owned(), disk._device.is_some());
+        drop(disk);
+        assert!(!is_own || !folder.exists());
+    }
+}

@@ -1,0 +1,140 @@
+//! The configuration file of `mount`: several mounts, with the words of the options.
+
+use crate::config;
+use crate::errors::{ConfigFailure, Failure};
+use crate::grammar::Mount;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// A file with every key, which packages install.
+pub(crate) const EXAMPLE: &str = include_str!("../../../systemd/mounts.toml");
+
+/// Every key of a mount, each like the option of its name.
+pub(crate) const KEYS: [&str; 7] = ["source", "mountpoint", "name", "pool", "pool_size", "dram", "try"];
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MountsFile {
+    #[serde(default, deserialize_with = "config::one_or_more")]
+    mount: Vec<WrittenMount>,
+}
+
+/// One `[[mount]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMount {
+    source: PathBuf,
+    mountpoint: PathBuf,
+    name: Option<String>,
+    pool: Option<PathBuf>,
+    #[serde(default, deserialize_with = "config::size")]
+    pool_size: Option<u64>,
+    #[serde(default, deserialize_with = "config::size")]
+    dram: Option<u64>,
+    #[serde(default, rename = "try")]
+    is_trial: bool,
+}
+
+impl WrittenMount {
+    /// What it is called: by its name, or else by the last name of its mountpoint.
+    fn name(&self) -> String {
+        let of_mountpoint = || self.mountpoint.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.name.clone().unwrap_or_else(of_mountpoint)
+    }
+}
+
+/// What `args` ask for, with what the file says that they name.
+pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
+    let Some(path) = &args.config else { return Ok(args.clone()) };
+    let folder = path.parent().unwrap_or(path);
+    let written = chosen((path, &config::text_of(path)?), args.name.as_deref())?;
+    Ok(Mount {
+        source: Some(folder.join(written.source)),
+        mountpoint: Some(folder.join(written.mountpoint)),
+        pool: args.pool.clone().or(written.pool.map(|pool| folder.join(pool))),
+        pool_size: args.pool_size.or(written.pool_size),
+        dram: args.dram.or(written.dram),
+        is_trial: args.is_trial || written.is_trial,
+        ..args.clone()
+    })
+}
+
+/// The mount of the file that is called `name`, or the only one.
+fn chosen((path, text): (&Path, &str), name: Option<&str>) -> Result<WrittenMount, ConfigFailure> {
+    let MountsFile { mut mount } = toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
+    let (path, names) = (path.to_owned(), mount.iter().map(WrittenMount::name).collect::<Vec<_>>());
+    if let Some((_, twice)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        return Err(ConfigFailure::SameMount { path, name: twice.clone() });
+    }
+    let at = match name {
+        _ if names.is_empty() => return Err(ConfigFailure::NoMount { path }),
+        None if names.len() > 1 => return Err(ConfigFailure::WhichMount { path, names }),
+        None => 0,
+        Some(name) => match names.iter().position(|known| known == name) {
+            Some(at) => at,
+            None => return Err(ConfigFailure::UnknownMount { path, name: name.to_owned(), names }),
+        },
+    };
+    Ok(mount.swap_remove(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errors::Report;
+
+    fn refused(text: &str, name: Option<&str>) -> String {
+        let refused = chosen((Path::new("/etc/m.toml"), text), name).expect_err("a bad file");
+        let Report { what, why, next, .. } = (&refused).into();
+        format!("{what}; {why}; {next}")
+    }
+
+    #[test]
+    fn the_example_has_every_key_and_flags_win_over_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("mounts.toml");
+        std::fs::write(&path, EXAMPLE).expect("written");
+        let asked = Mount { config: Some(path), name: Some("app".to_owned()), dram: Some(1 << 20), ..Mount::default() };
+        let mount = completed(&asked).expect("a good file");
+        assert_eq!((mount.source, mount.mountpoint), (Some("/srv/app-files".into()), Some("/srv/app".into())));
+        assert_eq!((mount.pool, mount.pool_size), (Some("/mnt/pmem/app.pool".into()), Some(1 << 30)));
+        assert_eq!((mount.dram, mount.is_trial), (Some(1 << 20), false));
+        assert!(KEYS.iter().all(|key| EXAMPLE.contains(&format!("\n{key} = "))));
+    }
+
+    #[test]
+    fn the_keys_are_those_that_the_file_knows_and_the_options_have_their_names() {
+        let unknown = toml::from_str::<MountsFile>("[[mount]]\nother = 1").expect_err("no such key").to_string();
+        assert!(KEYS.iter().all(|key| unknown.contains(&format!("`{key}`"))), "{unknown}");
+        let program = crate::grammar::command();
+        let mount = program.find_subcommand("mount").expect("it is there");
+        let options: Vec<_> =
+            mount.get_arguments().filter_map(clap::Arg::get_long).map(|long| long.replace('-', "_")).collect();
+        assert!(KEYS[2..].iter().all(|key| options.iter().any(|option| option == key)), "{options:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_is_refused_with_the_line_and_the_nearest_word() {
+        let text = "[[mount]]\nsource = \"/s\"\nmountpoint = \"/m\"\npool_sise = \"1G\"\n";
+        let told = refused(text, None);
+        assert!(
+            told.contains("/etc/m.toml:4: unknown key `pool_sise`") && told.contains("write `pool_size`"),
+            "{told}"
+        );
+        let told = refused("[[mount]]\nsource = \"/s\"\nmountpoint = \"/m\"\ndram = \"much\"\n", None);
+        assert!(told.contains("/etc/m.toml:4: ") && told.contains("is no size"), "{told}");
+        assert!(refused("", None).contains("names no mount"));
+    }
+
+    #[test]
+    fn a_mount_is_chosen_by_its_name() {
+        let text = "[[mount]]\nsource = \"/s\"\nmountpoint = \"/m/one\"\n[[mount]]\nname = \"two\"\nsource = \"/t\"\nmountpoint = \"/m/t\"\n";
+        let source = |name| chosen((Path::new("/etc/m.toml"), text), Some(name)).expect("it is there").source;
+        assert_eq!((source("one"), source("two")), ("/s".into(), "/t".into()));
+        assert!(refused(text, None).contains("--name one"));
+        let told = refused(text, Some("tow"));
+        assert!(told.contains("no mount \"tow\"") && told.contains("--name two"), "{told}");
+        assert!(refused(&text.replace("two", "one"), Some("one")).contains("two mounts are named \"one\""));
+    }
+}

@@ -1,0 +1,121 @@
+//! Directories that operations reach again and again, by descriptors.
+//!
+//! A descriptor leads to the node's own inode, whatever names are on the way by now. So it stays
+//! right when directories are renamed, and the way to it is walked once. A directory that loses its
+//! name is let go of, as its room below is free with its last descriptor.
+
+use crate::source::reopen;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Result;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_fuse::NodeId;
+
+/// Most directories.
+const FOLDERS_MAX: usize = 64;
+
+/// A directory of SOURCE.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// `O_PATH`: to reach names in it.
+    descriptor: OwnedFd,
+    /// To list it, once that was asked for. The lock is for the position.
+    listing: Mutex<Option<OwnedFd>>,
+}
+
+impl Folder {
+    /// The directory that `descriptor` (`O_PATH`) leads to.
+    pub(crate) fn new(descriptor: OwnedFd) -> Folder {
+        Folder { descriptor, listing: Mutex::new(None) }
+    }
+
+    /// Calls `act` with a descriptor that is open for reading. One thread at a time does.
+    pub(crate) fn with_open<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = match listing.take() {
+            Some(opened) => opened,
+            None => reopen(&self.descriptor, OFlags::RDONLY | OFlags::DIRECTORY)?,
+        };
+        act(listing.insert(opened).as_fd())
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// The directories that were reached last.
+#[derive(Debug, Default)]
+pub(crate) struct Folders(Mutex<VecDeque<(NodeId, Arc<Folder>)>>);
+
+impl Folders {
+    /// The directory of a node, if it is one of them.
+    pub(crate) fn get(&self, node: NodeId) -> Option<Arc<Folder>> {
+        let mut folders = self.folders();
+        let at = folders.iter().position(|(known, _)| *known == node)?;
+        folders.swap(0, at);
+        Some(Arc::clone(&folders[0].1))
+    }
+
+    /// Takes a directory in, in place of one that was not reached for long. Two threads may do this
+    /// at once for one node, and both descriptors are right.
+    pub(crate) fn add(&self, node: NodeId, folder: Folder) -> Arc<Folder> {
+        let (mut folders, folder) = (self.folders(), Arc::new(folder));
+        folders.truncate(FOLDERS_MAX - 1);
+        folders.push_front((node, Arc::clone(&folder)));
+        folder
+    }
+
+    /// Lets go of a directory that lost its name.
+    pub(crate) fn let_go(&self, node: NodeId) {
+        self.folders().retain(|(known, _)| *known != node);
+    }
+
+    fn folders(&self) -> MutexGuard<'_, VecDeque<(NodeId, Arc<Folder>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::directory::for_each_name;
+    use rustix::fs::{CWD, Mode, openat};
+
+    fn folder(path: &std::path::Path) -> Folder {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Folder::new(openat(CWD, path, flags, Mode::empty()).expect("it is there"))
+    }
+
+    #[test]
+    fn the_directories_reached_last_stay_and_those_without_a_name_go() {
+        let (above, folders) = (tempfile::tempdir().expect("a folder"), Folders::default());
+        folders.add(NodeId(1), folder(above.path()));
+        for number in 2..2 * FOLDERS_MAX as u64 {
+            folders.add(NodeId(number), folder(above.path()));
+            assert!(folders.get(NodeId(1)).is_some(), "{number}");
+        }
+        assert!(folders.get(NodeId(2)).is_none());
+        folders.let_go(NodeId(1));
+        assert!(folders.get(NodeId(1)).is_none());
+    }
+
+    #[test]
+    fn a_directory_is_listed_whatever_its_name_is() {
+        let above = tempfile::tempdir().expect("a folder");
+        let path = above.path().join("before");
+        std::fs::create_dir(&path).expect("made");
+        let folder = folder(&path);
+        std::fs::rename(&path, above.path().join("after")).expect("renamed");
+        std::fs::write(above.path().join("after/file"), b"").expect("made");
+        for _ in 0..2 {
+            let mut names = Vec::new();
+            let listed = folder.with_open(|opened| for_each_name(opened, |name, _, _| names.push(name.to_vec())));
+            listed.expect("readable");
+            assert_eq!(names, [b"file".to_vec()]);
+        }
+    }
+}

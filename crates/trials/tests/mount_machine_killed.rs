@@ -1,0 +1,15 @@
+//! Whole machines killed while applications work in a mount, whose pool is on the NVDIMM of the
+//! guest. `TIDEGATE_MACHINE_KILLS` and `machine-killed --mount-kills N` do the same for longer.
+
+use tidegate_trials::artefacts::announce;
+use tidegate_trials::killed_mount::survive_with_mount;
+
+const KILLS: u32 = 3;
+
+#[test]
+fn every_promise_is_kept_by_a_mount_whose_machine_is_killed() {
+    let kills = std::env::var("TIDEGATE_MACHINE_KILLS").map_or(KILLS, |kills| kills.parse().expect("a number"));
+    let survived = survive_with_mount(kills);
+    announce(&format!("machine: {survived}"));
+    assert!(survived.kills == kills && survived.acts > 0, "{survived}");
+}
