@@ -85,7 +85,7 @@ pub enum FileStep {
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 19] = [
+    pub const ALPHABET: [FileStep; 20] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
