@@ -36,7 +36,7 @@ const EINVAL: &str = "22";
 const ENOTTY: &str = "25";
 
 /// The file at the beginning: pages that the kernel has, and no whole number of them.
-const OLD: [u8; 20_000] = [b'o'; 20_000];
+static OLD: [u8; 20_000] = [b'o'; 20_000];
 
 /// The program at work.
 struct Client {
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    fn is_killed(mut self) {
+    fn killed(mut self) {
         self.program.kill().unwrap();
         self.program.wait().unwrap();
     }
@@ -106,7 +106,7 @@ fn a_group_is_there_as_a_whole_after_its_commit_and_not_before_whoever_is_killed
     assert_eq!(client.does(ABORT), "ok");
     assert!(read() == OLD, "aborted");
     client.writes_a_group('b');
-    client.is_killed();
+    client.killed();
     assert!(read() == OLD, "the program was killed");
 
     let mut client = Client::of(&file);

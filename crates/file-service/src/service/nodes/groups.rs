@@ -4,11 +4,12 @@
 //! must not have them either: a program that is killed loses its locks before the service hears of
 //! its end, and the next owner of the locks would read half a group from these pages.
 //!
-//! | the kernel | so |
-//! | --- | --- |
-//! | drops a page when the answer to its write is short | a write that may leave a page whole is answered short by one byte; the program writes that byte next, which leaves the page dropped |
-//! | has a page again after a read | a read of a page that the group has ends the group |
-//! | has the length that writes gave the file | the length counts the group's bytes, and is asked for each time |
+//! - The kernel drops a page when the answer to its write is short. So a write that may leave a
+//!   page whole is answered short by one byte; the program writes that byte next, which leaves the
+//!   page dropped.
+//! - It has a page again after a read. So a read of a page that the group has ends the group.
+//! - It has the length that writes gave the file. So the length counts the group's bytes, and is
+//!   asked for each time.
 //!
 //! So a group *ends* without a commit when somebody reads its pages or changes the file otherwise.
 //! Its writes and its commit fail from then on.
@@ -28,18 +29,18 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct FileGroups {
     /// Whether there is any: a file without a group asks for no lock.
     is_used: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<GroupState>,
 }
 
 #[derive(Default)]
-struct State {
-    open: Option<Group>,
+struct GroupState {
+    open: Option<OpenGroup>,
     /// Handles whose group ended, until they begin, commit or abort one.
     ended: BTreeSet<Handle>,
 }
 
 /// What a handle has written.
-struct Group {
+struct OpenGroup {
     holder: Handle,
     /// Bytes by their offsets, with a gap between each run and the next.
     runs: BTreeMap<u64, Vec<u8>>,
@@ -55,7 +56,7 @@ impl FileGroups {
         state.ended.remove(&holder);
         if state.open.as_ref().is_none_or(|group| group.holder != holder) {
             state.end_open();
-            state.open = Some(Group { holder, runs: BTreeMap::new(), bytes: 0, pages: BTreeSet::new() });
+            state.open = Some(OpenGroup { holder, runs: BTreeMap::new(), bytes: 0, pages: BTreeSet::new() });
         }
         self.note(&state);
     }
@@ -138,26 +139,26 @@ impl FileGroups {
         self.note(&state);
     }
 
-    fn note(&self, state: &State) {
+    fn note(&self, state: &GroupState) {
         self.is_used.store(state.open.is_some() || !state.ended.is_empty(), Ordering::Release);
     }
 
-    fn used(&self) -> Option<MutexGuard<'_, State>> {
+    fn used(&self) -> Option<MutexGuard<'_, GroupState>> {
         self.is_used().then(|| self.state())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl GroupState {
     fn end_open(&mut self) {
         self.ended.extend(self.open.take().map(|group| group.holder));
     }
 }
 
-impl Group {
+impl OpenGroup {
     /// Takes as many bytes as leave no page whole that the kernel has.
     fn write(&mut self, at: u64, data: &[u8]) -> Result<usize> {
         let room = rustix::param::page_size() - offset_in_page(at);
@@ -267,7 +268,8 @@ mod tests {
     #[test]
     fn a_group_ends_when_its_pages_are_read_or_the_file_is_changed() {
         let page = rustix::param::page_size();
-        let ends: [(&str, fn(&FileGroups)); 4] = [
+        type End = fn(&FileGroups);
+        let ends: [(&str, End); 4] = [
             ("read", |groups| groups.read(10, 1)),
             ("write", |groups| assert_eq!(groups.write(OTHER, 1 << 20, b"other"), None)),
             ("change", FileGroups::change),
