@@ -99,8 +99,15 @@ impl NameLog {
 
     /// Makes SOURCE durable, so that the log need not keep what was recorded before.
     pub(crate) fn sync_source(&self) -> Result<()> {
+        self.sync_source_and(|| Ok(()))
+    }
+
+    /// Makes SOURCE durable, and calls `before` ahead of the log forgetting what was recorded: it
+    /// alone tells that a file was removed.
+    pub(crate) fn sync_source_and(&self, before: impl FnOnce() -> Result<()>) -> Result<()> {
         let mark = self.log.as_ref().map(|log| log.mark());
         self.source.sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
+        before()?;
         let (Some(log), Some(mark)) = (&self.log, mark) else { return Ok(()) };
         log.durable_below(mark).map_err(|error| self.failed(&error))
     }
@@ -124,14 +131,18 @@ impl NameLog {
         self.log.as_ref().map_or_else(Default::default, |log| (log.counters(), log.fill().0))
     }
 
-    /// Starts the thread that commits operations and has SOURCE catch up.
-    pub(crate) fn start(self: &Arc<NameLog>) -> std::io::Result<Periodic> {
+    /// Starts the thread that commits operations and has SOURCE catch up. `give_up` has the pool
+    /// give up removed files before the log forgets that they were.
+    pub(crate) fn start(
+        self: &Arc<NameLog>,
+        give_up: impl Fn() -> Result<()> + Send + 'static,
+    ) -> std::io::Result<Periodic> {
         let (names, mut waits_since) = (Arc::clone(self), None);
-        Periodic::start("names", LOOK_EVERY, move || names.look(&mut waits_since))
+        Periodic::start("names", LOOK_EVERY, move || names.look(&mut waits_since, &give_up))
     }
 
     /// Failures are told once, and each later operation gets them.
-    fn look(&self, waits_since: &mut Option<Instant>) {
+    fn look(&self, waits_since: &mut Option<Instant>, give_up: &dyn Fn() -> Result<()>) {
         let Some(log) = self.log.as_ref().filter(|_| self.commit().is_ok()) else { return };
         let (bytes, bytes_max) = log.fill();
         if bytes == 0 {
@@ -141,7 +152,7 @@ impl NameLog {
         let waits = waits_since.get_or_insert_with(Instant::now).elapsed();
         if waits >= SYNC_AFTER || bytes >= bytes_max / 2 {
             *waits_since = None;
-            if let Err(errno) = self.sync_source() {
+            if let Err(errno) = self.sync_source_and(give_up) {
                 tracing::warn!(
                     "SOURCE cannot be synced: {errno}; the pool keeps the operations, and it is tried again"
                 );

@@ -696,7 +696,7 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
 }
 
 /// The kernel's number for what went wrong in the cache.
-fn errno_of(error: &FileError) -> Errno {
+pub(crate) fn errno_of(error: &FileError) -> Errno {
     match error {
         FileError::Below(refused) => refused_as(refused),
         FileError::NoRoomForGroup => Errno::NOSPC,
