@@ -6,11 +6,11 @@
 //! | --- | --- |
 //! | [`Standing::Free`] | may be used |
 //! | [`Standing::OutOfSync`] | counts, newer than the file below: it is in its file's chain |
-//! | [`Standing::Clean`] | is void, its bytes are below too: it is in the chain of all of these |
+//! | [`Standing::Clean`] | is void, its bytes are below too |
 //! | [`Standing::Marked`] | likewise, and the medium says so, or may still say so |
 //! | [`Standing::Dying`] | has no newest byte; the store that frees it is not durable yet |
 //!
-//! A *chain* links entries by their numbers, those of the oldest version first.
+//! A *chain* links the entries of a file by their numbers, those of the oldest version first.
 
 use tidegate_layout::file_cache::{Class, Extent, LENGTH_BITS};
 
@@ -32,8 +32,10 @@ pub(crate) struct Slots {
     most: u32,
     /// Free ones below `packed`'s end, the next one last.
     free: Vec<u32>,
-    clean: Chain,
+    /// Newest bytes of those out of sync.
     out_of_sync_bytes: u64,
+    /// Newest bytes of the clean ones, marked or not.
+    clean_bytes: u64,
 }
 
 /// What an entry says that is not free.
@@ -146,7 +148,7 @@ impl Packed {
 impl Slots {
     /// So many entries, all free.
     pub(crate) fn new(most: u32) -> Slots {
-        Slots { packed: Vec::new(), most, free: Vec::new(), clean: Chain::default(), out_of_sync_bytes: 0 }
+        Slots { packed: Vec::new(), most, free: Vec::new(), out_of_sync_bytes: 0, clean_bytes: 0 }
     }
 
     /// What an entry says, unless it is free.
@@ -163,6 +165,12 @@ impl Slots {
     /// Bytes in entries that are newer than the file below, and newest.
     pub(crate) fn out_of_sync_bytes(&self) -> u64 {
         self.out_of_sync_bytes
+    }
+
+    /// Bytes in clean entries, and newest. An entry without one is freed, so 0 says that there is
+    /// no clean one.
+    pub(crate) fn clean_bytes(&self) -> u64 {
+        self.clean_bytes
     }
 
     /// A free entry, which is the caller's until it is used or given back.
@@ -196,14 +204,12 @@ impl Slots {
     /// An entry that was taken comes to say this, and is the newest of its file's `chain`.
     pub(crate) fn occupy(&mut self, number: u32, extent: &Extent, version: u64, chain: &mut Chain) {
         self.fill(number, extent, version, Standing::OutOfSync);
-        self.out_of_sync_bytes += u64::from(extent.length);
         self.append(chain, number);
     }
 
     /// An entry that was taken comes to say this, and is a marked one.
     pub(crate) fn occupy_clean(&mut self, number: u32, extent: &Extent, version: u64) {
         self.fill(number, extent, version, Standing::Marked);
-        self.append_clean(number);
     }
 
     fn fill(&mut self, number: u32, extent: &Extent, version: u64, standing: Standing) {
@@ -213,6 +219,7 @@ impl Slots {
         packed.file = extent.file;
         packed.unit = extent.unit;
         packed.set_what(extent.length, extent.class, standing);
+        self.count(standing, |bytes| bytes + u64::from(extent.length));
     }
 
     /// The entry has this length.
@@ -225,10 +232,8 @@ impl Slots {
     pub(crate) fn lengthen(&mut self, number: u32, bytes: u32) {
         let packed = &mut self.packed[number as usize];
         packed.set_what(packed.newest() + bytes, packed.class(), packed.standing());
-        if packed.standing() == Standing::OutOfSync {
-            self.out_of_sync_bytes += u64::from(bytes);
-        }
-        let length = packed.length() + bytes;
+        let (standing, length) = (packed.standing(), packed.length() + bytes);
+        self.count(standing, |all| all + u64::from(bytes));
         self.set_length(number, length);
     }
 
@@ -237,10 +242,9 @@ impl Slots {
         let packed = &mut self.packed[number as usize];
         let lost = u32::try_from(bytes).expect("a block is small");
         packed.set_what(packed.newest() - lost, packed.class(), packed.standing());
-        if packed.standing() == Standing::OutOfSync {
-            self.out_of_sync_bytes -= bytes;
-        }
-        u64::from(packed.newest())
+        let (standing, left) = (packed.standing(), packed.newest());
+        self.count(standing, |all| all - bytes);
+        u64::from(left)
     }
 
     /// An entry out of sync, in its file's `chain`, or a marked one, is to be freed by a store that
@@ -248,7 +252,7 @@ impl Slots {
     pub(crate) fn begin_to_die(&mut self, number: u32, chain: &mut Chain) -> bool {
         match self.packed[number as usize].standing() {
             Standing::OutOfSync => self.unlink(chain, number),
-            Standing::Marked => self.unlink_clean(number),
+            Standing::Marked => {}
             Standing::Free | Standing::Clean | Standing::Dying => return false,
         }
         self.stand(number, Standing::Dying);
@@ -260,25 +264,10 @@ impl Slots {
         self.stand(number, standing);
     }
 
-    fn unlink_clean(&mut self, number: u32) {
-        let mut clean = self.clean;
-        self.unlink(&mut clean, number);
-        self.clean = clean;
-    }
-
-    fn append_clean(&mut self, number: u32) {
-        let mut clean = self.clean;
-        self.append(&mut clean, number);
-        self.clean = clean;
-    }
-
     /// The entry is free, and so is its block. `None`: it was before. One that is out of sync has
     /// no chain any more.
     pub(crate) fn free(&mut self, number: u32) -> Option<Extent> {
         let slot = self.get(number)?;
-        if matches!(slot.standing, Standing::Clean | Standing::Marked) {
-            self.unlink_clean(number);
-        }
         self.stand(number, Standing::Free);
         self.free.push(number);
         Some(slot.extent)
@@ -292,20 +281,9 @@ impl Slots {
         {
             self.unlink(chain, number);
             self.stand(number, Standing::Clean);
-            self.append_clean(number);
             brought.push(number);
         }
         brought
-    }
-
-    /// Whether there are clean entries.
-    pub(crate) fn has_clean(&self) -> bool {
-        !self.clean.is_empty()
-    }
-
-    /// Bytes in clean entries, and newest.
-    pub(crate) fn clean_bytes(&self) -> u64 {
-        self.of(self.clean).map(|(_, slot)| slot.newest).sum()
     }
 
     /// The entries of a chain, the oldest first.
@@ -321,13 +299,20 @@ impl Slots {
 
     fn stand(&mut self, number: u32, standing: Standing) {
         let packed = &mut self.packed[number as usize];
-        let newest = u64::from(packed.newest());
-        match (packed.standing(), standing) {
-            (Standing::OutOfSync, _) => self.out_of_sync_bytes -= newest,
-            (_, Standing::OutOfSync) => self.out_of_sync_bytes += newest,
-            _ => {}
-        }
-        packed.set_what(packed.newest(), packed.class(), standing);
+        let (before, newest) = (packed.standing(), packed.newest());
+        packed.set_what(newest, packed.class(), standing);
+        self.count(before, |bytes| bytes - u64::from(newest));
+        self.count(standing, |bytes| bytes + u64::from(newest));
+    }
+
+    /// Changes the sum of the bytes of entries that stand so, if there is one.
+    fn count(&mut self, standing: Standing, change: impl FnOnce(u64) -> u64) {
+        let sum = match standing {
+            Standing::OutOfSync => &mut self.out_of_sync_bytes,
+            Standing::Clean | Standing::Marked => &mut self.clean_bytes,
+            Standing::Free | Standing::Dying => return,
+        };
+        *sum = change(*sum);
     }
 
     fn append(&mut self, chain: &mut Chain, number: u32) {
@@ -356,7 +341,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use tidegate_sim::Rng;
 
     fn extent(file: u32, offset: u64, length: u32) -> Extent {
@@ -418,9 +403,14 @@ mod tests {
                 }
                 let chained: Vec<_> = slots.of(chain).map(|(number, slot)| (slot.version, number)).collect();
                 assert_eq!(chained, waiting.keys().copied().collect::<Vec<_>>(), "seed {seed}");
-                assert_eq!(slots.of(slots.clean).map(|(number, _)| number).collect::<Vec<_>>(), clean);
+                let is_clean = |slot: &Slot| matches!(slot.standing, Standing::Clean | Standing::Marked);
+                let found: Vec<_> =
+                    (0..MOST).filter(|number| slots.get(*number).as_ref().is_some_and(is_clean)).collect();
+                let sorted = |numbers: &[u32]| numbers.iter().copied().collect::<BTreeSet<_>>();
+                assert_eq!(sorted(&found), sorted(&clean));
+                assert_eq!(slots.clean_bytes(), clean.iter().map(|number| slots.used(*number).newest).sum::<u64>());
                 assert_eq!(slots.out_of_sync_bytes(), waiting.values().sum::<u64>());
-                assert_eq!(slots.has_clean(), !clean.is_empty());
+                assert_eq!(slots.clean_bytes() > 0, !clean.is_empty());
             }
         }
     }

@@ -111,7 +111,7 @@ impl<R: Region> Lane<R> {
 
     /// Gives up a few clean entries. False when there is none.
     pub(crate) fn give_up_clean(&mut self) -> Result<bool, FileError> {
-        if !self.slots.has_clean() {
+        if self.slots.clean_bytes() == 0 {
             return Ok(false);
         }
         let victims = std::iter::from_fn(|| self.clean.victim(&mut |_| true));
