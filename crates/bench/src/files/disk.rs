@@ -7,19 +7,17 @@
 //! would be in memory twice.
 
 use anyhow::Context;
-use rustix::fs::statfs;
 use rustix::mount::{UnmountFlags, unmount};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tidegate_host::ordered_names::has_ordered_names;
 use tidegate_measure::programs::said;
 
 /// Bytes of the loop device: room for the files of all testbeds at once.
 const LOOP_BYTES: u64 = 16 << 30;
-
-/// What statfs calls XFS.
-const XFS: rustix::fs::FsWord = 0x5846_5342;
 
 /// A folder on a disk.
 pub(crate) struct Disk {
@@ -43,7 +41,7 @@ impl Disk {
 
     fn new() -> anyhow::Result<Disk> {
         let temporary = std::env::temp_dir();
-        if has_ordered_names(&temporary)? || !rustix::process::geteuid().is_root() {
+        if has_ordered_names(File::open(&temporary)?)? || !rustix::process::geteuid().is_root() {
             return Ok(Disk { folder: temporary, _device: None });
         }
         let device = LoopDevice::new(&temporary)?;
@@ -79,7 +77,7 @@ impl LoopDevice {
         let named = |what: &str| above.join(format!("tidegate-disk-{}{what}", std::process::id()));
         let device = LoopDevice { file: named(".img"), mountpoint: named("") };
         std::fs::create_dir_all(&device.mountpoint)?;
-        std::fs::File::create(&device.file)?.set_len(LOOP_BYTES)?;
+        File::create(&device.file)?.set_len(LOOP_BYTES)?;
         // A lazy start would write tables in the midst of a measurement.
         let options = "lazy_itable_init=0,lazy_journal_init=0";
         let inodes = ["-i", "65536", "-E", options];
@@ -103,19 +101,6 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whether the file system of a folder loses operations on names in their order only.
-fn has_ordered_names(folder: &Path) -> anyhow::Result<bool> {
-    if statfs(folder)?.f_type == XFS {
-        return Ok(true);
-    }
-    let device = std::fs::metadata(folder)?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let Ok(node) = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")) else { return Ok(false) };
-    let name = node.file_name().context("a device has a name")?;
-    let task = std::fs::read_to_string(Path::new("/sys/fs/ext4").join(name).join("journal_task"));
-    Ok(task.is_ok_and(|task| task.trim().parse::<u32>().is_ok()))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
@@ -127,10 +112,10 @@ mod tests {
             return;
         }
         let disk = Disk::shared().unwrap();
-        assert!(has_ordered_names(disk.folder()).unwrap(), "{}", disk.folder().display());
+        assert!(has_ordered_names(File::open(disk.folder()).unwrap()).unwrap(), "{}", disk.folder().display());
         let (file, before) = (disk.folder().join("of-a-test"), disk.requests().unwrap());
         std::fs::write(&file, b"bytes").unwrap();
-        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
         assert!(disk.requests().unwrap() > before);
         std::fs::remove_file(&file).unwrap();
         let (folder, is_own) = (disk.folder().to_owned(), disk._device.is_some());

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource};
+use tidegate_host::ordered_names::has_ordered_names;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 use tidegate_media::MappedRegion;
 
@@ -54,7 +55,7 @@ impl NameLog {
         region: &Arc<MappedRegion>,
         source: &Arc<SourceDirectory>,
     ) -> std::result::Result<NameLog, NamespaceError> {
-        if !source.has_ordered_names().map_err(crate::source::backing::refused)? {
+        if !has_ordered_names(source.root()).map_err(crate::source::backing::refused)? {
             tracing::info!(
                 "SOURCE is not on ext4 with a journal or XFS: the first sync of a file and syncs of directories wait for it"
             );

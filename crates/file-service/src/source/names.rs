@@ -9,8 +9,8 @@ use crate::source::directory::for_each_name;
 use crate::source::recovery::names_of;
 use crate::source::{SourceDirectory, about, by_descriptor, reopen};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, FileType, FsWord, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps};
-use rustix::fs::{UTIME_OMIT, Uid, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fstatfs, fsync, syncfs};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps};
+use rustix::fs::{UTIME_OMIT, Uid, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fsync, syncfs};
 use rustix::fs::{
     chmod, chownat, linkat, mkdirat, mknodat, openat, removexattr, renameat_with, setxattr, symlinkat, unlinkat,
     utimensat,
@@ -26,22 +26,7 @@ pub(crate) const WITNESS: &CStr = c"user.tidegate.witness";
 /// Bytes of a witness: the pool's identity and the place.
 const WITNESS_BYTES: usize = 24;
 
-/// What `statfs` calls ext4, and with it ext2 and ext3.
-const EXT_MAGIC: FsWord = 0xef53;
-
-/// What `statfs` calls XFS.
-const XFS_MAGIC: FsWord = 0x5846_5342;
-
 impl SourceDirectory {
-    /// Whether SOURCE's file system loses operations on names in their order only.
-    pub(crate) fn has_ordered_names(&self) -> Result<bool> {
-        match fstatfs(self.root())?.f_type {
-            XFS_MAGIC => Ok(true),
-            EXT_MAGIC => Ok(has_journal(&about(self.root())?)),
-            _ => Ok(false),
-        }
-    }
-
     /// Removes the witness, durably.
     pub(crate) fn remove_witness(&self) -> Result<()> {
         match fremovexattr(self.root(), WITNESS) {
@@ -210,13 +195,4 @@ fn time_of(time: Option<LoggedTime>) -> Timespec {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         Some(LoggedTime { seconds, nanos }) => Timespec { tv_sec: seconds, tv_nsec: nanos.into() },
     }
-}
-
-/// Whether the ext4 file system of a directory has a journal: it has a thread then.
-fn has_journal(directory: &Statx) -> bool {
-    let device = format!("/sys/dev/block/{}:{}", directory.stx_dev_major, directory.stx_dev_minor);
-    let Ok(device) = std::fs::read_link(device) else { return false };
-    let Some(name) = device.file_name() else { return false };
-    let task = std::fs::read_to_string(std::path::Path::new("/sys/fs/ext4").join(name).join("journal_task"));
-    task.is_ok_and(|task| task.trim().parse::<u32>().is_ok())
 }
