@@ -139,6 +139,11 @@ impl<R: Region> FileCache<R> {
         files.filter_map(known).collect()
     }
 
+    /// Whether the file below lacks, or may lose, what the lane has of an open file.
+    pub(crate) fn lacks(&self, file: FileId) -> bool {
+        self.lane().file(file).is_ok_and(|cached| !cached.is_done())
+    }
+
     /// How full the lane is.
     pub fn fill(&self) -> Occupancy {
         let lane = self.lane();

@@ -99,6 +99,11 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.size(file.file)
     }
 
+    /// Whether the file below lacks, or may lose, what the pool has of an open file.
+    pub fn lacks(&self, file: PoolFile) -> bool {
+        self.lane(file).is_ok_and(|lane| lane.lacks(file.file))
+    }
+
     /// Whether a file rests: nobody has it open, all of it is below, and the pool has clean entries
     /// of it, which count if nobody changed it when it is opened.
     pub fn rests(&self, identity: FileIdentity) -> bool {

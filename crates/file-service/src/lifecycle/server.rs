@@ -31,7 +31,6 @@ use crate::pool::{Pool, read_admission};
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
-use crate::service::nodes::open_files::errno_of;
 use crate::service::{FileService, Survival};
 use crate::source::recovery::{KnownFiles, SourceFiles};
 use crate::source::users::{Use, users_of};
@@ -149,12 +148,11 @@ impl MountServer {
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
         openings.into_iter().for_each(|opening| reopen(&service, opening));
         let write_back = write_back::start(Arc::clone(&files), Limits::of(pool.region.len()));
-        let removed = Arc::clone(&files);
-        let give_up = move || removed.give_up_gone().map_err(|error| errno_of(&error));
+        let named = Arc::clone(&files);
         let threads = [
             read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
-            names.start(give_up).map_err(of_system("starting a thread"))?,
+            names.start(move || named.sync_source()).map_err(of_system("starting a thread"))?,
         ];
         Ok(MountServer { mount, service: Arc::new(service), pool, threads, _lock: lock })
     }

@@ -98,18 +98,15 @@ impl NameLog {
         self.log.as_ref().map_or(Ok(()), |log| log.commit()).map_err(|error| self.failed(&error))
     }
 
-    /// Makes SOURCE durable, so that the log need not keep what was recorded before.
-    pub(crate) fn sync_source(&self) -> Result<()> {
-        self.sync_source_and(|| Ok(()))
-    }
-
-    /// Makes SOURCE durable, and calls `before` ahead of the log forgetting what was recorded: it
-    /// alone tells that a file was removed.
-    pub(crate) fn sync_source_and(&self, before: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Makes SOURCE durable. The log forgets then what was recorded before, if `may_forget` or if
+    /// room becomes scarce: the log alone tells that a file was removed and is not missing.
+    pub(crate) fn sync_source(&self, may_forget: impl FnOnce() -> Result<bool>) -> Result<()> {
         let mark = self.log.as_ref().map(|log| log.mark());
         self.source.sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
-        before()?;
         let (Some(log), Some(mark)) = (&self.log, mark) else { return Ok(()) };
+        if !may_forget()? && !is_filling(log) {
+            return Ok(());
+        }
         log.durable_below(mark).map_err(|error| self.failed(&error))
     }
 
@@ -132,28 +129,26 @@ impl NameLog {
         self.log.as_ref().map_or_else(Default::default, |log| (log.counters(), log.fill().0))
     }
 
-    /// Starts the thread that commits operations and has SOURCE catch up. `give_up` has the pool
-    /// give up removed files before the log forgets that they were.
+    /// Starts the thread that commits operations and has SOURCE catch up by `sync_source`.
     pub(crate) fn start(
         self: &Arc<NameLog>,
-        give_up: impl Fn() -> Result<()> + Send + 'static,
+        sync_source: impl Fn() -> Result<()> + Send + 'static,
     ) -> std::io::Result<Periodic> {
         let (names, mut waits_since) = (Arc::clone(self), None);
-        Periodic::start("names", LOOK_EVERY, move || names.look(&mut waits_since, &give_up))
+        Periodic::start("names", LOOK_EVERY, move || names.look(&mut waits_since, &sync_source))
     }
 
     /// Failures are told once, and each later operation gets them.
-    fn look(&self, waits_since: &mut Option<Instant>, give_up: &dyn Fn() -> Result<()>) {
+    fn look(&self, waits_since: &mut Option<Instant>, sync_source: &dyn Fn() -> Result<()>) {
         let Some(log) = self.log.as_ref().filter(|_| self.commit().is_ok()) else { return };
-        let (bytes, bytes_max) = log.fill();
-        if bytes == 0 {
+        if log.fill().0 == 0 {
             *waits_since = None;
             return;
         }
         let waits = waits_since.get_or_insert_with(Instant::now).elapsed();
-        if waits >= SYNC_AFTER || bytes >= bytes_max / 2 {
+        if waits >= SYNC_AFTER || is_filling(log) {
             *waits_since = None;
-            if let Err(errno) = self.sync_source_and(give_up) {
+            if let Err(errno) = sync_source() {
                 tracing::warn!(
                     "SOURCE cannot be synced: {errno}; the pool keeps the operations, and it is tried again"
                 );
@@ -163,7 +158,7 @@ impl NameLog {
 
     /// Every operation is durable in SOURCE, and the log is empty. No operation comes any more.
     pub(crate) fn end(&self) -> std::result::Result<(), ServiceFailure> {
-        let ended = self.commit().and_then(|()| self.sync_source());
+        let ended = self.commit().and_then(|()| self.sync_source(|| Ok(true)));
         ended.map_err(crate::lifecycle::failure::system("making SOURCE durable"))
     }
 
@@ -174,6 +169,12 @@ impl NameLog {
         }
         Errno::IO
     }
+}
+
+/// Whether operations will soon wait for room in the log.
+fn is_filling(log: &Log) -> bool {
+    let (bytes, bytes_max) = log.fill();
+    bytes >= bytes_max / 2
 }
 
 impl Naming<'_> {

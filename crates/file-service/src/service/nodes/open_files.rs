@@ -355,6 +355,25 @@ impl OpenFiles {
         Ok(())
     }
 
+    /// Makes SOURCE durable, so that the log of names need not keep what was recorded before.
+    /// It does if the pool has data of a removed file still: without the log a recovery would miss
+    /// that file.
+    pub(crate) fn sync_source(&self) -> Result<()> {
+        self.names.sync_source(|| {
+            self.give_up_gone().map_err(|error| errno_of(&error))?;
+            let known: Vec<_> = self.files().values().map(|known| known.file.clone()).collect();
+            Ok(!known.iter().any(|file| self.lacks(file) && file.has_no_name()))
+        })
+    }
+
+    /// Whether the file below lacks, or may lose, what the pool has.
+    fn lacks(&self, file: &OpenFile) -> bool {
+        match file.read_state().served_from {
+            ServedFrom::Pool(number) => self.pool.lacks(number),
+            ServedFrom::File | ServedFrom::BesidePool => false,
+        }
+    }
+
     /// Lets go of files that nobody has open and that are below.
     pub(crate) fn let_go(&self) -> std::result::Result<(), FileError> {
         let idle: Vec<_> =
@@ -696,7 +715,7 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
 }
 
 /// The kernel's number for what went wrong in the cache.
-pub(crate) fn errno_of(error: &FileError) -> Errno {
+fn errno_of(error: &FileError) -> Errno {
     match error {
         FileError::Below(refused) => refused_as(refused),
         FileError::NoRoomForGroup => Errno::NOSPC,

@@ -2,7 +2,6 @@
 
 use crate::service::nodes::handles::Opening;
 use crate::service::nodes::inodes::Route;
-use crate::service::nodes::open_files::errno_of;
 use crate::service::nodes::open_files::{Access, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
@@ -135,7 +134,7 @@ impl FileService {
         for file in self.open_files.all() {
             self.open_files.sync(&file)?;
         }
-        self.names.sync_source_and(|| self.open_files.give_up_gone().map_err(|error| errno_of(&error)))?;
+        self.open_files.sync_source()?;
         Ok(Reply::empty())
     }
 

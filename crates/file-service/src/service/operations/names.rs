@@ -465,6 +465,25 @@ mod tests {
         assert_eq!((files.pool.fill().out_of_sync, files.pool.files().len(), files.len()), (0, 0, 0));
     }
 
+    /// Only the log tells a recovery that the file was removed.
+    #[test]
+    fn the_log_keeps_a_removal_until_the_pool_has_nothing_of_the_file() {
+        let bed = Testbed::new();
+        let files = &bed.service.open_files;
+        let recorded = || bed.service.names.counters().1;
+        let file = bed.make(c"file");
+        files.write(&file, 0, b"new", Persistence::Synchronous).expect("written");
+        bed.service.unlink(NodeId::ROOT, c"file").expect("removed");
+        files.sync_source().expect("synced");
+        assert!(recorded() > 0, "a program has it open");
+        bed.service.release(Handle(1)).expect("closed");
+        files.sync_source().expect("synced");
+        assert!(recorded() > 0, "the kernel knows it");
+        bed.service.forget([(NodeId(2), 1)]);
+        files.sync_source().expect("synced");
+        assert_eq!((recorded(), files.pool.fill().out_of_sync), (0, 0));
+    }
+
     #[test]
     fn a_file_with_another_name_than_the_kernel_knows_is_not_given_up() {
         let bed = Testbed::new();
