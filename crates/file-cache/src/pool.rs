@@ -110,9 +110,10 @@ impl<R: Region> FilePool<R> {
         self.lanes.iter().any(|lane| lane.rests(identity))
     }
 
-    /// Whether at least half of each lane's records are no open file's.
-    pub fn has_spare_records(&self) -> bool {
-        self.lanes.iter().all(FileCache::has_spare_records)
+    /// How many more files may be opened, in whichever lane, until more than half of its records
+    /// are those of open files. It looks at every record.
+    pub fn spare_records(&self) -> usize {
+        self.lanes.iter().map(FileCache::spare_records).min().unwrap_or(0)
     }
 
     /// Bytes in clean entries.

@@ -47,11 +47,12 @@ impl<R: Region> FileCache<R> {
         known.is_some_and(File::is_resting)
     }
 
-    /// Whether at least half of the records are no open file's.
-    pub(crate) fn has_spare_records(&self) -> bool {
+    /// How many more files may be opened until more than half of the records are those of open
+    /// files.
+    pub(crate) fn spare_records(&self) -> usize {
         let lane = self.lane();
         let open = lane.files.iter().flatten().filter(|file| !file.is_resting()).count();
-        open <= lane.medium.plan.files as usize / 2
+        (lane.medium.plan.files as usize / 2 + 1).saturating_sub(open)
     }
 
     /// Bytes in clean entries.

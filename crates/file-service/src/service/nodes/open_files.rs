@@ -288,17 +288,25 @@ impl OpenFiles {
     /// Has the pool admit the reads that wait. What is refused below is not admitted: the next
     /// program that reads it hears of it.
     pub(crate) fn admit_waiting(&self) {
+        let mut spare = None;
         for _ in 0..WAITING_MAX {
             let Some((identity, range)) = self.admission.next() else { return };
-            if let Err(error) = self.admit(identity, range) {
+            let spare = spare.get_or_insert_with(|| self.pool.spare_records());
+            if let Err(error) = self.admit((identity, range), spare) {
                 tracing::debug!("a read is not admitted to the pool: {error}");
             }
         }
     }
 
-    fn admit(&self, identity: FileIdentity, range: Range<u64>) -> std::result::Result<(), FileError> {
+    /// Admits a read. A file that has no record takes one of the `spare` ones.
+    fn admit(
+        &self,
+        (identity, range): (FileIdentity, Range<u64>),
+        spare: &mut usize,
+    ) -> std::result::Result<(), FileError> {
         let Some(file) = self.get(identity) else { return Ok(()) };
-        if file.read_state().served_from == ServedFrom::File && self.pool.has_spare_records() {
+        if file.read_state().served_from == ServedFrom::File && *spare > 0 {
+            *spare -= 1;
             self.wake(&file)?;
         }
         let served_from = file.read_state().served_from;
