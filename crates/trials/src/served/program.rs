@@ -27,6 +27,14 @@ pub fn until(what: &str, holds: impl FnMut() -> bool) {
     assert!(comes_true(holds), "still waiting for {what} after {PATIENCE:?}");
 }
 
+/// Waits until an attempt succeeds, and panics with its last failure if none has within ten
+/// minutes.
+pub fn until_succeeds(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut failure = String::new();
+    let succeeded = comes_true(|| attempt().map_err(|last| failure = last).is_ok());
+    assert!(succeeded, "still waiting for {what} after {PATIENCE:?}: {failure}");
+}
+
 /// Waits for a condition that nothing announces: whether it came within ten minutes.
 pub(super) fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
