@@ -184,11 +184,19 @@ fn experiments() -> Result<()> {
     let bench = |arguments: &[&Path]| {
         let mut command = Command::new(built().join("bench"));
         command.args(arguments).env(BUILT, built());
-        run(command)
+        command
     };
-    bench(&["experiments".as_ref(), "--smoke".as_ref(), "--out".as_ref(), &folder])?;
-    bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])?;
-    bench(&["targets".as_ref(), "mount".as_ref(), "--smoke".as_ref()])
+    // Either keeps about one core busy.
+    std::thread::scope(|scope| {
+        let rows = scope.spawn(|| bench(&["targets".as_ref(), "mount".as_ref(), "--smoke".as_ref()]).output());
+        let pages = run(bench(&["experiments".as_ref(), "--smoke".as_ref(), "--out".as_ref(), &folder]))
+            .and_then(|()| run(bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])));
+        let rows = rows.join().expect("running a program does not panic").context("cannot run bench")?;
+        println!("$ bench targets mount --smoke\n{}", String::from_utf8_lossy(&rows.stdout));
+        print!("{}", String::from_utf8_lossy(&rows.stderr));
+        ensure!(rows.status.success(), "bench targets mount: {}", rows.status);
+        pages
+    })
 }
 
 /// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make
