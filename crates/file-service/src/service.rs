@@ -18,6 +18,7 @@ use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFiles;
+use crate::service::operations::permissions::Permissions;
 use crate::source::backing::OpenedFile;
 use crate::source::{SourceDirectory, about, about_at};
 use crate::workers::Answers;
@@ -152,8 +153,10 @@ impl FileService {
             Operation::SetAttr(ref change) => self.set_attributes(node, change),
             Operation::ReadLink => self.read_link(node, buffer),
             Operation::Symlink { name, target } => self.make_symlink(header, name, target),
-            Operation::MkNod { name, mode, device, .. } => self.make_node(header, name, mode, device),
-            Operation::MkDir { name, mode, .. } => self.make_directory(header, name, mode),
+            Operation::MkNod { name, mode, device, umask } => {
+                self.make_node(header, name, Permissions { mode, umask }, device)
+            }
+            Operation::MkDir { name, mode, umask } => self.make_directory(header, name, Permissions { mode, umask }),
             Operation::Unlink { name } => self.unlink(node, name),
             Operation::RmDir { name } => self.remove_directory(node, name),
             Operation::Rename { name, new_parent, new_name, flags } => {
@@ -161,8 +164,10 @@ impl FileService {
             }
             Operation::Link { target, name } => self.link(target, node, name),
             Operation::Open { flags, kill_privileges } => self.open(header, flags, Privileges::asked(kill_privileges)),
-            Operation::Create { name, flags, mode, .. } => self.create(header, name, flags, mode),
-            Operation::TmpFile { flags, mode, .. } => self.make_unnamed(header, flags, mode),
+            Operation::Create { name, flags, mode, umask, .. } => {
+                self.create(header, name, flags, Permissions { mode, umask })
+            }
+            Operation::TmpFile { flags, mode, umask } => self.make_unnamed(header, flags, Permissions { mode, umask }),
             Operation::Read { handle, offset, len, .. } => self.read(handle, offset, len, buffer),
             Operation::Write(ref write) => self.write(write),
             Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),

@@ -4,6 +4,7 @@
 //! beneath it and never through a symbolic link. So a walk ends in SOURCE, whatever lies there and
 //! is renamed meanwhile.
 
+pub(crate) mod acls;
 pub(crate) mod backing;
 pub(crate) mod directory;
 pub(crate) mod mark;

@@ -57,7 +57,10 @@ impl Features {
         .with(Features::PARALLEL_DIROPS)
         .with(Features::CACHE_SYMLINKS)
         .with(Features::EXPLICIT_INVAL_DATA)
-        .with(Features::HANDLE_KILLPRIV_V2);
+        .with(Features::HANDLE_KILLPRIV_V2)
+        .with(Features::POSIX_ACL)
+        .with(Features::DONT_MASK)
+        .with(Features::SETXATTR_EXT);
 
     /// Returns the set with these bits, as the protocol numbers them.
     pub const fn from_bits(bits: u64) -> Features {

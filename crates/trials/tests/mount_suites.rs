@@ -6,6 +6,8 @@
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
 use tidegate_trials::mounted::{FSX, MountTestbed, suites};
@@ -134,6 +136,53 @@ fn sqlite_keeps_its_transactions_in_every_mode() {
     "#;
     let expected: String = ["wal", "delete", "truncate", "persist"].map(|mode| format!("{mode}\nok\n30\n")).concat();
     assert_eq!(said_by(script), expected);
+}
+
+/// Makes files with ACLs and in folders with default ones, has two users without privileges try
+/// them, and prints all that came of it. At the end the folder itself gets an ACL.
+const ACLS: &str = r#"
+    mkdir given && setfacl -m u:games:rwx,g::r-x given && setfacl -d -m u:games:rw given
+    (umask 077; echo a > given/file; mkdir given/folder; mkfifo given/pipe; cp -a given/file given/copy)
+    setfacl -k given/folder && (umask 027; echo b > given/folder/plain)
+    echo c > private && chmod 600 private && setfacl -m u:games:r private
+    echo d > shared && chgrp nogroup shared && chmod 640 shared && setfacl -m u:games:rw shared
+    echo e > masked && setfacl -m u:games:rw masked && chmod 600 masked
+    echo f > removed && chmod 600 removed && setfacl -m u:games:r removed && setfacl -b removed
+    echo g > set && chown games:root set && chmod 2770 set
+    for user in games nobody; do
+        for file in given/file given/copy given/folder/plain private shared masked removed; do
+            setpriv --reuid $user --regid nogroup --clear-groups sh -c \
+                "cat $file; echo $user >> $file; rm -f given/copy; touch given/$user" 2>&1 || true
+        done
+    done
+    setpriv --reuid games --regid nogroup --clear-groups setfacl -m u:nobody:r set
+    setfacl -m u:nobody:rwx,o::x . && getfacl -R -p . && stat -c '%a %U %n' . * given/*
+    chmod 750 . && getfacl . && setfacl -m g::r . && getfacl . && setfacl -b . && stat -c %a . && getfacl .
+    setfacl -m u:nobody:rwx,o::r .
+"#;
+
+#[test]
+fn acls_decide_as_on_the_disk() {
+    demand("setfacl", "acl");
+    let testbed = MountTestbed::new();
+    let on_disk = testbed.beside().join("acls");
+    fs::create_dir(&on_disk).unwrap();
+    open_to_all(&testbed);
+    let said_in = |folder: &Path| {
+        let mut shell = Command::new("sh");
+        run(shell.args(["-euc", ACLS]).current_dir(folder), "acl").unwrap_or_else(|error| panic!("{error}"))
+    };
+    let expected = said_in(&on_disk);
+    assert!(expected.contains("Permission denied"), "{expected}");
+    assert_eq!(said_in(&testbed.mountpoint()), expected);
+    assert_eq!(fs::metadata(testbed.source()).unwrap().permissions().mode() & 0o7777, 0o700, "SOURCE is hidden");
+    let acl_of = |folder: &Path| run(Command::new("getfacl").arg(".").current_dir(folder), "acl").unwrap();
+    assert_eq!(acl_of(&testbed.mountpoint()), acl_of(&on_disk));
+    let source = testbed.source();
+    // SOURCE shows it again.
+    let ended = testbed.end();
+    assert_eq!(acl_of(&source), acl_of(&on_disk));
+    assert!(ended.is_written_back());
 }
 
 #[test]

@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 33] = [
+const PACKAGES: [Package; 34] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -41,6 +41,7 @@ const PACKAGES: [Package; 33] = [
     package("binutils", "what libc and the library under programs define"),
     package("sqlite3", "transactions of an unchanged program"),
     package("libsqlite3-dev", "a program of the trials that commits transactions"),
+    package("acl", "ACLs of files in mounts"),
     package("redis-server", "a server whose log is synced with each command"),
     package("redis-tools", "its clients"),
     package("postgresql", "a server whose processes write and sync files in common"),

@@ -70,7 +70,7 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     let [source, pool, socket, nodes, handles] =
         <[OwnedFd; 5]>::try_from(task.descriptors).map_err(|_| HandoverError::Strange)?;
     let mount: ServedMount = serde_json::from_slice(&task.text).map_err(|_| HandoverError::Strange)?;
-    // Permissions are those that programs ask for: the kernel applied their umask.
+    // Permissions are those that programs ask for, by their own umask.
     rustix::process::umask(Mode::empty());
     let survived = Survived::of((nodes, handles), (store.clone(), survived));
     let server = MountServer::begin(mount, source, pool, survived)?;

@@ -6,4 +6,5 @@ mod directories;
 mod doubt;
 mod groups;
 mod names;
+pub(crate) mod permissions;
 mod xattrs;

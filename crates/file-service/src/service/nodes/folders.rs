@@ -4,12 +4,12 @@
 //! right when directories are renamed, and the way to it is walked once. A directory that loses its
 //! name is let go of, as its room below is free with its last descriptor.
 
-use crate::source::reopen;
+use crate::source::{acls, by_descriptor, reopen};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::OFlags;
-use rustix::io::Result;
+use rustix::fs::{OFlags, getxattr_query};
+use rustix::io::{Errno, Result};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidegate_fuse::NodeId;
 
 /// Most directories.
@@ -22,12 +22,15 @@ pub(crate) struct Folder {
     descriptor: OwnedFd,
     /// To list it, once that was asked for. The lock is for the position.
     listing: Mutex<Option<OwnedFd>>,
+    /// Whether it has a default ACL, once that was asked for. Who changes that lets go of this
+    /// value.
+    has_default_acl: OnceLock<bool>,
 }
 
 impl Folder {
     /// The directory that `descriptor` (`O_PATH`) leads to.
     pub(crate) fn new(descriptor: OwnedFd) -> Folder {
-        Folder { descriptor, listing: Mutex::new(None) }
+        Folder { descriptor, listing: Mutex::new(None), has_default_acl: OnceLock::new() }
     }
 
     /// Calls `act` with a descriptor that is open for reading. One thread at a time does.
@@ -38,6 +41,19 @@ impl Folder {
             None => reopen(&self.descriptor, OFlags::RDONLY | OFlags::DIRECTORY)?,
         };
         act(listing.insert(opened).as_fd())
+    }
+
+    /// Whether what is made in it gets its permissions by a default ACL, and not by the umask.
+    pub(crate) fn has_default_acl(&self) -> Result<bool> {
+        if let Some(known) = self.has_default_acl.get() {
+            return Ok(*known);
+        }
+        let found = match getxattr_query(by_descriptor(&self.descriptor), acls::DEFAULT) {
+            Ok(_) => true,
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => false,
+            Err(errno) => return Err(errno),
+        };
+        Ok(*self.has_default_acl.get_or_init(|| found))
     }
 }
 
@@ -69,7 +85,7 @@ impl Folders {
         folder
     }
 
-    /// Lets go of a directory that lost its name.
+    /// Lets go of a directory that lost its name, or whose default ACL is another now.
     pub(crate) fn let_go(&self, node: NodeId) {
         self.folders().retain(|(known, _)| *known != node);
     }

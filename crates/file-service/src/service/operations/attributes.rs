@@ -93,7 +93,7 @@ impl FileService {
         self.names.subject(self.inodes().route(node)?.path(), about)
     }
 
-    fn set_mode(&self, node: NodeId, (located, about): (&Located, &Statx), mode: u32) -> Result<()> {
+    pub(super) fn set_mode(&self, node: NodeId, (located, about): (&Located, &Statx), mode: u32) -> Result<()> {
         if node == NodeId::ROOT {
             return self.hidden.set_mode(mode, &self.source).map_err(|_| Errno::IO);
         }

@@ -10,6 +10,7 @@ use crate::service::nodes::folders::Folder;
 use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::OpenFile;
+use crate::service::operations::permissions::Permissions;
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
 use crate::source::{about, about_at, by_descriptor, reopen};
 use rustix::fd::OwnedFd;
@@ -95,16 +96,23 @@ impl FileService {
         self.make(header, (name, target), None, |folder| symlinkat(target, folder, name))
     }
 
-    pub(crate) fn make_directory<'b>(&self, header: &Header, name: &CStr, mode: u32) -> Result<Reply<'b>> {
-        self.make(header, (name, c""), Some(mode), |folder| mkdirat(folder, name, Mode::from_raw_mode(mode & 0o7777)))
+    pub(crate) fn make_directory<'b>(&self, header: &Header, name: &CStr, asked: Permissions) -> Result<Reply<'b>> {
+        self.make(header, (name, c""), Some(asked.mode), |folder| mkdirat(folder, name, asked.in_folder(folder)?))
     }
 
-    pub(crate) fn make_node<'b>(&self, header: &Header, name: &CStr, mode: u32, device: u32) -> Result<Reply<'b>> {
+    pub(crate) fn make_node<'b>(
+        &self,
+        header: &Header,
+        name: &CStr,
+        asked: Permissions,
+        device: u32,
+    ) -> Result<Reply<'b>> {
         let (major, minor) = Attributes::device_parts(device);
         let device = rustix::fs::makedev(major, minor);
-        let kind = FileType::from_raw_mode(mode);
-        let permissions = Mode::from_raw_mode(mode & 0o7777);
-        self.make(header, (name, c""), Some(mode), |folder| mknodat(folder, name, kind, permissions, device))
+        let kind = FileType::from_raw_mode(asked.mode);
+        self.make(header, (name, c""), Some(asked.mode), |folder| {
+            mknodat(folder, name, kind, asked.in_folder(folder)?, device)
+        })
     }
 
     /// Makes something with a name, gives it to the caller, and looks it up.
@@ -143,16 +151,22 @@ impl FileService {
         naming.record(&NameChange::Made { path: &path, node, mode, owner, group, special, target })
     }
 
-    pub(crate) fn create<'b>(&self, header: &Header, name: &CStr, flags: u32, mode: u32) -> Result<Reply<'b>> {
+    pub(crate) fn create<'b>(
+        &self,
+        header: &Header,
+        name: &CStr,
+        flags: u32,
+        permissions: Permissions,
+    ) -> Result<Reply<'b>> {
         let asked = OFlags::from_bits_retain(flags);
         let mut naming = self.names.begin()?;
         let folder = self.folder(header.node)?;
         let mut inodes = self.inodes_mut();
         let route = inodes.route(header.node).ok_or(Errno::STALE)?;
         let makes = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (made, about) = match openat(&folder, name, makes, Mode::from_raw_mode(mode & 0o7777)) {
+        let (made, about) = match openat(&folder, name, makes, permissions.in_folder(&folder)?) {
             Ok(made) => {
-                let about = naming.completed(self.complete(header, &folder, &made, Some(mode)))?;
+                let about = naming.completed(self.complete(header, &folder, &made, Some(permissions.mode)))?;
                 self.record_made(&mut naming, route.path_of(name.to_bytes()), &about, b"")?;
                 (Some(made), about)
             }
@@ -165,12 +179,12 @@ impl FileService {
         self.counted(node, self.opened_entry((node, header.unique), made, flags, &about))
     }
 
-    pub(crate) fn make_unnamed<'b>(&self, header: &Header, flags: u32, mode: u32) -> Result<Reply<'b>> {
-        let folder = reopen(self.locate(header.node)?.0, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    pub(crate) fn make_unnamed<'b>(&self, header: &Header, flags: u32, asked: Permissions) -> Result<Reply<'b>> {
+        let folder = self.folder(header.node)?;
         let makes = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let made = openat(&folder, ".", makes, Mode::from_raw_mode(mode & 0o7777))?;
+        let made = openat(&folder, ".", makes, asked.in_folder(&folder)?)?;
         self.give_to_caller(header, &folder, &made)?;
-        keep_mode(&made, mode)?;
+        keep_mode(&made, asked.mode)?;
         let about = about(&made)?;
         let kept = Arc::new(KeptFile::passing(reopen(&made, OFlags::PATH)?));
         let node = self.inodes_mut().enter_unnamed(self.source.identity(&about), kept).ok_or(Errno::STALE)?;
@@ -361,7 +375,8 @@ fn lost(node: NodeIdentity, about: &Statx) -> LostName {
 pub(super) fn keep_mode(made: &OwnedFd, mode: u32) -> Result<()> {
     match mode & (SET_USER_ID | SET_GROUP_ID) {
         0 => Ok(()),
-        _ => chmod(by_descriptor(made), Mode::from_raw_mode(mode & 0o7777)),
+        // Without those bits it got what the umask or a default ACL leaves.
+        taken => chmod(by_descriptor(made), Mode::from_raw_mode(u32::from(about(made)?.stx_mode) & 0o7777 | taken)),
     }
 }
 
@@ -421,7 +436,9 @@ mod tests {
         }
 
         fn make(&self, name: &CStr) -> Arc<OpenFile> {
-            self.service.create(&CALLER, name, OFlags::RDWR.bits(), 0o644).expect("made");
+            self.service
+                .create(&CALLER, name, OFlags::RDWR.bits(), Permissions { mode: 0o644, umask: 0 })
+                .expect("made");
             let inodes = self.service.inodes();
             let node = inodes.at(&Dentry::new(NodeId::ROOT, name.to_bytes())).expect("it was just made");
             self.service.open_files.get(inodes.identity(node).expect("a node")).expect("it is open")

@@ -2,9 +2,9 @@
 //! witness of the log of names.
 
 use crate::pool::name_log::Subject;
-use crate::service::FileService;
+use crate::service::{FileService, SET_GROUP_ID};
 use crate::source::names::WITNESS;
-use crate::source::{by_descriptor, mark};
+use crate::source::{about, acls, by_descriptor, mark};
 use rustix::fs::{XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr};
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
@@ -16,12 +16,23 @@ impl FileService {
         if is_mark(node, name.to_bytes()) {
             return Err(Errno::NODATA);
         }
+        self.found_xattr(node, name, room(len, buffer)).map_err(|errno| match errno {
+            // The kernel asks for ACLs wherever it checks permissions.
+            Errno::OPNOTSUPP if acls::is_acl(name) => Errno::NODATA,
+            errno => errno,
+        })
+    }
+
+    fn found_xattr<'b>(&self, node: NodeId, name: &CStr, room: Option<&'b mut [u8]>) -> Result<Reply<'b>> {
         let located = self.locate(node)?.0;
         let path = by_descriptor(&located);
-        match room(len, buffer) {
+        match room {
             None => Ok(Reply::value_bytes(bytes(getxattr_query(path, name)?)?)),
             Some(room) => {
                 let read = getxattr(path, name, &mut *room)?;
+                if node == NodeId::ROOT && name == acls::ACCESS {
+                    acls::set_mode(&mut room[..read], self.hidden.mode())?;
+                }
                 Ok(Reply::data(&room[..read]))
             }
         }
@@ -47,6 +58,19 @@ impl FileService {
         if is_mark(node, set.name.to_bytes()) {
             return Err(Errno::PERM);
         }
+        if node == NodeId::ROOT && set.name == acls::ACCESS {
+            return self.set_root_acl(set);
+        }
+        self.change_xattr(node, set)?;
+        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
+        self.open_files.get(identity).inspect(|file| file.suspect_privileges());
+        if set.kill_set_group_id {
+            self.clear_set_group_id(node)?;
+        }
+        Ok(Reply::empty())
+    }
+
+    fn change_xattr(&self, node: NodeId, set: &SetXattr<'_>) -> Result<()> {
         let flags = XattrFlags::from_bits(set.flags).ok_or(Errno::INVAL)?;
         let (located, about) = self.locate(node)?;
         let mut naming = self.names.begin()?;
@@ -54,9 +78,36 @@ impl FileService {
         if let Some(Subject { path, node }) = self.subject(node, &about) {
             naming.record(&NameChange::XattrSet { path: &path, node, name: set.name.to_bytes(), value: set.value })?;
         }
-        let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
-        self.open_files.get(identity).inspect(|file| file.suspect_privileges());
+        self.default_acl_changed(node, set.name);
+        Ok(())
+    }
+
+    /// Sets the ACL of the mount's root. SOURCE itself stays out of sight: the permissions in the
+    /// ACL are shown, and those below stay as they are.
+    fn set_root_acl<'b>(&self, set: &SetXattr<'_>) -> Result<Reply<'b>> {
+        let mode = acls::mode(set.value)?;
+        let kept = if set.kill_set_group_id { 0o5000 } else { 0o7000 };
+        let shown = self.hidden.mode() & kept | mode;
+        self.hidden.set_mode(shown, &self.source).map_err(|_| Errno::IO)?;
+        let mut below = set.value.to_vec();
+        acls::set_mode(&mut below, u32::from(about(self.source.root())?.stx_mode))?;
+        self.change_xattr(NodeId::ROOT, &SetXattr { value: &below, ..*set })?;
         Ok(Reply::empty())
+    }
+
+    /// The kernel says where whoever changes an ACL may not keep this.
+    fn clear_set_group_id(&self, node: NodeId) -> Result<()> {
+        let (located, about) = self.locate(node)?;
+        match u32::from(about.stx_mode) & 0o7777 {
+            mode if mode & SET_GROUP_ID != 0 => self.set_mode(node, (&located, &about), mode & !SET_GROUP_ID),
+            _ => Ok(()),
+        }
+    }
+
+    fn default_acl_changed(&self, node: NodeId, name: &CStr) {
+        if name == acls::DEFAULT {
+            self.folders.let_go(node);
+        }
     }
 
     pub(crate) fn remove_xattr<'b>(&self, node: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -69,6 +120,7 @@ impl FileService {
         if let Some(Subject { path, node }) = self.subject(node, &about) {
             naming.record(&NameChange::XattrRemoved { path: &path, node, name: name.to_bytes() })?;
         }
+        self.default_acl_changed(node, name);
         Ok(Reply::empty())
     }
 }
