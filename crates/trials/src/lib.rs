@@ -22,4 +22,5 @@ pub mod pmdk;
 pub mod run;
 pub mod sectors;
 pub mod served;
+pub mod suites;
 pub mod surgery;

@@ -20,8 +20,11 @@ use zerocopy::{FromZeros, IntoBytes};
 /// What the service says when programs can use the mount.
 const MOUNTED: &str = "mounted";
 
-/// Bytes of the pool: few enough for files to be written back while a trial goes on.
+/// Bytes of the usual pool: few enough for files to be written back while a trial goes on.
 const POOL_SIZE: &str = "128M";
+
+/// Bytes of a pool whose log of names is as short as one may be, with room for 4096 files.
+const SMALL_POOL_SIZE: &str = "16M";
 
 /// A mount with folders of its own. It ends with the value.
 pub struct MountTestbed {
@@ -29,8 +32,31 @@ pub struct MountTestbed {
     memory: TempDir,
     service: Child,
     source_disk: SourceDisk,
+    pool_size: &'static str,
     /// The server of SOURCE's own file system, if a process serves that.
     below: Option<Child>,
+}
+
+/// A file system whose journal loses operations on names in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journaled {
+    /// ext4 with a journal.
+    Ext4,
+    /// XFS.
+    Xfs,
+}
+
+impl Journaled {
+    /// Makes one of so many bytes: the image of `disk`.
+    fn make(self, disk: &Path, bytes: u64) {
+        let image = disk.join("image");
+        File::create(&image).and_then(|image| image.set_len(bytes)).expect("room on the disk");
+        let words: &[&str] = match self {
+            Journaled::Ext4 => &["mkfs.ext4", "-q", "-F"],
+            Journaled::Xfs => &["mkfs.xfs", "-q"],
+        };
+        tool(Command::new(words[0]).args(&words[1..]).arg(image));
+    }
 }
 
 /// The disk that SOURCE is on.
@@ -39,7 +65,9 @@ enum SourceDisk {
     /// This machine's.
     Shared,
     /// One for SOURCE alone, which can lose its power.
-    Own,
+    Own(Journaled),
+    /// One with room for SOURCE and a folder beside it.
+    Large(Journaled),
     /// A file system in memory, which fails when it is told to.
     Failing,
 }
@@ -48,26 +76,49 @@ enum SourceDisk {
 const PLAN: &str = "plan";
 
 /// Bytes of the disk that can lose its power.
-const OWN_DISK_BYTES: u64 = 256 << 20;
+/// `mkfs.xfs` makes none that is smaller than 300 MiB.
+const OWN_DISK_BYTES: u64 = 320 << 20;
+
+/// Bytes of the disk of suites, of which few are ever written.
+const LARGE_DISK_BYTES: u64 = 8 << 30;
+
+/// Where that is mounted.
+const LARGE: &str = "large";
 
 /// Has the file system of the directory forget what its journal does not have yet:
-/// `EXT4_IOC_SHUTDOWN` without a flush of the log.
+/// `EXT4_IOC_SHUTDOWN` without a flush of the log, which is XFS's `XFS_IOC_GOINGDOWN` as well.
 const SHUTDOWN: &str = "my $how = pack('L', 2); sysopen(D, $ARGV[0], 0) and ioctl(D, 0x8004587d, $how) or die $!";
 
 impl MountTestbed {
     /// Mounts an empty folder.
     pub fn new() -> MountTestbed {
-        MountTestbed::begin(SourceDisk::Shared)
+        MountTestbed::begin(SourceDisk::Shared, POOL_SIZE)
     }
 
     /// Mounts a fresh ext4 with a journal, on a disk that can lose its power.
     pub fn on_own_disk() -> MountTestbed {
-        MountTestbed::begin(SourceDisk::Own)
+        MountTestbed::on(Journaled::Ext4)
+    }
+
+    /// Mounts a fresh file system, on a disk that can lose its power.
+    pub fn on(journaled: Journaled) -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Own(journaled), POOL_SIZE)
+    }
+
+    /// Mounts a folder of a fresh file system that has room beside it.
+    pub fn on_large_disk(journaled: Journaled) -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Large(journaled), POOL_SIZE)
+    }
+
+    /// Mounts a fresh ext4 on a disk that can lose its power, with a pool that is soon
+    /// full.
+    pub fn with_small_pool() -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Own(Journaled::Ext4), SMALL_POOL_SIZE)
     }
 
     /// Mounts a file system that fails as [`MountTestbed::fail`] says.
     pub fn on_failing_disk() -> MountTestbed {
-        MountTestbed::begin(SourceDisk::Failing)
+        MountTestbed::begin(SourceDisk::Failing, POOL_SIZE)
     }
 
     /// From now on the file system below refuses changes: lines of a kind, `write`, `sync`, `cut`
@@ -79,21 +130,23 @@ impl MountTestbed {
             .expect("room on the disk");
     }
 
-    fn begin(source_disk: SourceDisk) -> MountTestbed {
+    fn begin(source_disk: SourceDisk, pool_size: &'static str) -> MountTestbed {
         let disk = tempfile::tempdir().expect("room on the disk");
         let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
         for folder in ["source", "mount", "beside"] {
             fs::create_dir(disk.path().join(folder)).expect("a new folder");
         }
-        if source_disk == SourceDisk::Own {
-            let image = disk.path().join("image");
-            File::create(&image).and_then(|image| image.set_len(OWN_DISK_BYTES)).expect("room on the disk");
-            tool(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
-            mount_disk(disk.path());
+        match source_disk {
+            SourceDisk::Own(journaled) => {
+                journaled.make(disk.path(), OWN_DISK_BYTES);
+                mount_disk(disk.path(), "source");
+            }
+            SourceDisk::Large(journaled) => make_large(disk.path(), journaled),
+            SourceDisk::Shared | SourceDisk::Failing => (),
         }
         let below = (source_disk == SourceDisk::Failing).then(|| serve_failing(disk.path()));
-        let service = start(disk.path(), memory.path());
-        MountTestbed { disk, memory, service, source_disk, below }
+        let service = start(disk.path(), memory.path(), pool_size);
+        MountTestbed { disk, memory, service, source_disk, pool_size, below }
     }
 
     /// The directory that is mounted.
@@ -109,12 +162,12 @@ impl MountTestbed {
     /// The power of the machine fails: the service is gone, and what is in DRAM, and what the disk
     /// did not have. Persistent memory keeps all.
     pub fn lose_power(&mut self) {
-        assert_eq!(self.source_disk, SourceDisk::Own, "only a disk of its own can lose its power");
+        assert!(matches!(self.source_disk, SourceDisk::Own(_)), "only a disk of its own can lose its power");
         self.kill();
         tool(Command::new("perl").args(["-e", SHUTDOWN]).arg(self.source()));
         remove_left_memory(self.memory.path());
         unmount_unused(&self.source());
-        mount_disk(self.disk.path());
+        mount_disk(self.disk.path(), "source");
     }
 
     /// Runs the program on the pool.
@@ -132,7 +185,7 @@ impl MountTestbed {
         self.disk.path().join("mount")
     }
 
-    /// A folder on the disk's own file system, outside the mount.
+    /// A folder on the file system of SOURCE, unless the disk is SOURCE's own, and outside the mount.
     pub fn beside(&self) -> PathBuf {
         self.disk.path().join("beside")
     }
@@ -183,7 +236,7 @@ impl MountTestbed {
 
     /// Mounts again what was killed.
     pub fn mount_again(&mut self) {
-        self.service = start(self.disk.path(), self.memory.path());
+        self.service = start(self.disk.path(), self.memory.path(), self.pool_size);
     }
 }
 
@@ -220,8 +273,10 @@ impl Drop for MountTestbed {
             kill_all(&mut self.service);
         }
         let _ = self.service.wait();
-        if self.source_disk != SourceDisk::Shared {
-            let _ = unmount(self.source(), UnmountFlags::DETACH);
+        match self.source_disk {
+            SourceDisk::Shared => (),
+            SourceDisk::Large(_) => _ = unmount(self.disk.path().join(LARGE), UnmountFlags::DETACH),
+            SourceDisk::Own(_) | SourceDisk::Failing => _ = unmount(self.source(), UnmountFlags::DETACH),
         }
         if let Some(below) = &mut self.below {
             let _ = below.kill();
@@ -279,8 +334,22 @@ fn serve_failing(disk: &Path) -> Child {
     server
 }
 
-fn mount_disk(disk: &Path) {
-    tool(Command::new("mount").args(["-o", "loop"]).args([disk.join("image"), disk.join("source")]));
+fn mount_disk(disk: &Path, at: &str) {
+    tool(Command::new("mount").args(["-o", "loop"]).args([disk.join("image"), disk.join(at)]));
+}
+
+/// Moves the folders `source` and `beside` to a disk of their own.
+fn make_large(disk: &Path, journaled: Journaled) {
+    journaled.make(disk, LARGE_DISK_BYTES);
+    fs::create_dir(disk.join(LARGE)).expect("a new folder");
+    mount_disk(disk, LARGE);
+    for name in ["source", "beside"] {
+        let moved = disk.join(LARGE).join(name);
+        fs::create_dir(&moved)
+            .and_then(|()| fs::remove_dir(disk.join(name)))
+            .and_then(|()| std::os::unix::fs::symlink(&moved, disk.join(name)))
+            .expect("a fresh disk");
+    }
 }
 
 /// Runs a program of the system, which has to succeed.
@@ -311,11 +380,11 @@ fn uuid_and_lanes(path: &Path) -> Option<([u8; 16], u32)> {
     Some((pool.uuid, pool.plan.lanes))
 }
 
-fn start(disk: &Path, memory: &Path) -> Child {
+fn start(disk: &Path, memory: &Path, pool_size: &str) -> Child {
     let mut service = Command::new(program())
         .arg("mount")
         .args([disk.join("source"), disk.join("mount")])
-        .args(["--try", "--pool-size", POOL_SIZE, "--pool"])
+        .args(["--try", "--pool-size", pool_size, "--pool"])
         .arg(memory.join("pool"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -330,7 +399,7 @@ fn start(disk: &Path, memory: &Path) -> Child {
 }
 
 /// Locks a folder, which is made if need be: several test programs want the same suites.
-fn alone(folder: &Path) -> std::io::Result<File> {
+pub(crate) fn alone(folder: &Path) -> std::io::Result<File> {
     fs::create_dir_all(folder)?;
     let lock = File::create(folder.join("lock"))?;
     lock.lock()?;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use tidegate_trials::mount_folders::{MountFolders, shell};
+use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
 use tidegate_trials::mounted::send_kill;
 use tidegate_trials::served::program;
 
@@ -128,6 +128,31 @@ fn a_mount_begins_where_a_killed_one_ended_and_leaves_plain_files() {
     assert!(service.wait().expect("it was started here").success());
     assert_eq!(shell(&bed.at("source"), "cat file"), "synced and not!");
     assert!(!bed.memory().join("pool.mount").exists(), "nothing of the pool is needed any more");
+}
+
+/// A count of `tidegate status`.
+fn counted(bed: &MountFolders, key: &str) -> u64 {
+    let status = tidegate("status", &bed.pool(), &["--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("it is JSON");
+    status[key].as_u64().unwrap_or_else(|| panic!("{key}: {status}"))
+}
+
+#[test]
+fn written_back_pages_are_read_from_the_pool_after_the_next_mount_unless_the_file_was_changed() {
+    const BYTES: u64 = 1 << 20;
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    shell(&bed.at("mnt"), "for name in left changed; do seq 200000 | head -c 1M > $name; sync $name; done");
+    assert!(bed.tidegate("umount", &bed.at("mnt")).status.success() && service.wait().expect("started here").success());
+    shell(&bed.at("source"), "printf X | dd of=changed bs=1 seek=4096 conv=notrunc status=none");
+    let mut service = bed.mount();
+    assert_eq!(counted(&bed, "clean_bytes"), 2 * BYTES);
+    let read = |name: &str| shell(&bed.at("mnt"), &format!("cksum < {name}"));
+    assert_eq!(read("left"), shell(&bed.at("source"), "seq 200000 | head -c 1M | cksum"));
+    assert_eq!((counted(&bed, "read_pool_bytes"), counted(&bed, "read_below_bytes")), (BYTES, 0));
+    assert_eq!(read("changed"), shell(&bed.at("source"), "cksum < changed"));
+    assert_eq!((counted(&bed, "read_pool_bytes"), counted(&bed, "read_below_bytes")), (BYTES, BYTES));
+    assert!(bed.tidegate("umount", &bed.at("mnt")).status.success() && service.wait().expect("started here").success());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The power fails while programs work on a mount: SOURCE loses every operation that its journal
-//! did not have, and the pool has it. SOURCE is a real ext4 that is told to forget. The same holds
-//! after the service alone was killed.
+//! did not have, and the pool has it. SOURCE is a real ext4 or XFS that is told to forget. The same
+//! holds after the service alone was killed.
 //!
 //! | protocol | afterwards |
 //! | --- | --- |
@@ -19,7 +19,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use tidegate_trials::acts::{Done, acts, filled, number_of};
-use tidegate_trials::mounted::MountTestbed;
+use tidegate_trials::mounted::{Journaled, MountTestbed};
 
 const FILE_BYTES: usize = 12 << 10;
 
@@ -38,16 +38,26 @@ const PROTOCOLS: [Protocol; 5] = [
 
 #[test]
 fn what_was_synced_is_there_after_a_power_loss_whatever_source_lost() {
-    rounds(MountTestbed::lose_power);
+    rounds(Journaled::Ext4, MountTestbed::lose_power);
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_power_loss_whatever_xfs_lost() {
+    rounds(Journaled::Xfs, MountTestbed::lose_power);
 }
 
 #[test]
 fn what_was_synced_is_there_after_the_service_was_killed_and_nothing_is_missed() {
-    rounds(MountTestbed::kill);
+    rounds(Journaled::Ext4, MountTestbed::kill);
 }
 
-fn rounds(end: fn(&mut MountTestbed)) {
-    let mut testbed = MountTestbed::on_own_disk();
+#[test]
+fn what_was_synced_is_there_after_the_service_over_xfs_was_killed() {
+    rounds(Journaled::Xfs, MountTestbed::kill);
+}
+
+fn rounds(journaled: Journaled, end: fn(&mut MountTestbed)) {
+    let mut testbed = MountTestbed::on(journaled);
     for (round, acts) in ACTS.into_iter().enumerate() {
         let folder = testbed.mountpoint().join(round.to_string());
         fs::create_dir(&folder).unwrap();

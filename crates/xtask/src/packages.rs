@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 34] = [
+const PACKAGES: [Package; 41] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -37,6 +37,7 @@ const PACKAGES: [Package; 34] = [
     package("file", "what nbdinfo says that a volume holds"),
     package("fuse3", "mounts of nbdfuse and of ordinary users"),
     package("e2fsprogs", "ext4 on a volume"),
+    package("xfsprogs", "XFS below a mount"),
     package("mount", "loop devices and mounts"),
     package("binutils", "what libc and the library under programs define"),
     package("sqlite3", "transactions of an unchanged program"),
@@ -49,6 +50,12 @@ const PACKAGES: [Package; 34] = [
     package("make", "processes side by side under `run`"),
     package("glusterfs-server", "a volume of three replicas whose bricks lie on mounts"),
     package("glusterfs-client", "its mount"),
+    package("dpkg-dev", "unpacking sources of suites of others"),
+    package("g++", "LevelDB's own tests"),
+    package("libgtest-dev", "what they are written with"),
+    package("libgmock-dev", "another part of it"),
+    package("tcl-dev", "SQLite's own tests"),
+    package("zlib1g-dev", "Git, whose own tests run on a mount"),
     package("iproute2", "the network between its nodes"),
 ];
 

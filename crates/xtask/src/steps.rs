@@ -21,7 +21,8 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 7] = [
+const LONG: [(&str, &str); 8] = [
+    ("TIDEGATE_ENTRIES", "1000000"),
     ("TIDEGATE_IMAGES", "2000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
@@ -38,7 +39,7 @@ struct Step {
     action: fn(Extent) -> Result<()>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "packages", runs: in_full, action: |_| packages::provide() },
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
@@ -47,6 +48,7 @@ const STEPS: [Step; 10] = [
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
     Step { name: "schedules", runs: in_full, action: schedules },
     Step { name: "storms", runs: in_full, action: storms },
+    Step { name: "suites of others", runs: in_long, action: |_| suites_of_others() },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
     Step { name: "documentation", runs: always, action: |_| documentation() },
 ];
@@ -57,6 +59,10 @@ fn always(_: Extent) -> bool {
 
 fn in_full(extent: Extent) -> bool {
     matches!(extent, Extent::Full | Extent::Long)
+}
+
+fn in_long(extent: Extent) -> bool {
+    extent == Extent::Long
 }
 
 fn in_quick(extent: Extent) -> bool {
@@ -98,7 +104,9 @@ fn left_out(extent: Extent) -> String {
             let tests = SLOW_PACKAGES.iter().map(|package| format!("tests of {package}"));
             format!("\nnot run: {}\n", steps.chain(tests).collect::<Vec<_>>().join(", "))
         }
-        Extent::Full => "\nnot run: the long forms of campaigns, which --long runs\n".to_owned(),
+        Extent::Full => {
+            "\nnot run: the suites of others and the long forms of campaigns, which --long runs\n".to_owned()
+        }
         Extent::Long => String::new(),
     }
 }
@@ -171,6 +179,13 @@ fn schedules(extent: Extent) -> Result<()> {
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
     command.envs(campaigns(extent).iter().copied());
     run(command)
+}
+
+/// Whole suites of others in a mount and beside it.
+fn suites_of_others() -> Result<()> {
+    let mut suites = Command::new(built().join("others-suites"));
+    suites.env(BUILT, built());
+    run(suites)
 }
 
 /// Every experiment in its smallest form, the page of their figures, and the rows about mounts:
@@ -250,7 +265,7 @@ fn run(mut command: Command) -> Result<()> {
     println!("$ {program} {}", words.join(" "));
     let status =
         command.stdin(std::process::Stdio::null()).status().with_context(|| format!("cannot run {program}"))?;
-    ensure!(status.success(), "{program} {}: {status}", words[0]);
+    ensure!(status.success(), "{program} {}: {status}", words.first().map_or("", String::as_str));
     Ok(())
 }
 
@@ -283,7 +298,7 @@ mod tests {
 
     #[test]
     fn every_step_runs_in_some_extent() {
-        let runs = |step: &Step| [Extent::Quick, Extent::Full].into_iter().any(step.runs);
+        let runs = |step: &Step| [Extent::Quick, Extent::Full, Extent::Long].into_iter().any(step.runs);
         assert!(STEPS.iter().all(runs));
     }
 }

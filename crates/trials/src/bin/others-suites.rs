@@ -1,0 +1,45 @@
+//! `others-suites`: test suites of others in a mount and beside it, compared case by case.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::process::ExitCode;
+use tidegate_trials::suites::{Compared, SUITES, Suite};
+
+/// SQLite's, LevelDB's and Git's own tests and `fsx`, each in a mount and on the file system of its
+/// SOURCE. Fetches and builds them the first time. A case that ends differently and is not a known
+/// difference ends the program with exit code 1.
+#[derive(Parser)]
+#[command(name = "others-suites")]
+struct Arguments {
+    /// Only this suite: fsx, leveldb, sqlite or git.
+    #[arg(long)]
+    suite: Option<String>,
+    /// Only scripts whose names begin so, as in `t1 t20`.
+    begin: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let Arguments { suite, begin } = Arguments::parse();
+    let mut wanted = SUITES.iter().filter(|one| suite.as_ref().is_none_or(|name| name == one.name)).peekable();
+    if wanted.peek().is_none() {
+        eprintln!("no suite has this name: fsx, leveldb, sqlite or git do");
+        return ExitCode::from(2);
+    }
+    let all_same = wanted.map(|suite| is_same(suite, &begin)).fold(true, |all, same| all && same);
+    if all_same { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Compares a suite, and tells of it.
+fn is_same(suite: &Suite, begin: &[String]) -> bool {
+    let compared = suite.compare(begin).unwrap_or_else(|error| panic!("{error}"));
+    let Compared { scripts, cases, failed_on_disk, known, differences } = compared;
+    known.iter().for_each(|difference| println!("known: {difference}"));
+    differences.iter().for_each(|difference| println!("{difference}"));
+    let (known, new) = (known.len(), differences.len());
+    println!(
+        "{}: {scripts} scripts, {cases} cases, {failed_on_disk} fail on the disk; {known} known differences, {new} others",
+        suite.name
+    );
+    new == 0 && scripts > 0
+}
