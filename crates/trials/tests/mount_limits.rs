@@ -68,7 +68,8 @@ fn names_are_there_after_more_operations_than_their_log_takes() {
     const OPERATIONS: u64 = 6000;
     const UNSYNCED: u64 = 200;
     let mut testbed = MountTestbed::with_small_pool();
-    let root = testbed.mountpoint();
+    let root = testbed.mountpoint().join("d");
+    fs::create_dir(&root).unwrap();
     let named = |number: u64| root.join(format!("{number}-{}", "n".repeat(200)));
     fs::write(named(0), "").unwrap();
     for number in 1..=OPERATIONS {

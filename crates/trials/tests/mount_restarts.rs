@@ -18,13 +18,20 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate_trials::artefacts::run;
 use tidegate_trials::mounted::{FSX, MountTestbed, suites};
 use tidegate_trials::served::{program, until};
 
 /// Kills of a server under each program, unless `TIDEGATE_KILLS` says more.
-const KILLS: u32 = 5;
+const KILLS: u32 = 15;
+
+/// Of so many servers, one lives for [`LIFE`]: a supervisor gives up after ten early deaths in a
+/// row.
+const SHORT_LIVES: u32 = 4;
+
+/// A server that lived so long did not die early.
+const LIFE: Duration = Duration::from_secs(1);
 
 fn kills() -> u32 {
     std::env::var("TIDEGATE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
@@ -36,9 +43,11 @@ fn killed_amid(testbed: &mut MountTestbed, work: impl Fn(&AtomicU64, &AtomicBool
     let (done, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let working = scope.spawn(|| work(&done, &enough));
-        for _ in 0..kills() {
+        for kill in 1..=kills() {
+            let begun = Instant::now();
+            let may_die = || !kill.is_multiple_of(SHORT_LIVES) || begun.elapsed() >= LIFE;
             let before = done.load(Ordering::Relaxed);
-            until("the programs' work", || done.load(Ordering::Relaxed) > before || working.is_finished());
+            until("the programs' work", || may_die() && done.load(Ordering::Relaxed) > before || working.is_finished());
             testbed.kill_server();
         }
         enough.store(true, Ordering::Relaxed);
@@ -185,7 +194,7 @@ fn fsx_finds_every_byte_that_it_wrote() {
     killed_amid(&mut testbed, |done, enough| {
         rounds(done, enough, |seed| {
             let mut fsx = Command::new(suites.join("fsx"));
-            fsx.args(["-N", "500", "-S", &seed.to_string(), "-f"]).arg(&config).arg("-P").arg(&beside);
+            fsx.args(["-N", "200", "-S", &seed.to_string(), "-f"]).arg(&config).arg("-P").arg(&beside);
             run(fsx.arg(root.join("file")), "cargo").unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         });
     });

@@ -54,6 +54,7 @@ const PACKAGES: [Package; 41] = [
     package("g++", "LevelDB's own tests"),
     package("libgtest-dev", "what they are written with"),
     package("libgmock-dev", "another part of it"),
+    package("libbenchmark-dev", "a library that they are linked to"),
     package("tcl-dev", "SQLite's own tests"),
     package("zlib1g-dev", "Git, whose own tests run on a mount"),
     package("iproute2", "the network between its nodes"),

@@ -33,13 +33,15 @@ fn main() -> ExitCode {
 /// Compares a suite, and tells of it.
 fn is_same(suite: &Suite, begin: &[String]) -> bool {
     let compared = suite.compare(begin).unwrap_or_else(|error| panic!("{error}"));
-    let Compared { scripts, cases, failed_on_disk, known, differences } = compared;
+    let is_good = compared.is_good();
+    let Compared { scripts, cases, failed_on_disk, known, differences, void } = compared;
     known.iter().for_each(|difference| println!("known: {difference}"));
     differences.iter().for_each(|difference| println!("{difference}"));
+    void.iter().for_each(|script| println!("{script}: nothing passed on the disk, so nothing was compared"));
     let (known, new) = (known.len(), differences.len());
     println!(
         "{}: {scripts} scripts, {cases} cases, {failed_on_disk} fail on the disk; {known} known differences, {new} others",
         suite.name
     );
-    new == 0 && scripts > 0
+    is_good
 }

@@ -17,7 +17,8 @@ fn scripts(_programs: &Path) -> io::Result<Vec<String>> {
 
 fn command(programs: &Path, script: &str, at: &Path) -> Command {
     let seed = script.strip_prefix("seed-").unwrap_or(script);
-    let line = format!("printf '%s' \"$FSX\" > fsx.toml && exec \"$0\" -N {OPERATIONS} -S {seed} -f fsx.toml -P . file");
+    let line =
+        format!("printf '%s' \"$FSX\" > fsx.toml && exec \"$0\" -N {OPERATIONS} -S {seed} -f fsx.toml -P . file");
     let mut shell = Command::new("sh");
     shell.args(["-ec", &line]).arg(programs.join("fsx")).env("FSX", FSX).current_dir(at);
     shell

@@ -34,7 +34,7 @@ const BUILD: &str = r#"
     compile -c util/testutil.cc -o made/testutil.o
     for source in db/autocompact_test.cc db/corruption_test.cc db/db_test.cc util/env_posix_test.cc util/env_test.cc \
         db/fault_injection_test.cc db/log_test.cc db/recovery_test.cc; do
-        compile "$source" made/*.o -lgtest -lgmock -o "made/$(basename "$source" .cc)"
+        compile "$source" made/*.o -lgtest -lgmock -lbenchmark -o "made/$(basename "$source" .cc)"
     done
 "#;
 
