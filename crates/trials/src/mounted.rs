@@ -185,7 +185,7 @@ impl MountTestbed {
         self.disk.path().join("mount")
     }
 
-    /// A folder on the file system of SOURCE, unless the disk is SOURCE's own, and outside the mount.
+    /// A folder outside the mount, on the file system of SOURCE unless that is SOURCE's own.
     pub fn beside(&self) -> PathBuf {
         self.disk.path().join("beside")
     }

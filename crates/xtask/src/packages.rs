@@ -15,7 +15,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 41] = [
+const PACKAGES: [Package; 42] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),

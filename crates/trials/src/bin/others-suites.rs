@@ -1,4 +1,7 @@
 //! `others-suites`: test suites of others in a mount and beside it, compared case by case.
+//!
+//! The tests run the shortest suites; this runs whole ones, and ends with exit code 1 if a case
+//! differs that is not known to.
 
 #![forbid(unsafe_code)]
 
@@ -26,8 +29,9 @@ fn main() -> ExitCode {
         eprintln!("no suite has this name: fsx, leveldb, sqlite or git do");
         return ExitCode::from(2);
     }
-    let all_same = wanted.map(|suite| is_same(suite, &begin)).fold(true, |all, same| all && same);
-    if all_same { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // One that differs keeps none from being compared.
+    let differing = wanted.filter(|suite| !is_same(suite, &begin)).count();
+    if differing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Compares a suite, and tells of it.
