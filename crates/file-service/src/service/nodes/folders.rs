@@ -4,6 +4,7 @@
 //! right when directories are renamed, and the way to it is walked once. A directory that loses its
 //! name is let go of, as its room below is free with its last descriptor.
 
+use crate::source::directory::{Entry, for_each_entry};
 use crate::source::{acls, by_descriptor, reopen};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, getxattr_query};
@@ -21,10 +22,18 @@ pub(crate) struct Folder {
     /// `O_PATH`: to reach names in it.
     descriptor: OwnedFd,
     /// To list it, once that was asked for. The lock is for the position.
-    listing: Mutex<Option<OwnedFd>>,
+    listing: Mutex<Option<Listing>>,
     /// Whether it has a default ACL, once that was asked for. Who changes that lets go of this
     /// value.
     has_default_acl: OnceLock<bool>,
+}
+
+/// A descriptor that is open for reading.
+#[derive(Debug)]
+struct Listing {
+    descriptor: OwnedFd,
+    /// Whether entries were read from it.
+    has_listed: bool,
 }
 
 impl Folder {
@@ -35,12 +44,37 @@ impl Folder {
 
     /// Calls `act` with a descriptor that is open for reading. One thread at a time does.
     pub(crate) fn with_open<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
-        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened = match listing.take() {
-            Some(opened) => opened,
-            None => reopen(&self.descriptor, OFlags::RDONLY | OFlags::DIRECTORY)?,
-        };
-        act(listing.insert(opened).as_fd())
+        let mut listing = self.listing();
+        let opened = self.opened(listing.take())?;
+        act(listing.insert(opened).descriptor.as_fd())
+    }
+
+    /// Calls `each` with the directory and its entries from `offset` on, until it answers false or
+    /// there are no more. One thread at a time does.
+    ///
+    /// A descriptor stays only if entries were read from it. ext4 takes the place of the first read
+    /// for the beginning: if that was at the end, the directory seems to be empty from then on.
+    pub(crate) fn list(&self, offset: u64, mut each: impl FnMut(BorrowedFd<'_>, Entry) -> Result<bool>) -> Result<()> {
+        let mut listing = self.listing();
+        let Listing { descriptor, mut has_listed } = self.opened(listing.take())?;
+        for_each_entry(&descriptor, offset, |entry| {
+            has_listed = true;
+            each(descriptor.as_fd(), entry)
+        })?;
+        *listing = has_listed.then_some(Listing { descriptor, has_listed });
+        Ok(())
+    }
+
+    fn opened(&self, listing: Option<Listing>) -> Result<Listing> {
+        if let Some(listing) = listing {
+            return Ok(listing);
+        }
+        let descriptor = reopen(&self.descriptor, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(Listing { descriptor, has_listed: false })
+    }
+
+    fn listing(&self) -> MutexGuard<'_, Option<Listing>> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether what is made in it gets its permissions by a default ACL, and not by the umask.
@@ -117,6 +151,28 @@ mod tests {
         assert!(folders.get(NodeId(2)).is_none());
         folders.let_go(NodeId(1));
         assert!(folders.get(NodeId(1)).is_none());
+    }
+
+    #[test]
+    fn a_directory_is_listed_whole_after_a_first_read_at_its_end() {
+        let path = tempfile::tempdir().expect("a folder");
+        std::fs::write(path.path().join("file"), b"").expect("made");
+        let listed = |folder: &Folder, offset| {
+            let mut nexts = Vec::new();
+            let all = folder.list(offset, |_, entry| {
+                nexts.push(entry.next);
+                Ok(true)
+            });
+            all.expect("readable");
+            nexts
+        };
+        let nexts = listed(&folder(path.path()), 0);
+        assert_eq!(nexts.len(), 3);
+        let fresh = folder(path.path());
+        for round in 0..3 {
+            assert!(listed(&fresh, nexts[2]).is_empty(), "{round}");
+            assert_eq!(listed(&fresh, 0), nexts, "{round}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::service::FileService;
 use crate::source::about_at;
-use crate::source::directory::{Entry as Listed, for_each_entry, is_dots};
+use crate::source::directory::{Entry as Listed, is_dots};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, fsync};
 use rustix::io::{Errno, Result};
@@ -32,11 +32,9 @@ impl FileService {
         buffer: &'b mut [u8],
     ) -> Result<Reply<'b>> {
         let mut listing = Directory::new(buffer, len);
-        self.folder(node)?.with_open(|directory| {
-            for_each_entry(directory, offset, |entry| match lookup {
-                true => self.list_looked_up((node, directory), &entry, &mut listing),
-                false => Ok(listing.push(&shown(&entry))),
-            })
+        self.folder(node)?.list(offset, |directory, entry| match lookup {
+            true => self.list_looked_up((node, directory), &entry, &mut listing),
+            false => Ok(listing.push(&shown(&entry))),
         })?;
         Ok(listing.reply())
     }
