@@ -13,8 +13,9 @@ use std::path::PathBuf;
 
 const NVDIMM_BYTES: u64 = 64 << 20;
 const DISK_BYTES: u64 = 512 << 20;
-/// Acts between two kills: at most so many.
-const ACTS_MAX: u64 = 600;
+/// Acts between two kills: at most so many. A guest does few a second, and goes on behind its last
+/// ones after each kill.
+const ACTS_MAX: u64 = 200;
 
 /// What machines survived.
 #[derive(Clone, Debug, Default)]
