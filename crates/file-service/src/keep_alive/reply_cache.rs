@@ -4,12 +4,12 @@
 //! records at its start. Until all requests of the old server are answered, it leaves those records
 //! alone and uses the second half of the memory, so that it may die as well.
 
-use rustix::fd::OwnedFd;
-use rustix::fs::MemfdFlags;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate};
 use rustix::io::Errno;
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::fmt;
 use tidegate_fuse::{Former, RECORD_BYTES, ReplyRecord, Unique};
+use tidegate_media::{MappedPart, Region};
 
 /// Threads that answer requests.
 pub(crate) const WORKERS_MAX: usize = 64;
@@ -18,10 +18,12 @@ const RECORDS: usize = 2 * WORKERS_MAX;
 /// A record's distance from the next one.
 const STRIDE: u64 = RECORD_BYTES as u64;
 
-/// The memory with the records.
-#[derive(Debug)]
+/// Bytes of the records.
+const CACHE_BYTES: usize = RECORDS * RECORD_BYTES;
+
+/// The memory with the records, which is mapped: what a server stored before it was killed is there.
 pub struct ReplyCache {
-    memory: File,
+    memory: MappedPart,
     /// What earlier servers left.
     left: Vec<ReplyRecord>,
 }
@@ -49,17 +51,19 @@ impl ReplyCache {
     /// Makes memory without records.
     pub fn memory() -> Result<OwnedFd, Errno> {
         let memory = rustix::fs::memfd_create("tidegate-replies", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&memory, RECORDS as u64 * STRIDE)?;
+        // Room for all of it: no store meets a machine without memory.
+        fallocate(&memory, FallocateFlags::empty(), 0, CACHE_BYTES as u64)?;
         Ok(memory)
     }
 
     /// Reads what earlier servers left in the memory.
     pub fn open(memory: OwnedFd) -> std::io::Result<ReplyCache> {
-        let memory = File::from(memory);
+        // The mapping needs no descriptor.
+        let memory = MappedPart::of(memory.as_fd(), 0, CACHE_BYTES)?;
         let mut bytes = [0; RECORD_BYTES];
         let mut left = Vec::new();
         for index in 0..RECORDS as u64 {
-            memory.read_exact_at(&mut bytes, index * STRIDE)?;
+            memory.read(index * STRIDE, &mut bytes).map_err(std::io::Error::other)?;
             left.extend(ReplyRecord::from_bytes(&bytes));
         }
         Ok(ReplyCache { memory, left })
@@ -75,12 +79,24 @@ impl ReplyCache {
 
     /// Stores a record, in place of the slot's earlier one.
     pub(crate) fn store(&self, slot: Slot, record: &ReplyRecord) -> std::io::Result<()> {
-        self.memory.write_all_at(record.as_bytes(), slot.offset())
+        self.put(slot, record.as_bytes())
     }
 
     /// Frees the slots of requests that were sent again: all are answered.
     pub(crate) fn all_answered(&self) -> std::io::Result<()> {
-        self.memory.write_all_at(&[0; RECORD_BYTES * WORKERS_MAX], Slot::Resent(0).offset())
+        self.put(Slot::Resent(0), &[0; RECORD_BYTES * WORKERS_MAX])
+    }
+
+    fn put(&self, slot: Slot, bytes: &[u8]) -> std::io::Result<()> {
+        self.memory.write(slot.offset(), bytes);
+        // The memory needs no fence; this says whether it took the store.
+        self.memory.fence().map_err(std::io::Error::other)
+    }
+}
+
+impl fmt::Debug for ReplyCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplyCache").field("left", &self.left).finish_non_exhaustive()
     }
 }
 
@@ -89,18 +105,19 @@ mod tests {
     use super::*;
     use tidegate_fuse::Reply;
 
-    fn reopened(cache: &ReplyCache) -> ReplyCache {
-        ReplyCache::open(cache.memory.try_clone().expect("a second descriptor").into()).expect("memory")
+    fn opened(memory: &OwnedFd) -> ReplyCache {
+        ReplyCache::open(memory.try_clone().expect("a second descriptor")).expect("memory")
     }
 
     #[test]
     fn the_next_server_finds_the_last_record_of_each_worker() {
-        let cache = ReplyCache::open(ReplyCache::memory().expect("memory")).expect("memory");
+        let memory = ReplyCache::memory().expect("memory");
+        let cache = opened(&memory);
         let store = |slot, record: ReplyRecord| cache.store(slot, &record).expect("room");
         store(Slot::Worker(0), ReplyRecord::begun(Unique(1), 11));
         store(Slot::Worker(0), ReplyRecord::begun(Unique(2), 12));
         store(Slot::Worker(63), ReplyRecord::answered(Unique(3), &Reply::error(2)).expect("short"));
-        let next = reopened(&cache);
+        let next = opened(&memory);
         assert!(next.left(Unique(1)).is_none() && cache.left(Unique(2)).is_none());
         assert!(matches!(next.left(Unique(1 << 63 | 2)), Some(Former::Begun { witness: 12 })));
         assert!(matches!(next.left(Unique(3)), Some(Former::Answered(reply)) if reply.errno() == Some(2)));
@@ -108,12 +125,13 @@ mod tests {
 
     #[test]
     fn a_reply_counts_more_than_a_beginning_until_all_is_answered() {
-        let cache = ReplyCache::open(ReplyCache::memory().expect("memory")).expect("memory");
+        let memory = ReplyCache::memory().expect("memory");
+        let cache = opened(&memory);
         cache.store(Slot::Worker(5), &ReplyRecord::begun(Unique(1), 11)).expect("room");
         let answered = ReplyRecord::answered(Unique(1), &Reply::empty()).expect("short");
         cache.store(Slot::Resent(0), &answered).expect("room");
-        assert!(matches!(reopened(&cache).left(Unique(1)), Some(Former::Answered(_))));
+        assert!(matches!(opened(&memory).left(Unique(1)), Some(Former::Answered(_))));
         cache.all_answered().expect("room");
-        assert!(matches!(reopened(&cache).left(Unique(1)), Some(Former::Begun { .. })));
+        assert!(matches!(opened(&memory).left(Unique(1)), Some(Former::Begun { .. })));
     }
 }
