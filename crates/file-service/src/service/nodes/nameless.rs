@@ -1,7 +1,8 @@
 //! Files that lost their last name, or never had one: a descriptor reaches them.
 //!
 //! What may be used without a name has its descriptor survive the server. That is a directory, and
-//! a file that is open or in the pool. Others are forgotten by the kernel at once.
+//! a file that is open. Others are forgotten by the kernel at once, and recovery gives up what the
+//! pool has of them, as their removal is recorded.
 
 use crate::keep_alive::descriptors::DescriptorStore;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -148,6 +148,11 @@ impl OpenFiles {
         Some(self.files().get(&identity)?.file.clone())
     }
 
+    /// Whether a program has the file open.
+    pub(crate) fn is_open(&self, identity: FileIdentity) -> bool {
+        self.files().get(&identity).is_some_and(|known| known.opens > 0)
+    }
+
     /// Whether the files below have everything.
     pub(crate) fn is_written_back(&self) -> bool {
         let fill = self.pool.fill();

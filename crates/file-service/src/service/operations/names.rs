@@ -209,10 +209,13 @@ impl FileService {
         self.note_last_name(&about)?;
         unlinkat(&folder, name, flags)?;
         self.let_go_of_folder(&inodes, &dentry);
+        let removed = inodes.at(&dentry);
         inodes.unlink(&dentry, kept);
         if let Some(Subject { path, node }) = self.names.subject(route.path_of(name.to_bytes()), &about) {
             naming.record(&NameChange::Removed { path: &path, lost: lost(node, &about) })?;
         }
+        drop(inodes);
+        self.keep_if_open(removed, &about);
         Ok(Reply::empty())
     }
 
@@ -253,16 +256,21 @@ impl FileService {
         if is_same {
             return Ok(Reply::empty());
         }
+        let mut displaced = None;
         if flags.contains(RenameFlags::EXCHANGE) {
             inodes.exchange(&old, &new);
         } else {
             self.let_go_of_folder(&inodes, &new);
+            displaced = inodes.at(&new);
             inodes.unlink(&new, replaced.flatten());
             inodes.rename(&old, new);
         }
         let (path, to) = (old_route.path_of(name.to_bytes()), new_route.path_of(new_name.to_bytes()));
-        let (Some(moved), Some(to)) = (self.names.subject(path, &moved), to) else { return Ok(Reply::empty()) };
-        self.record_renamed(&mut naming, (&moved, &to), target.as_ref(), flags)?;
+        if let (Some(moved), Some(to)) = (self.names.subject(path, &moved), to) {
+            self.record_renamed(&mut naming, (&moved, &to), target.as_ref(), flags)?;
+        }
+        drop(inodes);
+        target.inspect(|target| self.keep_if_open(displaced, target));
         Ok(Reply::empty())
     }
 
@@ -332,14 +340,26 @@ impl FileService {
             return Ok((about_at(folder, name.to_bytes())?, None));
         };
         let about = about(&descriptor)?;
-        let file = self.open_files.get(self.source.identity(&about));
+        let identity = self.source.identity(&about);
         let is_directory = FileType::from_raw_mode(about.stx_mode.into()) == FileType::Directory;
-        if file.is_none() && !is_directory {
-            return Ok((about, Some(Arc::new(KeptFile::passing(descriptor)))));
-        }
-        let kept = Arc::new(KeptFile::surviving(descriptor, &self.survival.store));
-        file.inspect(|file| file.keep(Arc::clone(&kept)));
+        let kept = match is_directory || self.open_files.is_open(identity) {
+            true => KeptFile::surviving(descriptor, &self.survival.store),
+            false => KeptFile::passing(descriptor),
+        };
+        let kept = Arc::new(kept);
+        self.open_files.get(identity).inspect(|file| file.keep(Arc::clone(&kept)));
         Ok((about, Some(kept)))
+    }
+
+    /// Has the descriptor of a node that lost a name survive this server, if a program opened the
+    /// file after [`FileService::keep`].
+    fn keep_if_open(&self, node: Option<NodeId>, about: &Statx) {
+        let identity = self.source.identity(about);
+        if let (Some(node), Some(file)) = (node, self.open_files.get(identity))
+            && self.open_files.is_open(identity)
+        {
+            self.keep_open(node, &file);
+        }
     }
 
     /// Lets go of a directory that is about to lose its name.
