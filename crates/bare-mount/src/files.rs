@@ -1,5 +1,6 @@
 //! The answers, one function for each operation.
 
+use crate::groups::Groups;
 use crate::tree::{NAME_BYTES_MAX, Node, Tree};
 use rustix::io::Errno;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tidegate_file_service::Answers;
 use tidegate_fuse::{
     Attempt, Attributes, Directory, DirectoryEntry, Entry, Handle, Header, NodeId, OpenFlags, Operation, Reply,
-    Request, SetAttributes, Statistics,
+    Request, SetAttributes, Statistics, Write,
 };
 
 /// How long the kernel may rely on names and attributes: nobody else changes them.
@@ -24,23 +25,36 @@ const TRUNCATE: u32 = 0o1000;
 
 /// Files and directories in memory.
 #[derive(Debug)]
-pub struct Files(Mutex<Tree>);
+pub struct Files {
+    tree: Mutex<Tree>,
+    groups: Mutex<Groups>,
+}
 
 impl Files {
     /// Returns an empty file system in this process.
     pub fn in_memory() -> Files {
         let (uid, gid) = owner();
-        Files(Mutex::new(Tree::in_memory(uid, gid)))
+        Files { tree: Mutex::new(Tree::in_memory(uid, gid)), groups: Mutex::default() }
     }
 
     /// Returns the file system in a folder, where it survives the process. It is empty at first.
     pub fn kept_in(folder: &Path) -> std::io::Result<Files> {
         let (uid, gid) = owner();
-        Ok(Files(Mutex::new(Tree::kept_in(folder, uid, gid)?)))
+        Ok(Files { tree: Mutex::new(Tree::kept_in(folder, uid, gid)?), groups: Mutex::default() })
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, tree: &mut Tree, node: NodeId, write: &Write<'_>) -> Result<Reply<'static>, Errno> {
+        let taken = self.groups().taken(write.handle, write.offset, write.data)?;
+        tree.node_mut(node)?.contents.write(write.offset, taken)?;
+        Ok(Reply::written(u32::try_from(taken.len()).map_err(|_| Errno::INVAL)?))
     }
 }
 
@@ -62,6 +76,8 @@ impl Answers for Files {
                 return Reply::none();
             }
             Operation::Interrupt { .. } => return Reply::none(),
+            Operation::Ioctl(ref ioctl) => self.groups().control(ioctl, buffer),
+            Operation::Write(ref write) => self.write(&mut tree, node, write),
             ref operation => match attempt {
                 Attempt::InDoubt { witness } if is_done(&tree, node, operation, witness) => {
                     repeat(&tree, node, operation)
@@ -158,10 +174,6 @@ fn carry_out<'b>(
             let room = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
             let read = tree.node(node)?.contents.read(offset, &mut buffer[..room])?;
             Ok(Reply::data(&buffer[..read]))
-        }
-        Operation::Write(ref write) => {
-            tree.node_mut(node)?.contents.write(write.offset, write.data)?;
-            Ok(Reply::written(u32::try_from(write.data.len()).map_err(|_| Errno::INVAL)?))
         }
         Operation::ReadDir { offset, len, lookup, .. } => list(tree, node, offset, Directory::new(buffer, len), lookup),
         Operation::StatFs => Ok(Reply::statistics(&statistics())),

@@ -11,6 +11,7 @@
 mod contents;
 mod failing;
 mod files;
+mod groups;
 mod tree;
 
 pub use failing::FailingFiles;

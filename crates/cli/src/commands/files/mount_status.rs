@@ -120,10 +120,11 @@ impl fmt::Display for StatusReport {
 
 impl StatusReport {
     fn write_syncs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountCounts { syncs, syncs_below, synced_bytes, disk_syncs, .. } = self.status.counts;
+        let MountCounts { syncs, syncs_below, groups, synced_bytes, disk_syncs, .. } = self.status.counts;
         let (rate, bytes) = (self.per_second.syncs, Human(synced_bytes));
         let below = format_args!("{syncs_below} waited for the files below");
         line(f, "syncs", format_args!("{syncs} in persistent memory ({rate:.1} per s, {bytes}), {below}"))?;
+        line(f, "groups", format_args!("{groups} atomic groups of writes, which count as syncs"))?;
         if let (Some(sync), Some(disk), Some(saved)) = (self.sync_us, self.disk_sync_us, self.saved_us_per_sync) {
             let times = format_args!("{sync:.1} µs a sync, {disk:.1} µs a sync of a file below ({disk_syncs})");
             line(f, "saved", format_args!("{saved:.1} µs by each sync: {times}"))?;

@@ -4,9 +4,7 @@
 //! must not have them either: a program that is killed loses its locks before the service hears of
 //! its end, and the next owner of the locks would read half a group from these pages.
 //!
-//! - The kernel drops a page when the answer to its write is short. So a write that may leave a
-//!   page whole is answered short by one byte; the program writes that byte next, which leaves the
-//!   page dropped.
+//! - The kernel drops the pages of a group's writes, see [`DroppedPages`].
 //! - It has a page again after a read. So a read of a page that the group has ends the group.
 //! - It has the length that writes gave the file. So the length counts the group's bytes, and is
 //!   asked for each time.
@@ -19,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_file_cache::GroupWrite;
-use tidegate_fuse::Handle;
+use tidegate_fuse::{DroppedPages, Handle};
 
 /// Most bytes of one group.
 const GROUP_BYTES_MAX: usize = 64 << 20;
@@ -45,8 +43,8 @@ struct OpenGroup {
     /// Bytes by their offsets, with a gap between each run and the next.
     runs: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
-    /// Pages with bytes of the group. The kernel has dropped them.
-    pages: BTreeSet<u64>,
+    /// Pages with bytes of the group.
+    pages: DroppedPages,
 }
 
 impl FileGroups {
@@ -56,7 +54,8 @@ impl FileGroups {
         state.ended.remove(&holder);
         if state.open.as_ref().is_none_or(|group| group.holder != holder) {
             state.end_open();
-            state.open = Some(OpenGroup { holder, runs: BTreeMap::new(), bytes: 0, pages: BTreeSet::new() });
+            let pages = DroppedPages::none(rustix::param::page_size());
+            state.open = Some(OpenGroup { holder, runs: BTreeMap::new(), bytes: 0, pages });
         }
         self.note(&state);
     }
@@ -68,8 +67,8 @@ impl FileGroups {
         self.note(&state);
     }
 
-    /// Takes a write, if the handle has a group: says how many bytes were taken. Another handle's
-    /// write ends the group.
+    /// Takes a write, if the handle has a group: says how many bytes were taken, or that the program
+    /// has to write them again (`EINTR`). Another handle's write ends the group.
     pub(crate) fn write(&self, handle: Handle, at: u64, data: &[u8]) -> Option<Result<usize>> {
         let mut state = self.used()?;
         if state.ended.contains(&handle) {
@@ -81,7 +80,7 @@ impl FileGroups {
             return None;
         }
         let taken = group.write(at, data);
-        if taken.is_err() {
+        if taken.is_err_and(|errno| errno != Errno::INTR) {
             state.end_open();
         }
         Some(taken)
@@ -90,8 +89,7 @@ impl FileGroups {
     /// Somebody reads: ends the group if the kernel would have pages of it then.
     pub(crate) fn read(&self, at: u64, len: usize) {
         let Some(mut state) = self.used() else { return };
-        let last = page_of(at + (len as u64).max(1) - 1);
-        if state.open.as_ref().is_some_and(|group| group.pages.range(page_of(at)..=last).next().is_some()) {
+        if state.open.as_ref().is_some_and(|group| group.pages.has_any(at, len)) {
             state.end_open();
         }
     }
@@ -161,18 +159,11 @@ impl GroupState {
 impl OpenGroup {
     /// Takes as many bytes as leave no page whole that the kernel has.
     fn write(&mut self, at: u64, data: &[u8]) -> Result<usize> {
-        let room = rustix::param::page_size() - offset_in_page(at);
-        let in_page = data.len().min(room);
-        let stays_dropped = self.pages.contains(&page_of(at)) && in_page < rustix::param::page_size();
-        let taken = if stays_dropped { in_page } else { in_page.saturating_sub(1) };
-        if taken == 0 {
-            return Err(Errno::INVAL);
-        }
+        let taken = self.pages.take(at, data.len()).ok_or(Errno::INTR)?;
         self.bytes += taken;
         if self.bytes > GROUP_BYTES_MAX {
             return Err(Errno::NOSPC);
         }
-        self.pages.insert(page_of(at));
         self.put(at, &data[..taken]);
         Ok(taken)
     }
@@ -193,14 +184,6 @@ impl OpenGroup {
     }
 }
 
-fn page_of(at: u64) -> u64 {
-    at / rustix::param::page_size() as u64
-}
-
-fn offset_in_page(at: u64) -> usize {
-    usize::try_from(at % rustix::param::page_size() as u64).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +195,10 @@ mod tests {
     /// Writes as a program does that goes on behind a short write.
     fn write_all(groups: &FileGroups, mut at: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
-            let taken = groups.write(HOLDER, at, data).expect("a group is open")?;
+            let taken = match groups.write(HOLDER, at, data).expect("a group is open") {
+                Err(Errno::INTR) => continue,
+                taken => taken?,
+            };
             (at, data) = (at + taken as u64, &data[taken..]);
         }
         Ok(())
@@ -235,13 +221,11 @@ mod tests {
             groups.begin(HOLDER);
             let mut dull = vec![None; LEN];
             for byte in 1..20 {
-                let (at, len) = (rng.index(LEN / 2), 2 + rng.index(9_000));
-                if write_all(&groups, at as u64, &vec![byte; len]).is_err() {
-                    break;
-                }
+                let (at, len) = (rng.index(LEN / 2), 1 + rng.index(9_000) * rng.index(2));
+                write_all(&groups, at as u64, &vec![byte; len]).unwrap();
                 dull[at..at + len].fill(Some(byte));
             }
-            let Ok(runs) = committed(&groups) else { continue };
+            let runs = committed(&groups).unwrap();
             let mut found = vec![None; LEN];
             for (at, run) in &runs {
                 let at = usize::try_from(*at).unwrap();
@@ -253,16 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn no_write_leaves_a_page_whole_in_the_kernel() {
+    fn a_byte_in_a_page_that_the_kernel_may_have_is_written_again_and_the_group_goes_on() {
         let groups = FileGroups::default();
-        let page = rustix::param::page_size();
         assert_eq!(groups.write(HOLDER, 0, b"no group"), None);
         groups.begin(HOLDER);
-        assert_eq!(groups.write(HOLDER, 0, &vec![1; 3 * page]), Some(Ok(page - 1)));
-        assert_eq!(groups.write(HOLDER, page as u64 - 1, b"x"), Some(Ok(1)));
-        assert_eq!(groups.write(HOLDER, 0, &vec![2; page]), Some(Ok(page - 1)), "a whole page is short each time");
-        assert_eq!(groups.write(HOLDER, 9 * page as u64, b"x"), Some(Err(Errno::INVAL)), "it cannot be short");
-        assert_eq!(groups.write(HOLDER, 0, b"more"), Some(Err(Errno::IO)));
+        assert_eq!(groups.write(HOLDER, 7, b"x"), Some(Err(Errno::INTR)));
+        assert_eq!(groups.write(HOLDER, 7, b"x"), Some(Ok(1)));
+        assert_eq!(committed(&groups), Ok(vec![(7, b"x".to_vec())]));
     }
 
     #[test]

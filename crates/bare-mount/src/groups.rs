@@ -1,0 +1,37 @@
+//! Atomic groups of writes, answered at once: a program sends the requests that it sends to the
+//! service. Nothing is withheld, so a group that is aborted stays.
+
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use tidegate_fuse::{DroppedPages, GROUP_FEATURES, GroupCommand, Handle, Ioctl, Reply};
+
+/// The groups that are open, by their handles.
+#[derive(Debug, Default)]
+pub(crate) struct Groups(BTreeMap<Handle, DroppedPages>);
+
+impl Groups {
+    /// Carries out an `ioctl`.
+    pub(crate) fn control<'b>(&mut self, ioctl: &Ioctl<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>, Errno> {
+        match GroupCommand::of(ioctl.command).ok_or(Errno::NOTTY)? {
+            GroupCommand::Features => {
+                let output = buffer.first_chunk_mut::<4>().ok_or(Errno::INVAL)?;
+                *output = GROUP_FEATURES.to_ne_bytes();
+                return Ok(Reply::ioctl(0, output));
+            }
+            GroupCommand::Begin => {
+                self.0.insert(ioctl.handle, DroppedPages::none(rustix::param::page_size()));
+            }
+            GroupCommand::Commit | GroupCommand::Abort => {
+                self.0.remove(&ioctl.handle).ok_or(Errno::INVAL)?;
+            }
+        }
+        Ok(Reply::ioctl(0, &[]))
+    }
+
+    /// The bytes of a write that are taken: all, unless the handle has a group.
+    pub(crate) fn taken<'d>(&mut self, handle: Handle, at: u64, data: &'d [u8]) -> Result<&'d [u8], Errno> {
+        let Some(pages) = self.0.get_mut(&handle) else { return Ok(data) };
+        let taken = pages.take(at, data.len()).ok_or(Errno::INTR)?;
+        Ok(&data[..taken])
+    }
+}

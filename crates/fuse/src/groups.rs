@@ -1,0 +1,106 @@
+//! Atomic groups of writes: F2FS's `ioctl`s, which SQLite looks for
+//! (`SQLITE_ENABLE_BATCH_ATOMIC_WRITE`), and how their bytes stay out of the kernel's page cache.
+//!
+//! The kernel drops a page when the answer to its write is short, or an error. So a write that may
+//! leave a page whole is answered short by one byte; the program writes that byte next, which leaves
+//! the page dropped. A write of a single byte cannot be short: it is interrupted, which drops the
+//! page, and the program writes it again.
+
+use std::collections::BTreeSet;
+
+/// What [`GroupCommand::Features`] is answered: `F2FS_FEATURE_ATOMIC_WRITE`.
+pub const GROUP_FEATURES: u32 = 4;
+
+/// An `ioctl` of F2FS about atomic groups of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupCommand {
+    /// `F2FS_IOC_GET_FEATURES`.
+    Features,
+    /// `F2FS_IOC_START_ATOMIC_WRITE`.
+    Begin,
+    /// `F2FS_IOC_COMMIT_ATOMIC_WRITE`.
+    Commit,
+    /// `F2FS_IOC_ABORT_ATOMIC_WRITE`.
+    Abort,
+}
+
+impl GroupCommand {
+    /// Returns the command with this number, if it is one.
+    pub fn of(number: u32) -> Option<GroupCommand> {
+        Some(match number {
+            0x8004_f50c => GroupCommand::Features,
+            0xf501 => GroupCommand::Begin,
+            0xf502 => GroupCommand::Commit,
+            0xf505 => GroupCommand::Abort,
+            _ => return None,
+        })
+    }
+}
+
+/// The pages of a file that the kernel has dropped for a group.
+#[derive(Clone, Debug)]
+pub struct DroppedPages {
+    page_bytes: usize,
+    pages: BTreeSet<u64>,
+}
+
+impl DroppedPages {
+    /// Returns the pages of a group that begins.
+    pub fn none(page_bytes: usize) -> DroppedPages {
+        DroppedPages { page_bytes, pages: BTreeSet::new() }
+    }
+
+    /// Returns how many bytes of a write are taken, so that the kernel drops its pages; `None`: it
+    /// is interrupted (`EINTR`).
+    pub fn take(&mut self, at: u64, len: usize) -> Option<usize> {
+        let behind = usize::try_from(at % self.page_bytes as u64).unwrap_or(0);
+        let in_page = len.min(self.page_bytes - behind);
+        let was_dropped = !self.pages.insert(self.page_of(at));
+        let stays_dropped = was_dropped && in_page < self.page_bytes;
+        let taken = if stays_dropped { in_page } else { in_page.saturating_sub(1) };
+        (taken > 0).then_some(taken)
+    }
+
+    /// Whether a range has bytes in one of the pages.
+    pub fn has_any(&self, at: u64, len: usize) -> bool {
+        let last = self.page_of(at + (len as u64).max(1) - 1);
+        self.pages.range(self.page_of(at)..=last).next().is_some()
+    }
+
+    fn page_of(&self, at: u64) -> u64 {
+        at / self.page_bytes as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    #[test]
+    fn no_write_leaves_a_page_whole_in_the_kernel() {
+        let mut pages = DroppedPages::none(PAGE);
+        assert_eq!(pages.take(0, 3 * PAGE), Some(PAGE - 1));
+        assert_eq!(pages.take(PAGE as u64 - 1, 1), Some(1));
+        assert_eq!(pages.take(0, PAGE), Some(PAGE - 1), "a whole page is short each time");
+        assert_eq!(pages.take(100, PAGE), Some(PAGE - 100), "up to the page's end");
+        assert_eq!(pages.take(9 * PAGE as u64, 1), None, "it cannot be short");
+        assert_eq!(pages.take(9 * PAGE as u64, 1), Some(1), "it was dropped");
+        assert_eq!(pages.take(20 * PAGE as u64 + 5, 2), Some(1));
+    }
+
+    #[test]
+    fn a_range_has_pages_that_it_touches() {
+        let mut pages = DroppedPages::none(PAGE);
+        pages.take(PAGE as u64, 10);
+        assert!(!pages.has_any(0, PAGE) && !pages.has_any(2 * PAGE as u64, PAGE));
+        assert!(pages.has_any(0, PAGE + 1) && pages.has_any(2 * PAGE as u64 - 1, 0));
+    }
+
+    #[test]
+    fn numbers_of_other_commands_are_none() {
+        assert_eq!(GroupCommand::of(0xf502), Some(GroupCommand::Commit));
+        assert_eq!(GroupCommand::of(0xf503), None);
+    }
+}
