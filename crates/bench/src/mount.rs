@@ -134,6 +134,15 @@ pub const TOPIC: Topic = Topic {
         Row::here("sqlite-delete-disk", SQLITE_DELETE, DISK, Target::Shown, |effort| {
             together(|| sqlite::compare(effort, Journal::Delete, OVER_DISK))
         }),
+        Row::here("sqlite-batch-atomic", SQLITE_GROUPS, BARE, NEAR_BARE, |effort| {
+            together(|| sqlite::compare(effort, Journal::Groups, OVER_BARE))
+        }),
+        Row::here("sqlite-batch-atomic-delete", SQLITE_GROUPS, "DELETE in the mount", Target::AtMost(0.45), |effort| {
+            together(|| sqlite::groups_over_delete(effort, Storage::Mount(POOL_MIB)))
+        }),
+        Row::here("sqlite-batch-atomic-disk", SQLITE_GROUPS, DISK, Target::Shown, |effort| {
+            together(|| sqlite::compare(effort, Journal::Groups, OVER_DISK))
+        }),
         Row::here("rocksdb", ROCKSDB, MEMORY, Target::AtLeast(0.2), |effort| {
             together(|| store::fill_sync(effort, OVER_MEMORY))
         }),
@@ -194,6 +203,7 @@ const REDIS_1_MEMORY: &str = "median time of redis SET, 1 client, appendfsync al
 const REDIS_1_DISK: &str = "median time of redis SET, 1 client, appendfsync always, on the disk's own file system";
 const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=FULL, on one core";
 const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL, on one core";
+const SQLITE_GROUPS: &str = "SQLite with atomic groups, transactions of one row, synchronous=FULL, on one core";
 const ROCKSDB: &str = "RocksDB, db_bench fillsync, values of 128 bytes, on one core";
 const POSTGRES_2: &str = "PostgreSQL, pgbench, 2 clients";
 const POSTGRES_8: &str = "PostgreSQL, pgbench, 8 clients";

@@ -10,12 +10,14 @@ use tidegate_trials::mounted::MountTestbed;
 /// Carries out a command a line on the file of its argument, and says `ok`, or the error's number.
 /// It goes on behind a short write, as SQLite does.
 const PROGRAM: &str = r#"
-use Fcntl; $| = 1;
+use Fcntl; use Errno; $| = 1;
 sysopen(F, $ARGV[0], O_RDWR) or die $!;
 sub put { my ($at, $data) = @_;
     while (length $data) {
         sysseek(F, $at, 0);
-        my $done = syswrite(F, $data) or return 0;
+        my $done = syswrite(F, $data);
+        next if !$done and $!{EINTR};
+        $done or return 0;
         $at += $done; substr($data, 0, $done) = '';
     }
     1 }
@@ -61,9 +63,9 @@ impl Client {
         answer.trim().to_owned()
     }
 
-    /// Begins a group that changes bytes in two pages, and lengthens the file.
+    /// Begins a group that changes bytes in four pages, and lengthens the file.
     fn writes_a_group(&mut self, byte: char) {
-        for command in [BEGIN, "write 100 5000 ", "write 12000 3 ", "write 24576 4096 "] {
+        for command in [BEGIN, "write 100 5000 ", "write 12000 3 ", "write 16900 1 ", "write 24576 4096 "] {
             assert_eq!(self.does(&format!("{command}{byte}")), "ok", "{command}");
         }
     }
@@ -87,6 +89,7 @@ fn with_group(byte: u8) -> Vec<u8> {
     bytes.resize(24_576 + 4096, 0);
     bytes[100..5100].fill(byte);
     bytes[12_000..12_003].fill(byte);
+    bytes[16_900] = byte;
     bytes[24_576..].fill(byte);
     bytes
 }

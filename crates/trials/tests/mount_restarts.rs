@@ -6,20 +6,26 @@
 //! | the server, again and again | a pause |
 //! | the server stopped, and then continued | a pause |
 //! | every server at its start | after ten of them, `ENOTCONN` until the next mount |
+//! | the server amid atomic groups of SQLite | a pause, and SQLite a group that has ended |
 //! | server and supervisor | `ENOTCONN` until the next mount |
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify;
+use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_trials::artefacts::run;
+use tidegate_measure::sqlite::use_groups;
+use tidegate_trials::artefacts::{cache, run};
 use tidegate_trials::mounted::{FSX, MountTestbed, suites};
 use tidegate_trials::served::{program, until};
 
@@ -230,6 +236,51 @@ fn keep_transactions(mut testbed: MountTestbed) {
         assert_eq!(sqlite(mode, "pragma integrity_check; select count(*) from t;"), expected);
     }
     assert!(testbed.end().is_written_back());
+}
+
+#[test]
+fn sqlite_keeps_transactions_in_atomic_groups_almost_without_a_journal() {
+    let mut testbed = MountTestbed::new();
+    let root = testbed.mountpoint();
+    let cache = cache().unwrap();
+    let sqlite = |script: &str| {
+        let mut sqlite = Command::new("sqlite3");
+        use_groups(&mut sqlite, &cache).unwrap();
+        run(sqlite.arg("-bail").arg(root.join("base")).arg(script), "sqlite3").unwrap_or_else(|error| panic!("{error}"))
+    };
+    sqlite("create table t(a integer primary key, b);");
+    let journals = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&journals, &root, inotify::WatchFlags::CREATE).unwrap();
+    let inserted = AtomicU64::new(0);
+    killed_amid(&mut testbed, |done, enough| {
+        rounds(done, enough, |round| {
+            sqlite(&format!("pragma synchronous=full; insert into t(b) values('{round}');").repeat(100));
+            inserted.fetch_add(100, Ordering::Relaxed);
+        });
+    });
+    let expected = format!("ok\n{}\n", inserted.load(Ordering::Relaxed));
+    assert_eq!(sqlite("pragma integrity_check; select count(*) from t;"), expected);
+    let made = names_of_new_files(&journals);
+    // A server that dies takes its groups along: SQLite does such a transaction again, with a journal.
+    assert!(made.len() <= kills() as usize && made.iter().all(|name| name == "base-journal"), "{made:?}");
+    sqlite("insert into t(b) values('last');");
+    let status = String::from_utf8(testbed.status_json().stdout).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert!(status["groups"].as_u64() > Some(0), "{status}");
+    assert!(testbed.end().is_written_back());
+}
+
+/// The names that an inotify descriptor has seen.
+fn names_of_new_files(seen: &OwnedFd) -> Vec<String> {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let (mut events, mut names) = (inotify::Reader::new(seen, &mut buffer), Vec::new());
+    loop {
+        match events.next() {
+            Ok(event) => names.extend(event.file_name().map(|name| name.to_string_lossy().into_owned())),
+            Err(Errno::AGAIN) => return names,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
 }
 
 /// A Redis server, until this is dropped.

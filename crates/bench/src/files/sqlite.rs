@@ -2,9 +2,12 @@
 
 use super::testbed::{Storage, Talker, Testbed, missing};
 use crate::target::Outcome;
+use anyhow::Context;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 use tidegate_measure::Pairs;
+use tidegate_measure::sqlite::use_groups;
 use tidegate_measure::workload::Effort;
 
 /// The files of a shell under `run`.
@@ -20,20 +23,35 @@ pub(crate) enum Journal {
     Wal,
     /// Old pages go to a file that is made and removed with each transaction.
     Delete,
+    /// None: the pages of a transaction are written as one atomic group. Where the file system has
+    /// no such groups it is [`Journal::Delete`].
+    Groups,
+}
+
+impl Journal {
+    fn mode(self) -> &'static str {
+        match self {
+            Journal::Wal => "wal",
+            Journal::Delete | Journal::Groups => "delete",
+        }
+    }
 }
 
 /// A shell with a table.
 struct Shell {
     talker: Talker,
-    _site: Testbed,
+    site: Testbed,
 }
 
 impl Shell {
     fn start(storage: Storage, journal: Journal) -> anyhow::Result<Shell> {
         let testbed = Testbed::new(storage)?;
         let mut command = testbed.command("sqlite3")?;
-        let mut shell = Shell { talker: Talker::start(command.args(["-batch", "-bail", "data.db"]))?, _site: testbed };
-        let mode = if journal == Journal::Wal { "wal" } else { "delete" };
+        if journal == Journal::Groups {
+            use_groups(&mut command, &cache()?)?;
+        }
+        let mut shell = Shell { talker: Talker::start(command.args(["-batch", "-bail", "data.db"]))?, site: testbed };
+        let mode = journal.mode();
         let answer = shell.talker.ask(&format!("pragma journal_mode={mode};\n"))?;
         anyhow::ensure!(answer == mode, "the journal is {answer}");
         shell
@@ -59,12 +77,31 @@ impl Shell {
 
 /// The time of a transaction in the first storage over that in the second.
 pub(crate) fn compare(effort: Effort, journal: Journal, at: [Storage; 2]) -> anyhow::Result<Outcome> {
+    compare_shells(effort, at.map(|storage| (storage, journal)))
+}
+
+/// The time of a transaction in an atomic group in a storage, over one with a journal there.
+pub(crate) fn groups_over_delete(effort: Effort, storage: Storage) -> anyhow::Result<Outcome> {
+    compare_shells(effort, [(storage, Journal::Groups), (storage, Journal::Delete)])
+}
+
+fn compare_shells(effort: Effort, shells: [(Storage, Journal); 2]) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["sqlite3"]) {
         return Ok(missing);
     }
-    let (mut over, mut under) = (Shell::start(at[0], journal)?, Shell::start(at[1], journal)?);
+    let [over, under] = shells.map(|(storage, journal)| Shell::start(storage, journal));
+    let (mut over, mut under) = (over?, under?);
     let pairs = Pairs::try_alternate(effort.pairs, || over.microseconds(effort), || under.microseconds(effort))?;
+    if let (Journal::Groups, Some(mount)) = (shells[0].1, over.site.mount()) {
+        anyhow::ensure!(mount.status("groups")? > 0, "SQLite wrote no atomic group");
+    }
     Ok(Outcome::ratio(&pairs, "µs"))
+}
+
+/// Where the library with atomic groups is compiled: the folder of this program.
+fn cache() -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    Ok(this.parent().context("this program lies in no folder")?.to_owned())
 }
 
 #[cfg(test)]

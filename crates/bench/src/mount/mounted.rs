@@ -88,7 +88,7 @@ impl Mounted {
     }
 
     /// A number of the service's status.
-    pub(super) fn status(&self, number: &str) -> anyhow::Result<u64> {
+    pub(crate) fn status(&self, number: &str) -> anyhow::Result<u64> {
         let status = said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?;
         let status: serde_json::Value = serde_json::from_str(&status)?;
         status[number].as_u64().with_context(|| format!("no {number} in {status}"))
