@@ -1,6 +1,5 @@
 //! SQLite with atomic groups of writes. Debian builds it without
-//! `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, so the library is compiled from its source, and Debian's
-//! unchanged shell is started with it.
+//! `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, so it is compiled from its source.
 
 use crate::programs::said;
 use anyhow::Context;
@@ -21,41 +20,32 @@ const MANIFEST: &str = r#"
     [workspace]
 "#;
 
-/// Atomic groups, and what Debian's shell wants.
-const OPTIONS: [&str; 4] =
-    ["ENABLE_BATCH_ATOMIC_WRITE", "ENABLE_SESSION", "ENABLE_PREUPDATE_HOOK", "ENABLE_COLUMN_METADATA"];
+/// What carries SQL out.
+const SHELL: &str = include_str!("sqlite.c");
 
-/// The library's name, by which the shell finds it.
-const LIBRARY: &str = "libsqlite3.so.0";
-
-/// Has a command that starts a program with SQLite's library find the one with atomic groups, which
-/// is compiled below `cache` unless it was before.
-pub fn use_groups(command: &mut Command, cache: &Path) -> anyhow::Result<()> {
-    command.env("LD_LIBRARY_PATH", library(cache)?);
-    Ok(())
-}
-
-/// The folder of the library.
-fn library(cache: &Path) -> anyhow::Result<PathBuf> {
+/// The path of a program with SQLite that looks for atomic groups: compiled below `cache`, unless it
+/// was before. Its words are a database and SQL; without SQL it reads lines of that.
+pub fn shell_with_groups(cache: &Path) -> anyhow::Result<PathBuf> {
     let folder = cache.join("sqlite-groups");
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     // Several programs may want it at once.
     let alone = File::create(folder.join("lock"))?;
     alone.lock()?;
-    if !folder.join(LIBRARY).exists() {
-        let source = source(&folder)?;
-        let fresh = folder.join("fresh");
+    let program = folder.join("shell");
+    if !program.exists() {
+        let (source, own, fresh) = (source(&folder)?, folder.join("shell.c"), folder.join("fresh"));
+        fs::write(&own, SHELL)?;
         // Most of the time of a transaction is the kernel's: a quick compilation does.
         let mut compiler = Command::new("gcc");
-        compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&fresh);
-        compiler.args(OPTIONS.map(|option| format!("-DSQLITE_{option}"))).arg(source).arg("-lm");
+        compiler.args(["-O1", "-DSQLITE_ENABLE_BATCH_ATOMIC_WRITE", "-I"]).arg(&source).arg("-o").arg(&fresh);
+        compiler.arg(&own).arg(source.join("sqlite3.c")).arg("-lm");
         said(&mut compiler).context("compile SQLite: apt-get install gcc libc6-dev")?;
-        fs::rename(&fresh, folder.join(LIBRARY))?;
+        fs::rename(&fresh, &program)?;
     }
-    Ok(folder)
+    Ok(program)
 }
 
-/// The source, from the package registry.
+/// The folder of the source, from the package registry.
 fn source(folder: &Path) -> anyhow::Result<PathBuf> {
     let (project, sources) = (folder.join("project"), folder.join("sources"));
     fs::create_dir_all(project.join("src"))?;
@@ -64,5 +54,5 @@ fn source(folder: &Path) -> anyhow::Result<PathBuf> {
     let mut vendor = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     vendor.args(["vendor", "--quiet", "--manifest-path"]).arg(project.join("Cargo.toml")).arg(&sources);
     said(&mut vendor).context("fetch SQLite's source from the package registry")?;
-    Ok(sources.join(PACKAGE).join("sqlite3/sqlite3.c"))
+    Ok(sources.join(PACKAGE).join("sqlite3"))
 }

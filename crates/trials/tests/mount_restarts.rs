@@ -24,7 +24,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_measure::sqlite::use_groups;
+use tidegate_measure::sqlite::shell_with_groups;
 use tidegate_trials::artefacts::{cache, run};
 use tidegate_trials::mounted::{FSX, MountTestbed, suites};
 use tidegate_trials::served::{program, until};
@@ -242,11 +242,10 @@ fn keep_transactions(mut testbed: MountTestbed) {
 fn sqlite_keeps_transactions_in_atomic_groups_almost_without_a_journal() {
     let mut testbed = MountTestbed::new();
     let root = testbed.mountpoint();
-    let cache = cache().unwrap();
+    let shell = shell_with_groups(&cache().unwrap()).unwrap();
     let sqlite = |script: &str| {
-        let mut sqlite = Command::new("sqlite3");
-        use_groups(&mut sqlite, &cache).unwrap();
-        run(sqlite.arg("-bail").arg(root.join("base")).arg(script), "sqlite3").unwrap_or_else(|error| panic!("{error}"))
+        let mut sqlite = Command::new(&shell);
+        run(sqlite.arg(root.join("base")).arg(script), "gcc").unwrap_or_else(|error| panic!("{error}"))
     };
     sqlite("create table t(a integer primary key, b);");
     let journals = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 use tidegate_measure::Pairs;
-use tidegate_measure::sqlite::use_groups;
+use tidegate_measure::sqlite::shell_with_groups;
 use tidegate_measure::workload::Effort;
 
 /// The files of a shell under `run`.
@@ -46,11 +46,14 @@ struct Shell {
 impl Shell {
     fn start(storage: Storage, journal: Journal) -> anyhow::Result<Shell> {
         let testbed = Testbed::new(storage)?;
-        let mut command = testbed.command("sqlite3")?;
-        if journal == Journal::Groups {
-            use_groups(&mut command, &cache()?)?;
+        let mut command = match journal {
+            Journal::Groups => testbed.command(shell_with_groups(&cache()?)?)?,
+            Journal::Wal | Journal::Delete => testbed.command("sqlite3")?,
+        };
+        if journal != Journal::Groups {
+            command.args(["-batch", "-bail"]);
         }
-        let mut shell = Shell { talker: Talker::start(command.args(["-batch", "-bail", "data.db"]))?, site: testbed };
+        let mut shell = Shell { talker: Talker::start(command.arg("data.db"))?, site: testbed };
         let mode = journal.mode();
         let answer = shell.talker.ask(&format!("pragma journal_mode={mode};\n"))?;
         anyhow::ensure!(answer == mode, "the journal is {answer}");
@@ -98,7 +101,7 @@ fn compare_shells(effort: Effort, shells: [(Storage, Journal); 2]) -> anyhow::Re
     Ok(Outcome::ratio(&pairs, "µs"))
 }
 
-/// Where the library with atomic groups is compiled: the folder of this program.
+/// Where SQLite with atomic groups is compiled: the folder of this program.
 fn cache() -> anyhow::Result<PathBuf> {
     let this = std::env::current_exe()?;
     Ok(this.parent().context("this program lies in no folder")?.to_owned())

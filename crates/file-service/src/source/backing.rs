@@ -65,8 +65,18 @@ impl OpenedFile {
         fallocate(&self.descriptor, how | length, at, len).map_err(refused)
     }
 
+    /// Gives back what was reserved, and sets the times, of a file that no program has open. One
+    /// without a name goes with its last descriptor.
+    pub(crate) fn settle(&self) -> Result<(), Refused> {
+        if about(&self.descriptor).map_err(refused)?.stx_nlink == 0 {
+            return Ok(());
+        }
+        self.trim_room()?;
+        self.set_times_below()
+    }
+
     /// Gives back the room that was reserved behind the end. The time of the last change stays.
-    pub(crate) fn trim_room(&self) -> Result<(), Refused> {
+    fn trim_room(&self) -> Result<(), Refused> {
         let about = about(&self.descriptor).map_err(refused)?;
         let block = u64::from(about.stx_blksize).max(512);
         if about.stx_blocks * 512 < about.stx_size.next_multiple_of(block) + block {
@@ -80,7 +90,7 @@ impl OpenedFile {
     }
 
     /// Sets below when a program changed the contents.
-    pub(crate) fn set_times_below(&self) -> Result<(), Refused> {
+    fn set_times_below(&self) -> Result<(), Refused> {
         let Some(modified) = self.modified() else { return Ok(()) };
         let now = about(&self.descriptor).map_err(refused)?.stx_mtime;
         if (now.tv_sec, u64::from(now.tv_nsec)) == (modified.tv_sec, u64::try_from(modified.tv_nsec).unwrap_or(0)) {

@@ -648,7 +648,7 @@ impl OpenFile {
     /// nothing of it.
     fn leave_pool(&self, pool: &FilePool<MappedRegion>) -> std::result::Result<bool, FileError> {
         let mut state = self.write_state();
-        let settle = || state.backing.trim_room().and_then(|()| state.backing.set_times_below());
+        let settle = || state.backing.settle();
         match state.served_from {
             ServedFrom::Pool(number) if !pool.close_if_done(number, settle)? => return Ok(false),
             ServedFrom::Pool(_) => state.served_from = ServedFrom::File,

@@ -21,7 +21,7 @@ use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
 
 /// The attribute that a file's capabilities are in.
-const CAPABILITIES: &CStr = c"security.capability";
+pub(super) const CAPABILITIES: &CStr = c"security.capability";
 
 impl FileService {
     pub(crate) fn get_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
@@ -53,7 +53,7 @@ impl FileService {
     pub(crate) fn set_attributes<'b>(&self, node: NodeId, change: &SetAttributes) -> Result<Reply<'b>> {
         let (located, about) = self.locate(node)?;
         if change.uid.is_some() || change.gid.is_some() {
-            self.set_owner(node, &located, change)?;
+            self.set_owner(node, (&located, &about), change)?;
         }
         if let Some(size) = change.size {
             self.set_size(node, size, Privileges::asked(change.kill_privileges))?;
@@ -65,15 +65,29 @@ impl FileService {
         Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, VALID))
     }
 
-    fn set_owner(&self, node: NodeId, located: &Located, change: &SetAttributes) -> Result<()> {
-        let mut naming = self.names.begin()?;
+    fn set_owner(&self, node: NodeId, (located, was): (&Located, &Statx), change: &SetAttributes) -> Result<()> {
         let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+        let stays = change.uid.is_none_or(|uid| uid == was.stx_uid) && change.gid.is_none_or(|gid| gid == was.stx_gid);
+        if stays && self.has_no_privileges(node) {
+            // SQLite gives its journals to the owner of the database. Nothing that a record could
+            // repeat is changed.
+            return chownat(located, "", owner, group, AtFlags::EMPTY_PATH);
+        }
+        let mut naming = self.names.begin()?;
         chownat(located, "", owner, group, AtFlags::EMPTY_PATH)?;
         // The mode too, of which the kernel takes privileges away.
         let about = naming.completed(about(located))?;
         let mode = (node != NodeId::ROOT).then(|| about.stx_mode.into());
         let attributes = NodeAttributes { mode, owner: change.uid, group: change.gid, ..NodeAttributes::default() };
         self.record_attributes(&mut naming, node, &about, attributes)
+    }
+
+    /// Whether the node is an open file of which is known that it has no privileges of its own.
+    pub(super) fn has_no_privileges(&self, node: NodeId) -> bool {
+        let identity = self.inodes().identity(node);
+        let file = identity.and_then(|identity| self.open_files.get(identity));
+        // Relaxed: see `suspect_privileges`.
+        file.is_some_and(|file| !file.may_be_privileged.load(Ordering::Relaxed))
     }
 
     /// Records attributes of a node that were just set.
@@ -179,7 +193,8 @@ impl FileService {
         let identity = self.inodes().identity(node);
         // An open file needs no walk.
         let Some(file) = identity.and_then(|identity| self.open_files.get(identity)) else {
-            return self.attributes_of(&self.locate(node)?.1);
+            let about = if node == NodeId::ROOT { about(self.source.root())? } else { self.locate(node)?.1 };
+            return self.attributes_of(&about);
         };
         let about = file.with_backing(|backing| about(backing.descriptor()))?;
         self.attributes_of_opened(&about, Some(&file))

@@ -2,6 +2,7 @@
 //! witness of the log of names.
 
 use crate::pool::name_log::Subject;
+use crate::service::operations::attributes::CAPABILITIES;
 use crate::service::{FileService, SET_GROUP_ID};
 use crate::source::names::WITNESS;
 use crate::source::{about, acls, by_descriptor, mark};
@@ -14,6 +15,10 @@ use tidegate_layout::file_cache::NameChange;
 impl FileService {
     pub(crate) fn get_xattr<'b>(&self, node: NodeId, name: &CStr, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         if is_mark(node, name.to_bytes()) {
+            return Err(Errno::NODATA);
+        }
+        // The kernel asks before it writes to a file.
+        if name == CAPABILITIES && self.has_no_privileges(node) {
             return Err(Errno::NODATA);
         }
         self.found_xattr(node, name, room(len, buffer)).map_err(|errno| match errno {
