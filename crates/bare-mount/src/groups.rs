@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use tidegate_fuse::{DroppedPages, GROUP_FEATURES, GroupCommand, Handle, Ioctl, Reply};
+use tidegate_fuse::{DroppedPages, GroupCommand, Handle, Ioctl, Reply};
 
 /// The groups that are open, by their handles.
 #[derive(Debug, Default)]
@@ -13,11 +13,7 @@ impl Groups {
     /// Carries out an `ioctl`.
     pub(crate) fn control<'b>(&mut self, ioctl: &Ioctl<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>, Errno> {
         match GroupCommand::of(ioctl.command).ok_or(Errno::NOTTY)? {
-            GroupCommand::Features => {
-                let output = buffer.first_chunk_mut::<4>().ok_or(Errno::INVAL)?;
-                *output = GROUP_FEATURES.to_ne_bytes();
-                return Ok(Reply::ioctl(0, output));
-            }
+            GroupCommand::Features => return Reply::group_features(buffer).ok_or(Errno::INVAL),
             GroupCommand::Begin => {
                 self.0.insert(ioctl.handle, DroppedPages::none(rustix::param::page_size()));
             }

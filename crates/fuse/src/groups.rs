@@ -2,14 +2,15 @@
 //! (`SQLITE_ENABLE_BATCH_ATOMIC_WRITE`), and how their bytes stay out of the kernel's page cache.
 //!
 //! The kernel drops a page when the answer to its write is short, or an error. So a write that may
-//! leave a page whole is answered short by one byte; the program writes that byte next, which leaves
-//! the page dropped. A write of a single byte cannot be short: it is interrupted, which drops the
-//! page, and the program writes it again.
+//! leave a page whole is answered short by one byte; the program writes that byte next, which
+//! leaves the page dropped. A write of a single byte cannot be short: it is interrupted, which
+//! drops the page, and the program writes it again.
 
+use crate::reply::Reply;
 use std::collections::BTreeSet;
 
-/// What [`GroupCommand::Features`] is answered: `F2FS_FEATURE_ATOMIC_WRITE`.
-pub const GROUP_FEATURES: u32 = 4;
+/// `F2FS_FEATURE_ATOMIC_WRITE`.
+const FEATURE_GROUPS: u32 = 4;
 
 /// An `ioctl` of F2FS about atomic groups of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ impl GroupCommand {
             0xf505 => GroupCommand::Abort,
             _ => return None,
         })
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// Answers [`GroupCommand::Features`]: there are groups. `None`: `buffer` is too short.
+    pub fn group_features(buffer: &'a mut [u8]) -> Option<Reply<'a>> {
+        let output = buffer.first_chunk_mut()?;
+        *output = FEATURE_GROUPS.to_ne_bytes();
+        Some(Reply::ioctl(0, output))
     }
 }
 

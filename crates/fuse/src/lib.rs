@@ -31,7 +31,7 @@ mod wire;
 pub use attributes::{Attributes, Entry, ExtendedAttributes, Statistics, Time};
 pub use directory::{Directory, DirectoryEntry};
 pub use features::Features;
-pub use groups::{DroppedPages, GROUP_FEATURES, GroupCommand};
+pub use groups::{DroppedPages, GroupCommand};
 pub use ids::{Handle, NodeId, Unique};
 pub use notification::Notification;
 pub use operation::{

@@ -23,8 +23,8 @@ const MANIFEST: &str = r#"
 /// What carries SQL out.
 const SHELL: &str = include_str!("sqlite.c");
 
-/// The path of a program with SQLite that looks for atomic groups: compiled below `cache`, unless it
-/// was before. Its words are a database and SQL; without SQL it reads lines of that.
+/// The path of a program with SQLite that looks for atomic groups: compiled below `cache`, unless
+/// it was before. Its words are a database and SQL; without SQL it reads lines of that.
 pub fn shell_with_groups(cache: &Path) -> anyhow::Result<PathBuf> {
     let folder = cache.join("sqlite-groups");
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;

@@ -41,6 +41,7 @@ pub use locked_file::map_error::MapError;
 pub use locked_file::{LOCK_WAIT, LockedFile, when_unlocked};
 pub use mapped::mapped_file::MappedFile;
 pub use mapped::mapped_part::MappedPart;
+pub use mapped::outliving::{OutlivingMemory, OutlivingWindow};
 pub use mapped::{Access, Allocation, MappedRegion};
 pub use memory::{Instructions, OpenKey, ProtectionKey, prefetch_for_store};
 pub use region::{LINE_BYTES, LineOrder, Region};

@@ -5,6 +5,7 @@
 
 pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;
+pub(crate) mod outliving;
 
 use crate::counters::{Counters, RegionCounts};
 use crate::domain::{Domain, Evidence, Sysfs};

@@ -260,7 +260,7 @@ fn sqlite_keeps_transactions_in_atomic_groups_almost_without_a_journal() {
     let expected = format!("ok\n{}\n", inserted.load(Ordering::Relaxed));
     assert_eq!(sqlite("pragma integrity_check; select count(*) from t;"), expected);
     let made = names_of_new_files(&journals);
-    // A server that dies takes its groups along: SQLite does such a transaction again, with a journal.
+    // A server that dies takes its groups along: SQLite does these again, with a journal.
     assert!(made.len() <= kills() as usize && made.iter().all(|name| name == "base-journal"), "{made:?}");
     sqlite("insert into t(b) values('last');");
     let status = String::from_utf8(testbed.status_json().stdout).unwrap();
@@ -352,7 +352,7 @@ fn a_mount_whose_servers_die_at_their_start_answers_errors_and_is_mounted_again(
     file.sync_all().unwrap();
     drop(file);
     assert_eq!(testbed.kill_every_server(), Some(1));
-    assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
     testbed.mount_again();
     assert_eq!(fs::read(&path).unwrap(), b"synced");
     assert!(testbed.end().is_written_back());
@@ -366,7 +366,7 @@ fn a_mount_whose_supervisor_died_too_is_mounted_again() {
     file.write_all(b"synced").unwrap();
     file.sync_all().unwrap();
     testbed.kill_and_leave();
-    assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
     testbed.mount_again();
     assert_eq!(fs::read(&path).unwrap(), b"synced");
     drop(file);

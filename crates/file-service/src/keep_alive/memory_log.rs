@@ -14,16 +14,14 @@
 //! An area is emptied before a snapshot goes there, so nothing of an earlier use follows the last
 //! record.
 //!
-//! Records are stored through a mapping of the memory: what a server stored before it was killed is
-//! there, as the memory is not the server's alone. Its place is reserved before it is mapped, so
-//! that no store meets a machine without memory.
+//! Records are stored through a mapping of the memory.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate};
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
-use tidegate_media::{MappedPart, Region};
+use tidegate_media::OutlivingWindow;
 
 /// Where the areas begin. The first page has the word that says which one counts.
 const AREAS: [u64; 2] = [4096, AREA_BYTES];
@@ -33,15 +31,13 @@ const AREA_BYTES: u64 = 1 << 40;
 const FRAME_BYTES: usize = 8;
 /// Longest record.
 const LOGGED_BYTES_MAX: usize = 4096;
-/// Bytes that are mapped at once.
-const WINDOW_BYTES: u64 = 1 << 18;
 /// Shortest log for which a snapshot is worth its time.
 const SNAPSHOT_AT_BYTES: u64 = 1 << 20;
 
 /// The log.
 pub(crate) struct MemoryLog {
     memory: File,
-    window: Option<Window>,
+    window: OutlivingWindow,
     /// The area that counts.
     area: usize,
     /// Where the next record goes.
@@ -50,12 +46,6 @@ pub(crate) struct MemoryLog {
     snapshot_end: u64,
     /// Whether a record could not be stored: then nothing after it counts.
     is_broken: bool,
-}
-
-/// A part of the memory that is mapped.
-struct Window {
-    at: u64,
-    mapped: MappedPart,
 }
 
 impl MemoryLog {
@@ -82,7 +72,14 @@ impl MemoryLog {
             each(record)?;
             end += (FRAME_BYTES + record.len()) as u64;
         }
-        Ok(MemoryLog { memory, window: None, area, end, snapshot_end: AREAS[area], is_broken: false })
+        Ok(MemoryLog {
+            memory,
+            window: OutlivingWindow::default(),
+            area,
+            end,
+            snapshot_end: AREAS[area],
+            is_broken: false,
+        })
     }
 
     /// Appends a record. If that fails, no later server takes the log for whole.
@@ -97,12 +94,7 @@ impl MemoryLog {
             return Ok(());
         }
         let framed = framed(record)?;
-        let window = match self.window.take().filter(|window| window.has_room(self.end, framed.len())) {
-            Some(window) => window,
-            None => Window::reserved(&self.memory, self.end)?,
-        };
-        window.store(self.end, &framed)?;
-        self.window = Some(window);
+        self.window.store(self.memory.as_fd(), self.end, &framed)?;
         self.end += framed.len() as u64;
         Ok(())
     }
@@ -125,7 +117,7 @@ impl MemoryLog {
             return Ok(());
         }
         let (former, area) = (self.area, 1 - self.area);
-        self.window = None;
+        self.window = OutlivingWindow::default();
         self.empty(area)?;
         let (mut at, mut waiting) = (AREAS[area], Vec::new());
         for record in records {
@@ -153,26 +145,6 @@ impl MemoryLog {
         tracing::error!("the memory with the mount's nodes failed: {error}; the mount does not survive this server");
         // Without the word, the next server fails at the first request for an unknown node.
         let _ = self.memory.write_all_at(&[BROKEN], 0);
-    }
-}
-
-impl Window {
-    /// Maps the memory from the page of `at` on, and reserves its room.
-    fn reserved(memory: &File, at: u64) -> io::Result<Window> {
-        let at = at - at % rustix::param::page_size() as u64;
-        fallocate(memory, FallocateFlags::empty(), at, WINDOW_BYTES)?;
-        let len = usize::try_from(WINDOW_BYTES).map_err(io::Error::other)?;
-        Ok(Window { at, mapped: MappedPart::of(memory.as_fd(), at, len)? })
-    }
-
-    fn has_room(&self, at: u64, len: usize) -> bool {
-        at >= self.at && at + len as u64 <= self.at + self.mapped.len()
-    }
-
-    fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.mapped.write(at - self.at, bytes);
-        // The memory needs no fence; this says whether it took the store.
-        self.mapped.fence().map_err(io::Error::other)
     }
 }
 

@@ -5,11 +5,10 @@
 //! alone and uses the second half of the memory, so that it may die as well.
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use std::fmt;
 use tidegate_fuse::{Former, RECORD_BYTES, ReplyRecord, Unique};
-use tidegate_media::{MappedPart, Region};
+use tidegate_media::OutlivingMemory;
 
 /// Threads that answer requests.
 pub(crate) const WORKERS_MAX: usize = 64;
@@ -21,9 +20,10 @@ const STRIDE: u64 = RECORD_BYTES as u64;
 /// Bytes of the records.
 const CACHE_BYTES: usize = RECORDS * RECORD_BYTES;
 
-/// The memory with the records, which is mapped: what a server stored before it was killed is there.
+/// The memory with the records.
+#[derive(Debug)]
 pub struct ReplyCache {
-    memory: MappedPart,
+    memory: OutlivingMemory,
     /// What earlier servers left.
     left: Vec<ReplyRecord>,
 }
@@ -50,20 +50,17 @@ impl Slot {
 impl ReplyCache {
     /// Makes memory without records.
     pub fn memory() -> Result<OwnedFd, Errno> {
-        let memory = rustix::fs::memfd_create("tidegate-replies", MemfdFlags::CLOEXEC)?;
-        // Room for all of it: no store meets a machine without memory.
-        fallocate(&memory, FallocateFlags::empty(), 0, CACHE_BYTES as u64)?;
-        Ok(memory)
+        rustix::fs::memfd_create("tidegate-replies", MemfdFlags::CLOEXEC)
     }
 
     /// Reads what earlier servers left in the memory.
     pub fn open(memory: OwnedFd) -> std::io::Result<ReplyCache> {
         // The mapping needs no descriptor.
-        let memory = MappedPart::of(memory.as_fd(), 0, CACHE_BYTES)?;
+        let memory = OutlivingMemory::of(memory.as_fd(), 0, CACHE_BYTES)?;
         let mut bytes = [0; RECORD_BYTES];
         let mut left = Vec::new();
         for index in 0..RECORDS as u64 {
-            memory.read(index * STRIDE, &mut bytes).map_err(std::io::Error::other)?;
+            memory.load(index * STRIDE, &mut bytes)?;
             left.extend(ReplyRecord::from_bytes(&bytes));
         }
         Ok(ReplyCache { memory, left })
@@ -79,24 +76,12 @@ impl ReplyCache {
 
     /// Stores a record, in place of the slot's earlier one.
     pub(crate) fn store(&self, slot: Slot, record: &ReplyRecord) -> std::io::Result<()> {
-        self.put(slot, record.as_bytes())
+        self.memory.store(slot.offset(), record.as_bytes())
     }
 
     /// Frees the slots of requests that were sent again: all are answered.
     pub(crate) fn all_answered(&self) -> std::io::Result<()> {
-        self.put(Slot::Resent(0), &[0; RECORD_BYTES * WORKERS_MAX])
-    }
-
-    fn put(&self, slot: Slot, bytes: &[u8]) -> std::io::Result<()> {
-        self.memory.write(slot.offset(), bytes);
-        // The memory needs no fence; this says whether it took the store.
-        self.memory.fence().map_err(std::io::Error::other)
-    }
-}
-
-impl fmt::Debug for ReplyCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplyCache").field("left", &self.left).finish_non_exhaustive()
+        self.memory.store(Slot::Resent(0).offset(), &[0; RECORD_BYTES * WORKERS_MAX])
     }
 }
 

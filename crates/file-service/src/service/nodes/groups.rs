@@ -67,8 +67,8 @@ impl FileGroups {
         self.note(&state);
     }
 
-    /// Takes a write, if the handle has a group: says how many bytes were taken, or that the program
-    /// has to write them again (`EINTR`). Another handle's write ends the group.
+    /// Takes a write, if the handle has a group: says how many bytes were taken, or that the
+    /// program has to write them again (`EINTR`). Another handle's write ends the group.
     pub(crate) fn write(&self, handle: Handle, at: u64, data: &[u8]) -> Option<Result<usize>> {
         let mut state = self.used()?;
         if state.ended.contains(&handle) {

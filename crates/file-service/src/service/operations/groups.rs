@@ -2,18 +2,14 @@
 
 use crate::service::FileService;
 use rustix::io::{Errno, Result};
-use tidegate_fuse::{GROUP_FEATURES, GroupCommand, Handle, Ioctl, Reply};
+use tidegate_fuse::{GroupCommand, Handle, Ioctl, Reply};
 
 impl FileService {
     /// Carries out an `ioctl` of a file.
     pub(crate) fn control<'b>(&self, ioctl: &Ioctl<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         let handle = ioctl.handle;
         match GroupCommand::of(ioctl.command).filter(|_| !ioctl.directory).ok_or(Errno::NOTTY)? {
-            GroupCommand::Features => {
-                let output = buffer.first_chunk_mut::<4>().ok_or(Errno::INVAL)?;
-                *output = GROUP_FEATURES.to_ne_bytes();
-                return Ok(Reply::ioctl(0, output));
-            }
+            GroupCommand::Features => return Reply::group_features(buffer).ok_or(Errno::INVAL),
             GroupCommand::Begin => self.begin_group(handle)?,
             GroupCommand::Commit => self.commit_group(handle)?,
             GroupCommand::Abort => self.abort_group(handle)?,
