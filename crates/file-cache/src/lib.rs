@@ -142,4 +142,5 @@ pub use open::format::{PoolFormatError, PoolOpenError, PoolSpec, dram_bytes, for
 pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile};
 pub use sync::group::GroupWrite;
+pub use sync::group_bytes::GroupBytes;
 pub use tiers::write_back::WriteBackStep;

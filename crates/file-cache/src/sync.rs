@@ -3,6 +3,7 @@
 mod append;
 mod commit;
 pub(crate) mod group;
+pub(crate) mod group_bytes;
 
 use crate::cache::{FileCache, Synced};
 use crate::error::FileError;

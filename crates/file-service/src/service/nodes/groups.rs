@@ -13,10 +13,10 @@
 //! Its writes and its commit fail from then on.
 
 use rustix::io::{Errno, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tidegate_file_cache::GroupWrite;
+use tidegate_file_cache::{GroupBytes, GroupWrite};
 use tidegate_fuse::{DroppedPages, Handle};
 
 /// Most bytes of one group.
@@ -40,8 +40,7 @@ struct GroupState {
 /// What a handle has written.
 struct OpenGroup {
     holder: Handle,
-    /// Bytes by their offsets, with a gap between each run and the next.
-    runs: BTreeMap<u64, Vec<u8>>,
+    written: GroupBytes,
     bytes: usize,
     /// Pages with bytes of the group.
     pages: DroppedPages,
@@ -55,7 +54,7 @@ impl FileGroups {
         if state.open.as_ref().is_none_or(|group| group.holder != holder) {
             state.end_open();
             let pages = DroppedPages::none(rustix::param::page_size());
-            state.open = Some(OpenGroup { holder, runs: BTreeMap::new(), bytes: 0, pages });
+            state.open = Some(OpenGroup { holder, written: GroupBytes::default(), bytes: 0, pages });
         }
         self.note(&state);
     }
@@ -105,7 +104,7 @@ impl FileGroups {
     pub(crate) fn end_of_open(&self) -> Option<u64> {
         let state = self.used()?;
         let group = state.open.as_ref()?;
-        Some(group.runs.last_key_value().map_or(0, |(start, run)| start + run.len() as u64))
+        Some(group.written.end())
     }
 
     /// Whether the kernel may rely on the file's length.
@@ -119,7 +118,7 @@ impl FileGroups {
         let mut state = self.state();
         let committed = match state.open.take_if(|group| group.holder == holder) {
             Some(group) => {
-                let writes: Vec<_> = group.runs.iter().map(|(at, data)| GroupWrite { at: *at, data }).collect();
+                let writes = group.written.writes();
                 if writes.is_empty() { Ok(()) } else { commit(&writes) }
             }
             None if state.ended.remove(&holder) => Err(Errno::IO),
@@ -164,23 +163,8 @@ impl OpenGroup {
         if self.bytes > GROUP_BYTES_MAX {
             return Err(Errno::NOSPC);
         }
-        self.put(at, &data[..taken]);
+        self.written.put(at, &data[..taken]);
         Ok(taken)
-    }
-
-    fn put(&mut self, at: u64, data: &[u8]) {
-        let before = self.runs.range(..=at).next_back();
-        let touches = before.filter(|(start, run)| *start + run.len() as u64 >= at).map(|(start, _)| *start);
-        let (start, mut run) = touches.and_then(|start| self.runs.remove_entry(&start)).unwrap_or((at, Vec::new()));
-        let from = usize::try_from(at - start).expect("inside a group");
-        run.resize(run.len().max(from + data.len()), 0);
-        run[from..from + data.len()].copy_from_slice(data);
-        while let Some(next) = self.runs.range(start..=start + run.len() as u64).next().map(|(next, _)| *next) {
-            let later = self.runs.remove(&next).unwrap_or_default();
-            let covered = usize::try_from(start + run.len() as u64 - next).expect("inside a group");
-            run.extend(later.get(covered..).unwrap_or_default());
-        }
-        self.runs.insert(start, run);
     }
 }
 

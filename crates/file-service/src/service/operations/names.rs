@@ -342,11 +342,10 @@ impl FileService {
         let about = about(&descriptor)?;
         let identity = self.source.identity(&about);
         let is_directory = FileType::from_raw_mode(about.stx_mode.into()) == FileType::Directory;
-        let kept = match is_directory || self.open_files.is_open(identity) {
+        let kept = Arc::new(match is_directory || self.open_files.is_open(identity) {
             true => KeptFile::surviving(descriptor, &self.survival.store),
             false => KeptFile::passing(descriptor),
-        };
-        let kept = Arc::new(kept);
+        });
         self.open_files.get(identity).inspect(|file| file.keep(Arc::clone(&kept)));
         Ok((about, Some(kept)))
     }
