@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// A package of Debian 12 and what needs it.
-struct Package {
+pub(crate) struct Package {
     name: &'static str,
     needed_for: &'static str,
 }
@@ -15,7 +15,8 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
     Package { name, needed_for }
 }
 
-const PACKAGES: [Package; 42] = [
+/// What every full test needs.
+pub(crate) const PACKAGES: [Package; 35] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -50,6 +51,11 @@ const PACKAGES: [Package; 42] = [
     package("make", "processes side by side under `run`"),
     package("glusterfs-server", "a volume of three replicas whose bricks lie on mounts"),
     package("glusterfs-client", "its mount"),
+    package("iproute2", "the network between its nodes"),
+];
+
+/// What the long form of the tests needs beside them.
+pub(crate) const PACKAGES_OF_LONG: [Package; 7] = [
     package("dpkg-dev", "unpacking sources of suites of others"),
     package("g++", "LevelDB's own tests"),
     package("libgtest-dev", "what they are written with"),
@@ -57,22 +63,21 @@ const PACKAGES: [Package; 42] = [
     package("libbenchmark-dev", "a library that they are linked to"),
     package("tcl-dev", "SQLite's own tests"),
     package("zlib1g-dev", "Git, whose own tests run on a mount"),
-    package("iproute2", "the network between its nodes"),
 ];
 
 /// Where apt keeps the lists of packages there are.
 const APT_LISTS: &str = "/var/lib/apt/lists";
 
 /// Installs what is missing as root; otherwise says which command does.
-pub(crate) fn provide() -> Result<()> {
-    let missing = missing(&installed()?);
+pub(crate) fn provide(needed: &[Package]) -> Result<()> {
+    let missing = missing(needed, &installed()?);
     let root = is_root();
     // A test fetches the guest's kernel from Debian by itself, and needs the lists for it.
     if root && !has_lists(Path::new(APT_LISTS)) {
         apt_get(&["update"])?;
     }
     if missing.is_empty() {
-        println!("all {} packages are installed", PACKAGES.len());
+        println!("all {} packages are installed", needed.len());
         return Ok(());
     }
     let names: Vec<_> = missing.iter().map(|package| package.name).collect();
@@ -99,10 +104,10 @@ fn parse_installed(listing: &str) -> BTreeSet<String> {
     listing.lines().filter_map(|line| line.strip_prefix("installed ")).map(str::to_owned).collect()
 }
 
-fn missing(installed: &BTreeSet<String>) -> Vec<&'static Package> {
+fn missing<'a>(needed: &'a [Package], installed: &BTreeSet<String>) -> Vec<&'a Package> {
     // pkgconf took pkg-config's place after Debian 12.
     let has = |name: &str| installed.contains(name) || name == "pkg-config" && installed.contains("pkgconf");
-    PACKAGES.iter().filter(|package| !has(package.name)).collect()
+    needed.iter().filter(|package| !has(package.name)).collect()
 }
 
 fn is_root() -> bool {
@@ -133,15 +138,16 @@ mod tests {
     #[test]
     fn packages_that_are_not_installed_are_missing() {
         let listing: String = PACKAGES.iter().map(|package| format!("installed {}\n", package.name)).collect();
-        assert_eq!(missing(&parse_installed(&listing)).len(), 0);
-        let without_fio = listing.replace("installed fio", "config-files fio");
-        let missing: Vec<_> = missing(&parse_installed(&without_fio)).iter().map(|package| package.name).collect();
+        assert_eq!(missing(&PACKAGES, &parse_installed(&listing)).len(), 0);
+        let without_fio = parse_installed(&listing.replace("installed fio", "config-files fio"));
+        let missing: Vec<_> = missing(&PACKAGES, &without_fio).iter().map(|package| package.name).collect();
         assert_eq!(missing, ["fio"]);
     }
 
     #[test]
     fn no_package_is_listed_twice() {
-        let names: BTreeSet<_> = PACKAGES.iter().map(|package| package.name).collect();
-        assert_eq!(names.len(), PACKAGES.len());
+        let all = || PACKAGES.iter().chain(&PACKAGES_OF_LONG);
+        let names: BTreeSet<_> = all().map(|package| package.name).collect();
+        assert_eq!(names.len(), all().count());
     }
 }

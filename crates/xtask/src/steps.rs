@@ -40,7 +40,7 @@ struct Step {
 }
 
 const STEPS: [Step; 11] = [
-    Step { name: "packages", runs: in_full, action: |_| packages::provide() },
+    Step { name: "packages", runs: in_full, action: provide_packages },
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
     Step { name: "rules", runs: always, action: |_| rules() },
@@ -127,6 +127,11 @@ fn report(outcomes: &[Outcome], took: Duration) -> String {
         outcomes.len(),
         took.as_secs_f64()
     )
+}
+
+fn provide_packages(extent: Extent) -> Result<()> {
+    packages::provide(&packages::PACKAGES)?;
+    if extent == Extent::Long { packages::provide(&packages::PACKAGES_OF_LONG) } else { Ok(()) }
 }
 
 fn lints() -> Result<()> {
