@@ -55,11 +55,13 @@ impl<R: Region> Medium<R> {
         self.region.line_order() == LineOrder::Any
     }
 
+    #[track_caller]
     pub(crate) fn fence(&self) -> Result<(), Sealed> {
         self.region.fence()
     }
 
     /// Streams bytes into the block that begins at `unit`.
+    #[track_caller]
     pub(crate) fn stream_block(&self, unit: u32, within: u64, data: &[u8]) {
         self.region.stream(self.plan.block_at(unit) + within, data);
     }
@@ -70,6 +72,7 @@ impl<R: Region> Medium<R> {
     }
 
     /// Stores all of an entry but its last word. The entry is free, durably.
+    #[track_caller]
     pub(crate) fn store_extent(&self, slot: u32, extent: &Extent) {
         for (at, word) in (self.plan.entry_at(slot)..).step_by(8).zip(&FileEntry::words(extent, 0)[..3]) {
             self.region.store_u64(at, *word);
@@ -77,15 +80,18 @@ impl<R: Region> Medium<R> {
     }
 
     /// Stores that an entry is clean, or is to be when its last word is stored.
+    #[track_caller]
     pub(crate) fn store_clean(&self, slot: u32, extent: &Extent) {
         self.region.store_u64(self.plan.entry_at(slot) + FileEntry::CLASS_AT, FileEntry::clean_word(extent.class));
     }
 
     /// Stores an entry's last word.
+    #[track_caller]
     pub(crate) fn store_state(&self, slot: u32, version: u64, length: u32) {
         self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, FileEntry::state_word(version, length));
     }
 
+    #[track_caller]
     pub(crate) fn flush_entry(&self, slot: u32) {
         self.region.flush(self.plan.entry_at(slot), size_of::<FileEntry>() as u64);
     }
@@ -115,20 +121,21 @@ impl<R: Region> Medium<R> {
 
     /// Where words of a line may overtake each other: all but the last word of fresh entries,
     /// durable with the next fence. An entry that is free only because it is void says so by itself
-    /// first.
+    /// first, with a version that no older element of the ring exceeds: such an element would bring
+    /// back a block that another entry has by now.
     pub(crate) fn prepare(&self, changes: &[Change]) -> Result<(), Sealed> {
         let fresh = || {
             changes.iter().filter_map(|change| match change {
-                Change::Entry { slot, extent, .. } => Some((*slot, extent)),
+                Change::Entry { slot, extent, version } => Some((*slot, extent, *version)),
                 Change::Record { .. } => None,
             })
         };
-        for (slot, _) in fresh() {
-            self.store_state(slot, 0, 0);
+        for (slot, _, version) in fresh() {
+            self.store_state(slot, version - 1, 0);
             self.flush_entry(slot);
         }
         self.fence()?;
-        for (slot, extent) in fresh() {
+        for (slot, extent, _) in fresh() {
             self.store_extent(slot, extent);
             self.flush_entry(slot);
         }
@@ -141,6 +148,7 @@ impl<R: Region> Medium<R> {
     }
 
     /// Stores the file's mark of its last change, and begins its write-back.
+    #[track_caller]
     pub(crate) fn store_stamp(&self, file: u32, stamp: u64) {
         self.region.store_u64(self.plan.record_at(file) + FileRecord::STAMP_AT, stamp);
         self.flush_record_words(file);
@@ -158,6 +166,7 @@ impl<R: Region> Medium<R> {
     }
 
     /// Stores whether a record is in use, and begins the word's write-back.
+    #[track_caller]
     pub(crate) fn store_record_state(&self, file: u32, state: u64) {
         self.region.store_u64(self.plan.record_at(file) + FileRecord::STATE_AT, state);
         self.flush_record_words(file);

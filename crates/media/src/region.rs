@@ -78,21 +78,27 @@ impl<R: Region + ?Sized> Region for std::sync::Arc<R> {
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
         (**self).read(at, out)
     }
+    #[track_caller]
     fn load_u64(&self, at: u64) -> Result<u64, Poison> {
         (**self).load_u64(at)
     }
+    #[track_caller]
     fn write(&self, at: u64, bytes: &[u8]) {
         (**self).write(at, bytes);
     }
+    #[track_caller]
     fn stream(&self, at: u64, bytes: &[u8]) {
         (**self).stream(at, bytes);
     }
+    #[track_caller]
     fn store_u64(&self, at: u64, word: u64) {
         (**self).store_u64(at, word);
     }
+    #[track_caller]
     fn flush(&self, at: u64, len: u64) {
         (**self).flush(at, len);
     }
+    #[track_caller]
     fn fence(&self) -> Result<(), Sealed> {
         (**self).fence()
     }
