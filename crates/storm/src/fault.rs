@@ -36,7 +36,7 @@ impl Fault {
     pub(crate) fn any(rng: &mut Rng, setting: &Setting) -> Fault {
         match setting.base {
             Base::Table => of_memory(rng, &parts_of_table(setting)),
-            Base::Disk => of_disk(rng, setting.blocks),
+            Base::Disk | Base::Files => of_disk(rng, setting.blocks),
             Base::DiskCache if rng.one_in(2) => of_disk(rng, setting.blocks),
             Base::OrderedDisk if rng.one_in(2) => of_ordered_disk(rng, setting),
             Base::DiskCache | Base::OrderedDisk => of_memory(rng, &parts_of_cache(setting)),

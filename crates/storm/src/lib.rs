@@ -12,6 +12,8 @@
 //! what an ordered disk shows then without its memory; the format's every rule, before recovery by
 //! a plain rewriting of Linux's, and after it.
 //!
+//! Storms with [`files`] have clients, lives and a dull model of their own.
+//!
 //! It needs `--cfg virtual_cores`: the program `storm` sees to that.
 
 #![forbid(unsafe_code)]
@@ -24,6 +26,7 @@ mod disk;
 mod doubt;
 mod drains;
 mod fault;
+mod files;
 mod marks;
 mod mutant;
 mod mutation_test;
@@ -40,6 +43,9 @@ mod writes;
 pub use campaign::{Campaign, Outcome};
 pub use marks::{Mark, Marks};
 pub use mutant::{CodeSite, Mislaid, Mutant, SiteKind};
-pub use mutation_test::{Killed, MutantOutcome, Order, every_mistake, excuse, mistakes, test_mutants};
+pub use mutation_test::{
+    Killed, MutantOutcome, Order, every_mistake, every_mistake_with_files, excuse, mistakes, mistakes_with_files,
+    test_mutants,
+};
 pub use script::{Failure, Only, Script, Step, Tally, Verdict};
 pub use stack_base::Base;

@@ -10,7 +10,8 @@ use clap::Parser;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use tidegate_storm::{
-    Base, Campaign, Mutant, Only, Order, Outcome, Script, Tally, every_mistake, mistakes, test_mutants,
+    Base, Campaign, Mutant, Only, Order, Outcome, Script, Tally, every_mistake, every_mistake_with_files, mistakes,
+    mistakes_with_files, test_mutants,
 };
 
 /// Clients, drains, power cuts and kills on virtual cores: every choice from a seed.
@@ -45,6 +46,7 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     drains: u32,
     /// Plant every mistake known, one at a time, and run seeds until each has shown; up to so many.
+    /// With --base files: those of the file cache.
     #[arg(long, value_name = "SEEDS")]
     hunt: Option<u64>,
     /// Only mistakes whose description contains this, excused ones too. Without --hunt: what to
@@ -71,9 +73,9 @@ fn main() -> ExitCode {
         return on_virtual_cores();
     }
     if let Some(seeds_max) = arguments.hunt {
-        return mutation_test(&chosen(&arguments.mistake), seeds_max);
+        return mutation_test(&chosen(&arguments.mistake, arguments.base), seeds_max);
     }
-    let broken = if arguments.mistake.is_empty() { Vec::new() } else { chosen(&arguments.mistake) };
+    let broken = if arguments.mistake.is_empty() { Vec::new() } else { chosen(&arguments.mistake, arguments.base) };
     let first = Script {
         seed: arguments.seed,
         base: arguments.base.unwrap_or(Base::of(arguments.seed)),
@@ -99,12 +101,16 @@ fn main() -> ExitCode {
     report(campaign.run(), &floor, arguments.marks)
 }
 
-/// The mistakes whose description contains `part`; without one, all that have no excuse.
-fn chosen(part: &str) -> Vec<Mutant> {
-    if part.is_empty() {
-        return mistakes();
-    }
-    every_mistake().into_iter().filter(|mistake| mistake.to_string().contains(part)).collect()
+/// The mistakes whose description contains `part`, those with files if that is the `base`; without
+/// a part, all that have no excuse.
+fn chosen(part: &str, base: Option<Base>) -> Vec<Mutant> {
+    let all = match (part, base) {
+        ("", Some(Base::Files)) => mistakes_with_files(),
+        ("", _) => mistakes(),
+        (_, Some(Base::Files)) => every_mistake_with_files(),
+        (..) => every_mistake(),
+    };
+    all.into_iter().filter(|mistake| mistake.to_string().contains(part)).collect()
 }
 
 /// Runs a mutation test, and says how many seeds each mistake took.

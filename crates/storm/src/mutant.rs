@@ -101,6 +101,9 @@ impl Mutant {
             Mutant::Ignored(site) | Mutant::Late(site) if site.file.contains("btt/") => Some(Base::Table),
             Mutant::Flawed(flaw) if flaw.file.contains("btt/") => Some(Base::Table),
             Mutant::Planted(_) => Some(Base::Table),
+            Mutant::Ignored(site) | Mutant::Late(site) if is_of_files(site.file) => Some(Base::Files),
+            Mutant::Flawed(flaw) if is_of_files(flaw.file) => Some(Base::Files),
+            Mutant::Mislaid(Mislaid::FileSyncs) => Some(Base::Files),
             Mutant::Flawed(flaw) if is_of_order(flaw.file) => Some(Base::OrderedDisk),
             Mutant::Mislaid(Mislaid::GroupFlush(_)) => Some(Base::OrderedDisk),
             Mutant::Ignored(site) | Mutant::Late(site) if is_of_disk_cache(site.file) => Some(Base::DiskCache),
@@ -115,6 +118,11 @@ impl Mutant {
 /// Whether only a disk cache uses what this file has.
 fn is_of_disk_cache(file: &str) -> bool {
     file.contains("crates/disk-cache/") || file.contains("crates/wal/")
+}
+
+/// Whether only files have use for what this file has.
+fn is_of_files(file: &str) -> bool {
+    file.contains("crates/file-cache/")
 }
 
 /// Whether only an ordered disk has use for what this file has.
@@ -135,6 +143,8 @@ pub enum Mislaid {
     Together,
     /// Flushes of the disk below are answered and not made.
     DiskFlushes,
+    /// Syncs of a file below a pool are answered and not made.
+    FileSyncs,
     /// Of an ordered disk, the flush that follows this part of putting a group in place.
     GroupFlush(GroupPart),
 }

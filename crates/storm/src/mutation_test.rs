@@ -2,6 +2,7 @@
 //! mistake that no seed shows is one that storms are blind to, or none at all.
 
 use crate::campaign::Campaign;
+use crate::marks::Marks;
 use crate::mutant::{CodeSite, Mislaid, Mutant, SiteKind};
 use crate::script::{Bent, Failure, Script};
 use crate::stack_base::Base;
@@ -27,6 +28,9 @@ const BUGS: [Bug; 11] = [
     Bug::RecoveryFenceMissing,
     Bug::FlogOnOpenNotFlushed,
 ];
+
+/// Seeds with files that visit every place of the file cache which storms come to.
+const FILE_SEEDS: u64 = 60;
 
 /// What a group's flushes follow.
 const GROUP_PARTS: [GroupPart; 4] = [GroupPart::Copy, GroupPart::Told, GroupPart::Placed, GroupPart::Retired];
@@ -347,18 +351,41 @@ pub struct Killed {
 }
 
 /// Every mistake that is planted of itself and has no excuse: each flush and fence left out, each
-/// store late, and those that are known.
+/// store late, and those that are known. [`mistakes_with_files`] are others.
 pub fn mistakes() -> Vec<Mutant> {
     every_mistake().into_iter().filter(|mistake| excuse(mistake).is_none()).collect()
+}
+
+/// Every mistake of the file cache that has no excuse.
+pub fn mistakes_with_files() -> Vec<Mutant> {
+    every_mistake_with_files().into_iter().filter(|mistake| excuse(mistake).is_none()).collect()
+}
+
+/// Those that are excused too.
+pub fn every_mistake_with_files() -> Vec<Mutant> {
+    let first = Script { base: Base::Files, acts: 200, mutant: Mutant::Survey, ..Script::of(0) };
+    let base = Some(Base::Files);
+    let quiet = Campaign { first, base, seeds: FILE_SEEDS, time: Duration::MAX, progress: None };
+    let of_files = |mistake: &Mutant| mistake.base() == Some(Base::Files);
+    let at_sites = at_sites(&quiet.run().marks, &["crates/file-cache/src/"]).into_iter().filter(of_files);
+    at_sites.chain([Mutant::Mislaid(Mislaid::FileSyncs)]).collect()
 }
 
 /// Those that are excused too.
 pub fn every_mistake() -> Vec<Mutant> {
     let small = Script { acts: 200, mutant: Mutant::Survey, ..Script::of(0) };
     let quiet = Campaign { first: small, base: None, seeds: 600, time: Duration::MAX, progress: None };
-    let sites = quiet.run().marks;
-    let in_engine = |site: &CodeSite| ENGINES.iter().any(|folder| site.file.starts_with(folder));
-    let at_sites = sites.sites().filter(|(site, _)| in_engine(site)).filter_map(|(site, _)| match site.kind {
+    let at_sites = at_sites(&quiet.run().marks, &ENGINES);
+    let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::Together, Mislaid::DiskFlushes];
+    let of_groups = GROUP_PARTS.map(Mislaid::GroupFlush);
+    let mislaid = mislaid.into_iter().chain(of_groups).map(Mutant::Mislaid);
+    at_sites.into_iter().chain(BUGS.map(Mutant::Planted)).chain(mislaid).collect()
+}
+
+/// What may be broken at the places that storms came to below one of the `folders`.
+fn at_sites(marks: &Marks, folders: &[&str]) -> Vec<Mutant> {
+    let in_engine = |site: &CodeSite| folders.iter().any(|folder| site.file.starts_with(folder));
+    let at_sites = marks.sites().filter(|(site, _)| in_engine(site)).filter_map(|(site, _)| match site.kind {
         SiteKind::Fence | SiteKind::Flush => Some(Mutant::Ignored(site)),
         SiteKind::Store => Some(Mutant::Late(site)),
         SiteKind::Lock => flaw(FlawKind::Lock, site),
@@ -366,10 +393,7 @@ pub fn every_mistake() -> Vec<Mutant> {
         SiteKind::Change => flaw(FlawKind::Change, site),
         SiteKind::Wait => None,
     });
-    let mislaid = [Mislaid::Flushes, Mislaid::Force, Mislaid::Slots, Mislaid::Together, Mislaid::DiskFlushes];
-    let of_groups = GROUP_PARTS.map(Mislaid::GroupFlush);
-    let mislaid = mislaid.into_iter().chain(of_groups).map(Mutant::Mislaid);
-    at_sites.chain(BUGS.map(Mutant::Planted)).chain(mislaid).collect()
+    at_sites.collect()
 }
 
 /// A flaw at `site`.

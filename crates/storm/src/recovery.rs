@@ -76,6 +76,7 @@ impl Opening {
                 disk_cache = Some(self.disk_cache()?);
                 disk_cache.clone().expect("just opened")
             }
+            Base::Files => return Err("files have a scene of their own".to_owned()),
         };
         if let Some(left) = self.left {
             self.completing.store(true, Ordering::Relaxed);

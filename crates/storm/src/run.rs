@@ -4,6 +4,7 @@
 use crate::client::Client;
 use crate::drains::{Bell, destages, drains_cache};
 use crate::fault::{self, Fault};
+use crate::files::FileScene;
 use crate::marks;
 use crate::scene::{Scene, Stack, Tier};
 use crate::script::{Failure, Script, Verdict, text_of};
@@ -23,12 +24,22 @@ impl Script {
         if !cfg!(virtual_cores) {
             panic!("storms need `--cfg virtual_cores`; the program `storm` sees to it");
         }
+        if self.base == Base::Files {
+            return self.run_with_files();
+        }
         let mut scene = Scene::new(self.clone());
         // What is broken may break an assertion of an engine in a recovery's verdict too.
         let played = catch_unwind(AssertUnwindSafe(|| scene.play()));
         let failure = played.unwrap_or_else(|panic| Err(text_of(&*panic))).err();
         let failure = failure.map(|what| Failure { what: what + &scene.after_what(), script: self.clone() });
         scene.verdict(failure)
+    }
+
+    fn run_with_files(&self) -> Verdict {
+        let mut scene = FileScene::new(self.clone());
+        let played = catch_unwind(AssertUnwindSafe(|| scene.play()));
+        let failure = played.unwrap_or_else(|panic| Err(text_of(&*panic))).err();
+        scene.verdict(failure.map(|what| Failure { what, script: self.clone() }))
     }
 }
 
@@ -221,7 +232,7 @@ impl Scene {
         // told.
         let nobody_repeats = match self.setting.base {
             Base::Table => false,
-            Base::Disk => true,
+            Base::Disk | Base::Files => true,
             // A disk cache keeps what the disk may have lost, but for writes past it that its
             // process did not live to end.
             Base::DiskCache | Base::OrderedDisk => writes_past,

@@ -99,7 +99,7 @@ impl Scene {
         let block_size = u32::try_from(setting.block_bytes).expect("a small block");
         let (memory, sectors) = match setting.base {
             Base::Table => (setting.shape.formatted(), 0),
-            Base::Disk => (Image::zeroed(0), setting.blocks),
+            Base::Disk | Base::Files => (Image::zeroed(0), setting.blocks),
             Base::DiskCache | Base::OrderedDisk => (formatted(&setting.plan), setting.disk_blocks()),
         };
         Scene {
@@ -149,43 +149,19 @@ impl Scene {
 
     /// A machine for the present life or recovery.
     pub(crate) fn machine(&mut self, threads: u32, points: u64) -> Machine {
-        let order = Order::any(&mut self.rng, points);
-        let flaw = match self.script.mutant {
-            Mutant::Flawed(flaw) => Some(flaw),
-            _ => None,
-        };
-        let survey = self.script.mutant == Mutant::Survey;
-        Machine::new(Plan { points_max: POINTS_MAX, flaw, survey, ..Plan::new(self.rng.next_u64(), threads, order) })
+        machine_of(&self.script, &mut self.rng, threads, points)
     }
 
     /// What `work` answers, done by a thread that is alone on a core: so it ends, even if something
     /// is broken. No part of the trace.
     pub(crate) fn alone<T: 'static>(&self, work: impl FnOnce() -> T + 'static) -> Result<T, String> {
-        let done = Arc::new(Mutex::new(None));
-        let into = done.clone();
-        let plan = Plan { points_max: POINTS_MAX, ..Plan::new(self.script.seed, 1, Order::Random { one_in: 1 }) };
-        let mut machine = Machine::new(plan);
-        machine.spawn(0, move || {
-            // No client's fence is to stand in for one of this thread's.
-            set_thread_token(OPENER);
-            *into.lock().expect("nobody else has it") = Some(work());
-        });
-        how_it_ended(machine.run())?;
-        let answer = done.lock().expect("nobody else has it").take();
-        Ok(answer.expect("the thread returned"))
+        alone(self.script.seed, work)
     }
 
     /// Takes a machine's account over. Ok if nothing is wrong with how it ended: whether it was
     /// stopped.
     pub(crate) fn ran(&mut self, ended: Ended) -> Result<bool, String> {
-        self.tally.points += ended.points;
-        self.tally.switches += ended.switches;
-        digest(&mut self.trace, [ended.hash]);
-        ended.waits.iter().for_each(|wait| self.marks.wait(wait));
-        for used in &ended.uses {
-            self.marks.visit(CodeSite::at(SiteKind::from(used.kind), used.place), used.times);
-        }
-        how_it_ended(ended)
+        take_over(ended, &mut self.tally, &mut self.trace, &mut self.marks)
     }
 
     /// `fault` comes at the `access`-th access from now on.
@@ -199,6 +175,46 @@ impl Scene {
         };
         self.stage.fault(Some((access, Box::new(befall))));
     }
+}
+
+/// A machine for `threads` of a script, which pass about so many `points`.
+pub(crate) fn machine_of(script: &Script, rng: &mut Rng, threads: u32, points: u64) -> Machine {
+    let order = Order::any(rng, points);
+    let flaw = match script.mutant {
+        Mutant::Flawed(flaw) => Some(flaw),
+        _ => None,
+    };
+    let survey = script.mutant == Mutant::Survey;
+    Machine::new(Plan { points_max: POINTS_MAX, flaw, survey, ..Plan::new(rng.next_u64(), threads, order) })
+}
+
+/// What `work` answers, done by a thread that is alone on a core: see [`Scene::alone`].
+pub(crate) fn alone<T: 'static>(seed: u64, work: impl FnOnce() -> T + 'static) -> Result<T, String> {
+    let done = Arc::new(Mutex::new(None));
+    let into = done.clone();
+    let plan = Plan { points_max: POINTS_MAX, ..Plan::new(seed, 1, Order::Random { one_in: 1 }) };
+    let mut machine = Machine::new(plan);
+    machine.spawn(0, move || {
+        // No client's fence is to stand in for one of this thread's.
+        set_thread_token(OPENER);
+        *into.lock().expect("nobody else has it") = Some(work());
+    });
+    how_it_ended(machine.run())?;
+    let answer = done.lock().expect("nobody else has it").take();
+    Ok(answer.expect("the thread returned"))
+}
+
+/// Takes over the account of a machine that `ended`. Ok if nothing is wrong with how it did:
+/// whether it was stopped.
+pub(crate) fn take_over(ended: Ended, tally: &mut Tally, trace: &mut Trace, marks: &mut Marks) -> Result<bool, String> {
+    tally.points += ended.points;
+    tally.switches += ended.switches;
+    digest(trace, [ended.hash]);
+    ended.waits.iter().for_each(|wait| marks.wait(wait));
+    for used in &ended.uses {
+        marks.visit(CodeSite::at(SiteKind::from(used.kind), used.place), used.times);
+    }
+    how_it_ended(ended)
 }
 
 /// Ok if nothing is wrong with how a machine `ended`: whether it was stopped.

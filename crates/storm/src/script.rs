@@ -184,7 +184,7 @@ impl Setting {
         };
         let blocks = match base {
             Base::Table => shape.sectors(),
-            Base::Disk => 1 + rng.below(6),
+            Base::Disk | Base::Files => 1 + rng.below(6),
             Base::DiskCache | Base::OrderedDisk => 1 + rng.below(24),
         };
         let mode = if base.has_disk_cache() { any_mode(rng) } else { Mode::default() };
@@ -205,7 +205,7 @@ impl Setting {
             cache: match base {
                 Base::Table => (!rng.one_in(4)).then_some(cache),
                 Base::Disk => Some(cache),
-                Base::DiskCache | Base::OrderedDisk => None,
+                Base::DiskCache | Base::OrderedDisk | Base::Files => None,
             },
         }
     }

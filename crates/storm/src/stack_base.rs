@@ -14,6 +14,8 @@ pub enum Base {
     DiskCache,
     /// A transactional cache in persistent memory, before a disk that keeps the order of commits.
     OrderedDisk,
+    /// No block device at all: files behind a pool in persistent memory. No seed chooses it.
+    Files,
 }
 
 impl Base {
@@ -39,6 +41,7 @@ impl Base {
             Base::Disk => "disk",
             Base::DiskCache => "disk-cache",
             Base::OrderedDisk => "ordered-disk",
+            Base::Files => "files",
         }
     }
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 use tidegate_crashcheck::announce;
-use tidegate_storm::{Base, Killed, Mutant, Order, Script, mistakes, test_mutants};
+use tidegate_storm::{Base, Killed, Mutant, Order, Script, mistakes, mistakes_with_files, test_mutants};
 use tidegate_virtual_cores::FlawKind;
 
 /// Digests of the usual script of seeds 0 to 5.
@@ -89,6 +89,10 @@ fn passes(script: Script) {
 
 fn table(seed: u64) -> Script {
     Script { base: Base::Table, ..Script::of(seed) }
+}
+
+fn files(seed: u64) -> Script {
+    Script { base: Base::Files, ..Script::of(seed) }
 }
 
 fn ordered(seed: u64) -> Script {
@@ -200,6 +204,80 @@ fn no_element_is_stored_after_a_commit_that_failed() {
 #[test]
 fn a_group_is_put_in_place_by_a_header_that_is_durable() {
     passes(Script { clients: 8, acts: 200, ..ordered(4091) });
+}
+
+/// An entry was made ready for another commit and had version 0; the ring had an older element of
+/// it, and brought it back with a block that another entry had by then.
+#[test]
+fn an_entry_that_is_made_ready_is_not_brought_back() {
+    passes(Script { acts: 100, ..files(148) });
+}
+
+/// Digests of seeds 0 to 2 with files.
+const FILE_DIGESTS: [u64; 3] = [0xcd18aef13017ce90, 0x0c0cacd40d6c5fbc, 0xe1a9e56d8d28023f];
+
+#[test]
+fn a_seed_with_files_has_one_digest() {
+    let run = |seed| Script { acts: 200, ..files(seed) }.run().hash;
+    let found: Vec<u64> = (0..).zip(FILE_DIGESTS).map(|(seed, _)| run(seed)).collect();
+    assert_eq!(found, FILE_DIGESTS, "now {found:#x?}");
+}
+
+/// Mistakes of the file cache that storms show, without the folder of its source and the line.
+/// Others are left to the enumeration of cuts.
+const SHOWN_WITH_FILES: [&str; 31] = [
+    "left out: Fence at lanes/records.rs: self.medium.fence()?;",
+    "left out: Fence at sync/append.rs: self.medium.fence()?;",
+    "left out: Flush at open/load.rs: region.flush(plan.record_at(0), plan.chunks_at() - plan.record_at(0));",
+    "left out: Flush at open/load.rs: medium.flush_entry(slot);",
+    "left out: Flush at region_io.rs: Target::Entry(slot) => self.flush_entry(slot),",
+    "left out: Flush at region_io.rs: self.region.flush(self.plan.record_at(file), 40);",
+    "left out: Flush at region_io.rs: self.region.flush(at, size_of::<FileRecord>() as u64);",
+    "left out: Flush at sync/append.rs: self.medium.flush_entry(tail);",
+    "left out: Flush at sync/commit.rs: dead.iter().chain(&spoilt).for_each(|slot| medium.flush_entry(*slot));",
+    "left out: Flush at tiers/clean.rs: self.medium.flush_entry(*number);",
+    "late: Store at lanes/entries.rs: self.medium.store_state(loss.slot, version, 0);",
+    "late: Store at lanes/records.rs: self.medium.store_stamp(file.0, 0);",
+    "late: Store at lanes/records.rs: self.medium.store_record_state(file.0, 0);",
+    "late: Store at open/load.rs: medium.store_state(slot, raw.version(), 0);",
+    "late: Store at region_io.rs: self.store_extent(slot, &extent);",
+    "late: Store at region_io.rs: self.store_state(slot, version, extent.length);",
+    "late: Store at region_io.rs: self.store_extent(slot, extent);",
+    "late: Store at region_io.rs: self.region.write(at, raw.as_bytes());",
+    "late: Store at region_io.rs: self.store_record_state(file, 1);",
+    "late: Store at sync/append.rs: self.medium.store_state(tail, version, length);",
+    "late: Store at sync/commit.rs: self.medium.stream_block(extent.unit, within, &data[from..from + len]);",
+    "late: Store at sync/commit.rs: self.medium.stream_block(extent.unit, within, &bytes);",
+    "late: Store at tiers/clean.rs: self.medium.store_clean(number, &extent);",
+    "late: Store at tiers/clean.rs: self.medium.store_state(number, version, 0);",
+    "late: Store at tiers/clean.rs: self.medium.store_state(*number, version, 0);",
+    "late: Store at tiers/write_back.rs: self.medium.store_stamp(batch.file.0, stamp);",
+    "late: Store at truncate.rs: self.medium.store_state(number, slot.version, length);",
+    "left out: Lock at cache.rs: self.lane.lock()",
+    "left out: Lock at exclusive.rs: let entered = gate.lock();",
+    "left out: Lock at tiers/write_back.rs: let _sweep = self.sweep.lock();",
+    "mislaid: FileSyncs",
+];
+
+#[test]
+fn every_mistake_with_files_that_storms_know_is_shown() {
+    let name = |mutant: &Mutant| {
+        let text = mutant.to_string().replace("crates/file-cache/src/", "");
+        let Some((place, rest)) = text.split_once(".rs:") else { return text };
+        let (_, code) = rest.split_once(": ").expect("a line, and what is there");
+        format!("{place}.rs: {code}")
+    };
+    let known: Vec<Mutant> =
+        mistakes_with_files().into_iter().filter(|mutant| SHOWN_WITH_FILES.contains(&name(mutant).as_str())).collect();
+    let gone: Vec<&str> =
+        SHOWN_WITH_FILES.into_iter().filter(|shown| !known.iter().any(|mutant| name(mutant) == *shown)).collect();
+    assert!(gone.is_empty(), "the file cache has no such place: {gone:#?}");
+    let outcomes = test_mutants(&known, Order::InTurn, 300);
+    let sound: Vec<String> = outcomes.iter().filter_map(|one| Some(one.sound.as_ref()?.to_string())).collect();
+    assert!(sound.is_empty(), "fails without any mistake: {sound:#?}");
+    let never = outcomes.iter().filter(|one| one.killed.is_none());
+    let never: Vec<String> = never.map(|one| one.mutant.to_string()).collect();
+    assert!(never.is_empty(), "no seed shows: {never:#?}");
 }
 
 /// Each of the four flushes of a group left out, and what the disk alone shows then.

@@ -239,8 +239,27 @@ fn storms(extent: Extent) -> Result<()> {
     // The tests of a program are built with the program.
     let mut seeds = Command::new(target.join("virtual-cores/virtual-cores/storm"));
     seeds.arg("--marks").args(STORM_SEEDS);
-    run(seeds)
+    run(seeds)?;
+    let mut files = Command::new(target.join("virtual-cores/virtual-cores/storm"));
+    files.args(FILE_SEEDS);
+    run(files)
 }
+
+/// Seeds with files, of 4 clients and 200 operations each, and what has to come of them.
+const FILE_SEEDS: [&str; 12] = [
+    "--base",
+    "files",
+    "--seeds",
+    "100",
+    "--acts",
+    "200",
+    "--operations-min",
+    "60000",
+    "--cuts-min",
+    "200",
+    "--recovery-cuts-min",
+    "50",
+];
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
 const STORM_SEEDS: [&str; 8] =

@@ -10,7 +10,7 @@ use tidegate_file_cache::{
 };
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
-use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, SharedMemory};
+use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, Rng, SharedMemory};
 
 /// The kernel's errors.
 const IO_ERROR: Refused = Refused { errno: 5 };
@@ -96,13 +96,27 @@ impl SimFile {
         &self.visible
     }
 
+    /// A mark that changes with contents and length.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// Copies bytes from offset `at`; says how many.
+    pub fn read(&self, at: u64, out: &mut [u8]) -> usize {
+        let left = self.visible.get(usize::try_from(at).expect("small")..).unwrap_or_default();
+        let bytes = left.len().min(out.len());
+        out[..bytes].copy_from_slice(&left[..bytes]);
+        bytes
+    }
+
     fn change(&mut self, change: Change) {
         carry_out(&mut self.visible, &change);
         self.pending.push(change);
         self.stamp += 1;
     }
 
-    fn write(&mut self, at: u64, data: &[u8]) {
+    /// Stores bytes, visibly.
+    pub fn write(&mut self, at: u64, data: &[u8]) {
         let end = at + data.len() as u64;
         if end > self.visible.len() as u64 {
             self.change(Change::Length(end));
@@ -110,7 +124,18 @@ impl SimFile {
         self.change(Change::Bytes(at, data.to_vec()));
     }
 
-    fn sync(&mut self) {
+    /// The file has this length, visibly.
+    pub fn set_len(&mut self, len: u64) {
+        self.change(Change::Length(len));
+    }
+
+    /// Makes a range zeroes, visibly.
+    pub fn zero(&mut self, at: u64, len: u64) {
+        self.change(Change::Zeroes(at, len));
+    }
+
+    /// Makes durable what is visible.
+    pub fn sync(&mut self) {
         for change in std::mem::take(&mut self.pending) {
             carry_out(&mut self.durable, &change);
         }
@@ -137,6 +162,16 @@ impl SimFile {
         let mut images: Vec<SimFile> = subsets.iter().map(|arrived| self.image(arrived)).collect();
         images.dedup_by(|one, other| one == other);
         images
+    }
+
+    /// One of the states that a power cut may leave: any changes may have arrived.
+    pub fn sample(&self, rng: &mut Rng) -> SimFile {
+        let arrived: Vec<bool> = match rng.below(4) {
+            0 => vec![false; self.pending.len()],
+            1 => vec![true; self.pending.len()],
+            _ => self.pending.iter().map(|_| rng.one_in(2)).collect(),
+        };
+        self.image(&arrived)
     }
 
     fn image(&self, arrived: &[bool]) -> SimFile {
@@ -381,12 +416,7 @@ impl BackingFile for SimBacking {
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {
-        Ok(self.file(|file| {
-            let left = file.visible.get(usize::try_from(at).expect("small")..).unwrap_or_default();
-            let bytes = left.len().min(out.len());
-            out[..bytes].copy_from_slice(&left[..bytes]);
-            bytes
-        }))
+        Ok(self.file(|file| file.read(at, out)))
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
@@ -406,7 +436,7 @@ impl BackingFile for SimBacking {
         self.machine.instant();
         let refusal = self.machine.refusal();
         if refusal != Some(Refusal::Nothing) {
-            self.file(|file| file.change(Change::Length(len)));
+            self.file(|file| file.set_len(len));
         }
         refusal.map_or(Ok(()), |_| Err(IO_ERROR))
     }
@@ -422,7 +452,7 @@ impl BackingFile for SimBacking {
             Some(Refusal::Half) => (len / 2, Err(IO_ERROR)),
         };
         if made > 0 {
-            self.file(|file| file.change(Change::Zeroes(at, made)));
+            self.file(|file| file.zero(at, made));
         }
         answer
     }
