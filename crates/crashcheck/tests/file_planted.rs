@@ -94,3 +94,14 @@ fn a_clean_entry_whose_block_is_used_again_is_caught() {
 fn a_clean_entry_served_after_the_file_below_changed_is_caught() {
     caught(FilesBug::OneStamp, &[WRITE, SYNC, FileStep::Strange(0)]);
 }
+
+#[test]
+fn a_time_of_modification_that_no_record_has_is_caught() {
+    caught(FilesBug::TimeNotStored, &[WRITE, SYNC, OTHER, SYNC]);
+    caught(FilesBug::TimeNotStored, &[WRITE, SYNC, FileStep::SetTime(0), SYNC]);
+}
+
+#[test]
+fn a_file_below_that_does_not_get_its_time_is_caught() {
+    caught(FilesBug::TimeNotBelow, &[WRITE, SYNC, BACK]);
+}

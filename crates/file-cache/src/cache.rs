@@ -102,22 +102,27 @@ impl<R: Region> FileCache<R> {
     /// times or its room. Says whether it is closed; otherwise nothing has changed here.
     pub fn close_if_done(&self, file: FileId, settle: impl FnOnce() -> Result<(), Refused>) -> Result<bool, FileError> {
         let is_used = |cached: &File| cached.opens > 1 || cached.pins > 0 || !cached.is_done();
-        let backing = {
+        let (backing, modified, owes_time) = {
             let lane = self.lane();
             let cached = lane.file(file)?;
             if is_used(cached) {
                 return Ok(false);
             }
-            cached.backing()?.clone()
+            (cached.backing()?.clone(), cached.modified, cached.record.is_some_and(|record| record.modified != 0))
         };
         let before = backing.status()?;
         settle()?;
+        if owes_time {
+            // It was promised, and the record says it no more.
+            backing.sync()?;
+        }
         let after = backing.status()?;
         let mut lane = self.lane();
         if is_used(lane.file(file)?) {
             return Ok(false);
         }
         lane.restamp(file, before.stamp, after.stamp)?;
+        lane.modified_is_below(file, modified)?;
         lane.file_mut(file)?.opens = 0;
         lane.forget_if_done(file)?;
         Ok(true)

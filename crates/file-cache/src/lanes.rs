@@ -3,6 +3,7 @@
 pub(crate) mod entries;
 pub(crate) mod file;
 pub(crate) mod lane;
+pub(crate) mod modified;
 pub(crate) mod records;
 pub(crate) mod segments;
 pub(crate) mod slots;

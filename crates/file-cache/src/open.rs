@@ -69,9 +69,11 @@ impl<R: Region> Lane<R> {
     /// Files and entries as the records say, in the order of the entries' versions.
     fn take_over(&mut self, records: &BTreeMap<u32, TrustedRecord>, entries: &[Counted]) -> Result<(), PoolOpenError> {
         for (number, record) in records {
-            let TrustedRecord { identity: [device, inode, generation], size, void, version, stamp, .. } = *record;
+            let TrustedRecord { identity: [device, inode, generation], size, void, version, stamp, modified, .. } =
+                *record;
             let mut file = File::detached(FileIdentity { device, inode, generation }, &record.hint, size);
-            file.record = Some(Record { size, version, void, stamp });
+            file.record = Some(Record { size, version, void, stamp, modified });
+            file.modified = modified;
             self.add_file(FileId(*number), file);
         }
         self.slots.begin(entries.iter().map(|entry| entry.slot));
@@ -95,7 +97,7 @@ impl<R: Region> Lane<R> {
             let [device, inode, generation] = raw.identity();
             let identity = FileIdentity { device, inode, generation };
             if self.files[number as usize].is_none() {
-                if written.is_empty() {
+                if written.is_empty() && raw.modified.get() == 0 {
                     self.unsynced.end_file(number);
                     continue;
                 }
@@ -106,6 +108,9 @@ impl<R: Region> Lane<R> {
                 return Err(broken_rule(0, "unsynced writes belong to the file that has their number"));
             }
             file.written = written;
+            if raw.modified.get() != 0 {
+                file.modified = raw.modified.get();
+            }
             file.take_over_size(raw.size.get(), raw.grows_to.get());
         }
         for (number, file) in (0..).zip(&self.files) {
@@ -113,8 +118,12 @@ impl<R: Region> Lane<R> {
                 Some(file) if !self.unsynced.has_file(number)? => {
                     self.unsynced
                         .begin_file(number, &VolatileFile::new(words_of(file.identity), &file.hint, file.size));
+                    self.unsynced.set_modified(number, file.modified);
                 }
-                Some(file) => self.unsynced.set_size(number, file.size),
+                Some(file) => {
+                    self.unsynced.set_size(number, file.size);
+                    self.unsynced.set_modified(number, file.modified);
+                }
                 None => self.free_files.push(FileId(number)),
             }
         }

@@ -99,6 +99,16 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.size(file.file)
     }
 
+    /// Notes when a program changed the file's contents: see [`FileCache::note_modified`].
+    pub fn note_modified(&self, file: PoolFile, modified: u64) -> Result<(), FileError> {
+        self.lane(file)?.note_modified(file.file, modified)
+    }
+
+    /// When a program changed the file's contents: see [`FileCache::modified`].
+    pub fn modified(&self, file: PoolFile) -> Result<u64, FileError> {
+        self.lane(file)?.modified(file.file)
+    }
+
     /// Whether the file below lacks, or may lose, what the pool has of an open file.
     pub fn lacks(&self, file: PoolFile) -> bool {
         self.lane(file).is_ok_and(|lane| lane.lacks(file.file))

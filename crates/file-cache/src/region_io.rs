@@ -144,7 +144,13 @@ impl<R: Region> Medium<R> {
 
     /// The words of a record that change lie in its first line.
     pub(crate) fn flush_record_words(&self, file: u32) {
-        self.region.flush(self.plan.record_at(file), 40);
+        self.region.flush(self.plan.record_at(file), FileRecord::CHANGING_BYTES);
+    }
+
+    /// Stores when a program changed the file last, and begins its write-back.
+    pub(crate) fn store_modified(&self, file: u32, modified: u64) {
+        self.region.store_u64(self.plan.record_at(file) + FileRecord::MODIFIED_AT, modified);
+        self.flush_record_words(file);
     }
 
     /// Stores the file's mark of its last change, and begins its write-back.

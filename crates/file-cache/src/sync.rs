@@ -115,6 +115,9 @@ impl<R: Region> Lane<R> {
         }
         let ranges = runs(&cached.written);
         if ranges.is_empty() {
+            if self.begin_modified(file)? {
+                self.medium.fence()?;
+            }
             return Ok(true);
         }
         self.commit_unsynced(file, &ranges)
@@ -173,6 +176,7 @@ impl<R: Region> Lane<R> {
         room: &Destination,
         source: Source<'_>,
     ) -> Result<(), FileError> {
+        self.begin_modified(file)?;
         match (room, ranges) {
             (Destination::Behind(tail), [one]) => self.lengthen(file, *tail, one, source)?,
             (Destination::Behind(_), _) => return Ok(()),

@@ -2,7 +2,7 @@
 
 use crate::cache::FileCache;
 use crate::error::FileError;
-use crate::lanes::file::{FileId, Record};
+use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::slots::{Slot, Standing};
 use tidegate_layout::file_cache::Change;
@@ -68,9 +68,12 @@ impl<R: Region> Lane<R> {
         self.unsynced.grows_to(file.0, 0);
         self.set_size(file, size)?;
         if let Some(record) = self.file(file)?.record {
+            self.begin_modified(file)?;
             let version = self.version + 1;
             self.commit_changes(&[Change::Record { file: file.0, size, void: record.void, version }])?;
-            self.file_mut(file)?.record = Some(Record { size, version, ..record });
+            if let Some(record) = &mut self.file_mut(file)?.record {
+                (record.size, record.version) = (size, version);
+            }
             self.cut_entries(file, size)?;
         }
         let cached = self.file_mut(file)?;

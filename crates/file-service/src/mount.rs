@@ -99,7 +99,7 @@ fn check_mountpoint(at: &MountAt) -> Result<(), MountError> {
             });
         }
     }
-    if let Some(MountedFileSystem { kind, source_name }) = mount_table::at(&at.mountpoint)
+    if let Some(MountedFileSystem { kind, source_name, .. }) = mount_table::at(&at.mountpoint)
         && kind == KIND
     {
         return Err(MountError::AlreadyMounted { mountpoint: mountpoint(), source_name });

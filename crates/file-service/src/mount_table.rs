@@ -7,6 +7,8 @@ use std::path::Path;
 /// A file system at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountedFileSystem {
+    /// Its number, such as `8:1`: no two that are mounted at a time have the same.
+    pub(crate) number: String,
     /// Its kind, such as `ext4`.
     pub(crate) kind: String,
     /// What it says it shows.
@@ -28,11 +30,12 @@ fn topmost(table: &[u8], mountpoint: &OsStr) -> Option<MountedFileSystem> {
 /// A line: numbers, root, mountpoint, options, optional fields, `-`, kind, source, options.
 fn parse(line: &[u8]) -> Option<(Vec<u8>, MountedFileSystem)> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let mountpoint = unescape(fields.nth(4)?);
+    let number = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let mountpoint = unescape(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
     let text = |field| String::from_utf8_lossy(&unescape(field)).into_owned();
     let (kind, source_name) = (text(fields.next()?), text(fields.next()?));
-    Some((mountpoint, MountedFileSystem { kind, source_name }))
+    Some((mountpoint, MountedFileSystem { number, kind, source_name }))
 }
 
 /// Replaces `\040` and so on by the byte with this number in octal.
@@ -69,6 +72,8 @@ mod tests {
         assert_eq!(kind("/mnt"), None);
         let source = topmost(TABLE, OsStr::new("/mnt/a b")).map(|mounted| mounted.source_name);
         assert_eq!(source.as_deref(), Some("/srv/x"));
+        let number = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.number);
+        assert_eq!(number.as_deref(), Some("0:42"));
     }
 
     #[test]

@@ -206,7 +206,7 @@ const NAME_CHARS_MAX: usize = 60;
 pub fn is_pool(path: &Path) -> bool {
     let is_laid_out = || {
         let region = MappedRegion::open(path, Access::PrivateUnlocked);
-        region.is_ok_and(|region| identify(&region).is_ok())
+        region.is_ok_and(|region| matches!(identify(&region), Ok(_) | Err(PoolOpenError::OtherVersion { .. })))
     };
     record::path_of(path).exists() || is_laid_out()
 }
@@ -246,6 +246,9 @@ fn meaning(domain: Domain) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
+    use tidegate_layout::file_cache::PoolSuperblock;
+    use zerocopy::{FromZeros, IntoBytes};
 
     #[test]
     fn a_fresh_pool_of_any_size_can_be_opened() {
@@ -259,6 +262,26 @@ mod tests {
             drop(pool.lanes_open(1 << 20).expect("opened"));
             pool.remove_volatile().expect("removed");
         }
+    }
+
+    #[test]
+    fn a_pool_of_another_version_is_told_from_what_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool");
+        let pool = Pool::open_or_create(&path, 8 << 20, Needed::Anything).expect("room").format().expect("laid out");
+        let mut raw = PoolSuperblock::new_zeroed();
+        for at in SUPERBLOCK_COPIES_AT {
+            pool.region.read(at, raw.as_mut_bytes()).expect("readable");
+            raw.version = 1.into();
+            let checksum = crc32c::crc32c(&raw.as_bytes()[..252]);
+            raw.checksum = checksum.into();
+            pool.region.write(at, raw.as_bytes());
+        }
+        drop(pool);
+        assert!(is_pool(&path));
+        let pool = Pool::open(&path).expect("there is something");
+        let other = PoolOpenError::OtherVersion { version: 1 };
+        assert!(matches!(pool.layout(), Err(ServiceFailure::NotOpened { error, .. }) if error == other));
     }
 
     #[test]

@@ -81,8 +81,8 @@ impl Answers for FileService {
 pub(crate) struct Survival {
     /// Where descriptors survive.
     pub(crate) store: DescriptorStore,
-    /// Descriptors of which no node knows: the last server was killed between a change of a name
-    /// and its record.
+    /// Descriptors of which no node knows: of files that this server may not open, and of files whose
+    /// name the last server changed when it was killed, before its record.
     pub(crate) spare: Mutex<HashMap<FileIdentity, Arc<KeptFile>>>,
 }
 
@@ -90,6 +90,11 @@ impl Survival {
     /// Takes the descriptor of a file of which no node knew.
     pub(crate) fn take_spare(&self, identity: FileIdentity) -> Option<Arc<KeptFile>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).remove(&identity)
+    }
+
+    /// The descriptor of a file of which no node knew, which stays.
+    pub(crate) fn spare(&self, identity: FileIdentity) -> Option<Arc<KeptFile>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).get(&identity).cloned()
     }
 
     /// Lets go of the descriptors that no request asked for: all that were under way are answered.

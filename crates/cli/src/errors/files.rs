@@ -17,6 +17,7 @@ const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool 
 const FIND_MOUNT: &str = "find the mount and end it: grep tidegate /proc/mounts";
 const NAME_SOURCE: &str = "name a directory: tidegate mount SOURCE MOUNTPOINT";
 const NAME_MOUNTPOINT: &str = "name a mountpoint elsewhere, or SOURCE itself, which the mount then covers";
+const RECOVER_WITH_FORMER: &str = "write it back with the Tidegate that mounted it last: tidegate recover POOL; then delete it, or name another pool: --pool FILE";
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
 const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
 const AGAIN: &str = "put right what the reason says, and do it again";
@@ -68,6 +69,9 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Dram(refused) => refused.into(),
             ServiceFailure::NotOpened { error: PoolOpenError::ReadOnlyFeatures, .. } => {
                 reason("pool-newer", Exit::Refused, &cause_of(failure), "use the version that mounted it last")
+            }
+            ServiceFailure::NotOpened { error: PoolOpenError::OtherVersion { .. }, .. } => {
+                reason("pool-version", Exit::Refused, &cause_of(failure), RECOVER_WITH_FORMER)
             }
             ServiceFailure::NotOpened { .. } => reason("pool-damaged", Exit::Refused, &cause_of(failure), KEEP_COPY),
             ServiceFailure::NotWrittenBack { error, pool } => {

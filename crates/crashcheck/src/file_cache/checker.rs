@@ -1,7 +1,9 @@
 //! The judge of cuts: recovers, compares, opens, reads, writes on, and cuts again.
 
 use crate::checker::Failure;
-use crate::file_cache::machine::{FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing};
+use crate::file_cache::machine::{
+    BY_THE_CACHE, FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing,
+};
 use crate::file_cache::model::{Allowed, FileModel};
 use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
@@ -118,14 +120,27 @@ pub(crate) struct Process {
     pub(crate) models: Vec<FileModel>,
     /// What the next write writes.
     byte: u8,
+    /// When the program changed a file last.
+    time: u64,
 }
 
 impl Process {
     pub(crate) fn start(machine: &Arc<Machine>, models: Vec<FileModel>, byte: u8) -> Result<Process, Failure> {
         let pool = machine.open().map_err(Failure::new)?;
-        let open = |number| pool.open_file(&backing(machine, number), b"a path").map_err(Failure::new);
+        let open = |number| open(machine, &pool, number);
         let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
-        Ok(Process { machine: machine.clone(), pool, ids, models, byte })
+        let time = models.iter().map(|model| model.time).fold(0, u64::max);
+        Ok(Process { machine: machine.clone(), pool, ids, models, byte, time })
+    }
+
+    /// Takes the times over that the files have.
+    pub(crate) fn take_times(&mut self) -> Result<(), Failure> {
+        let times = self.machine.times();
+        for (model, time) in self.models.iter_mut().zip(&times) {
+            model.time = *time;
+        }
+        self.time = times.iter().copied().fold(self.time, u64::max);
+        if self.time == BY_THE_CACHE { Err(Failure::new("a file has no program's time")) } else { Ok(()) }
     }
 
     /// Does one step, and says what may be found if it is interrupted.
@@ -141,19 +156,24 @@ impl Process {
         let seen_whole = mixed || matches!(step, FileStep::Group { .. });
         let cut = both().map(|(old, new)| {
             let seen = [&old.now, &new.now].into_iter().filter(|_| seen_whole);
-            Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), mixed || old.is_mixed() || new.is_mixed())
+            let is_mixed = mixed || old.is_mixed() || new.is_mixed();
+            let allowed = Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), is_mixed);
+            allowed.changed(old.durable_time, new.time)
         });
         // A synchronous write overwrites unsynced bytes before it is committed, and a hole comes in
         // parts.
         let partly = matches!(step, FileStep::WriteSync { .. } | FileStep::Punch { .. } | FileStep::Zero { .. });
-        let kill = both().map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly));
+        let kill = both()
+            .map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly).changed(old.time, new.time));
         let torn = both().map(|(old, new)| old.is_mixed() || new.is_mixed());
         Ok(Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn: torn.collect() })
     }
 
     /// True if no promise of wholeness holds while it is done.
     fn act(&mut self, small: &SmallPool, step: FileStep) -> Result<bool, Failure> {
+        self.note_time_of(step)?;
         match step {
+            FileStep::SetTime(_) => {}
             FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
             FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
             FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
@@ -192,9 +212,8 @@ impl Process {
             FileStep::Admit(file) => drop(self.pool.admit(self.ids[file], 0..u64::MAX).map_err(Failure::new)?),
             FileStep::Strange(file) => self.change_between(file)?,
             FileStep::Close(file) => {
-                self.pool.close(self.ids[file]).map_err(Failure::new)?;
-                let reopened = self.pool.open_file(&backing(&self.machine, file), b"a path");
-                self.ids[file] = reopened.map_err(Failure::new)?;
+                self.close(file)?;
+                self.ids[file] = open(&self.machine, &self.pool, file)?;
                 // The pool may have forgotten it.
                 self.models[file].known = false;
             }
@@ -221,9 +240,7 @@ impl Process {
         for lane in 0..self.pool.lanes() {
             while self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
         }
-        for id in &self.ids {
-            self.pool.close(*id).map_err(Failure::new)?;
-        }
+        (0..FILES).try_for_each(|file| self.close(file))?;
         self.models.iter_mut().for_each(FileModel::drain);
         let data = self.data(self.models[file].now.len().min(20));
         self.machine.change(file, 0, &data);
@@ -231,6 +248,35 @@ impl Process {
         self.models[file].drain();
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         Ok(())
+    }
+
+    /// Closes a file as its owner does.
+    fn close(&self, file: usize) -> Result<(), Failure> {
+        let settle = || {
+            self.machine.settle(file);
+            Ok(())
+        };
+        let is_closed = self.pool.close_if_done(self.ids[file], settle).map_err(Failure::new)?;
+        if is_closed { Ok(()) } else { self.pool.close(self.ids[file]).map_err(Failure::new) }
+    }
+
+    /// The program is about to change a file.
+    fn note_time_of(&mut self, step: FileStep) -> Result<(), Failure> {
+        let (FileStep::Write { file, .. }
+        | FileStep::WriteSync { file, .. }
+        | FileStep::Group { file, .. }
+        | FileStep::Append { file, .. }
+        | FileStep::SetTime(file)
+        | FileStep::Truncate { file, .. }
+        | FileStep::Punch { file, .. }
+        | FileStep::Zero { file, .. }) = step
+        else {
+            return Ok(());
+        };
+        self.time += 1;
+        self.machine.note(file, self.time);
+        self.models[file].time = self.time;
+        self.pool.note_modified(self.ids[file], self.time).map_err(Failure::new)
     }
 
     fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
@@ -300,6 +346,11 @@ impl Process {
 
     /// The program sees what the model sees.
     fn compare(&self) -> Result<(), Failure> {
+        let times: Vec<u64> = self.models.iter().map(|model| model.time).collect();
+        let found = self.machine.times();
+        if found != times {
+            return Err(Failure::new(format_args!("the files were changed at {found:?}, not {times:?}")));
+        }
         for (number, (id, model)) in self.ids.iter().zip(&self.models).enumerate() {
             let found = contents(&self.pool, *id)?;
             let bytes = found.len();
@@ -317,8 +368,14 @@ impl Process {
     }
 
     fn settled(&self) -> Expected {
-        let cut = self.models.iter().map(|model| Allowed::of(model.may.iter().cloned(), model.is_mixed()));
-        let kill = self.models.iter().map(|model| Allowed::of([model.now.clone()], false));
+        let cut = self.models.iter().map(|model| {
+            let allowed = Allowed::of(model.may.iter().cloned(), model.is_mixed());
+            allowed.changed(model.durable_time, model.time)
+        });
+        let kill = self.models.iter().map(|model| {
+            let allowed = Allowed::of([model.now.clone()], false);
+            allowed.changed(model.time, model.time)
+        });
         let torn = self.models.iter().map(FileModel::is_mixed).collect();
         Expected { after_cut: cut.collect(), after_kill: kill.collect(), torn }
     }
@@ -384,7 +441,8 @@ impl Campaign<'_> {
         origin: Origin,
     ) -> Result<(), Failure> {
         let contents: Vec<&[u8]> = files.iter().map(SimFile::contents).collect();
-        let key = hash_of(&(region.hash(), allowed, contents));
+        let times: Vec<u64> = files.iter().map(SimFile::durable_time).collect();
+        let key = hash_of(&(region.hash(), allowed, contents, times));
         if !self.seen.lock().expect("no holder panics").insert(key) {
             return Ok(());
         }
@@ -457,6 +515,7 @@ impl Campaign<'_> {
         let cut_at = rng.index(STEPS.len());
         machine.renew_dram(self.pool.dram(&machine.region));
         let mut process = Process::start(machine, found.iter().map(|bytes| FileModel::new(bytes)).collect(), 100)?;
+        process.take_times()?;
         for (number, step) in STEPS.into_iter().enumerate() {
             if number == cut_at {
                 machine.record();
@@ -493,7 +552,8 @@ impl Campaign<'_> {
                 // Unsynced bytes are completed as the kernel writes its page cache: in no promised
                 // order.
                 let wholly = cut.contents == kill.contents && !cut.mixed && !kill.mixed;
-                Allowed { contents: cut.contents.union(&kill.contents).cloned().collect(), mixed: !wholly }
+                let contents = cut.contents.union(&kill.contents).cloned().collect();
+                Allowed { contents, mixed: !wholly, times: [cut.times[0], kill.times[1]] }
             })
             .collect();
         let (end, during) = cuts.split_last().expect("a cut of now");
@@ -510,6 +570,13 @@ impl Campaign<'_> {
     }
 }
 
+/// Opens a file, and takes the time over that the pool has of it.
+fn open(machine: &Arc<Machine>, pool: &FilePool<Watched>, number: usize) -> Result<PoolFile, Failure> {
+    let file = pool.open_file(&backing(machine, number), b"a path").map_err(Failure::new)?;
+    machine.note(number, pool.modified(file).map_err(Failure::new)?);
+    Ok(file)
+}
+
 /// Finds every file, reads it through the pool, and brings it below: it has to be the same there.
 pub(crate) fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
     let pool = machine.open().map_err(Failure::new)?;
@@ -520,9 +587,11 @@ pub(crate) fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
         }
     }
     for (file, identity) in pool.files() {
+        let number = usize::try_from(identity.inode).expect("small");
+        machine.note(number, pool.modified(file).map_err(Failure::new)?);
         let read = contents(&pool, file)?;
         pool.drain(file).map_err(Failure::new)?;
-        let number = usize::try_from(identity.inode).expect("small");
+        machine.note(number, 0);
         let below = &machine.contents()[number];
         if read != *below {
             let (read, below) = (Bytes(&read), Bytes(below));
@@ -548,6 +617,12 @@ pub(crate) fn contents(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u
 pub(crate) fn compare(machine: &Arc<Machine>, allowed: &[Allowed]) -> Result<Vec<Vec<u8>>, Failure> {
     let found = machine.contents();
     check(&found, allowed)?;
+    for (number, (time, allowed)) in machine.times().into_iter().zip(allowed).enumerate() {
+        let [first, last] = allowed.times;
+        if !(first..=last).contains(&time) {
+            return Err(Failure::new(format_args!("file {number} was changed at {time}, not from {first} to {last}")));
+        }
+    }
     Ok(found)
 }
 

@@ -74,6 +74,7 @@ fn after_refusal(small: &SmallPool, mut process: Process, after: &[FileModel]) -
     for (model, found) in process.models.iter_mut().zip(&found) {
         *model = FileModel::new(found);
     }
+    process.take_times()?;
     let reach = |file| FileStep::Write { file, at: 1200, len: 8 };
     let steps = (0..FILES).flat_map(|file| [reach(file), FileStep::Sync(file), FileStep::WriteBack]);
     for step in steps.collect::<Vec<_>>() {

@@ -76,7 +76,15 @@ pub struct SimFile {
     pending: Vec<Change>,
     stamp: u64,
     durable_stamp: u64,
+    /// When the contents were changed last, as the file system says.
+    time: u64,
+    durable_time: u64,
+    /// The time that whoever has the file open gives it with each sync, unless it is 0.
+    noted: u64,
 }
+
+/// The time of a change that no program made.
+pub(crate) const BY_THE_CACHE: u64 = u64::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
@@ -88,7 +96,18 @@ enum Change {
 impl SimFile {
     /// A file with these bytes, durably.
     pub fn new(bytes: &[u8]) -> SimFile {
-        SimFile { visible: bytes.to_vec(), durable: bytes.to_vec(), pending: Vec::new(), stamp: 1, durable_stamp: 1 }
+        let (visible, durable) = (bytes.to_vec(), bytes.to_vec());
+        SimFile { visible, durable, stamp: 1, durable_stamp: 1, ..SimFile::default() }
+    }
+
+    /// When its contents were changed last, durably.
+    pub(crate) fn durable_time(&self) -> u64 {
+        self.durable_time
+    }
+
+    /// When its contents were changed last, as a program sees it.
+    fn seen_time(&self) -> u64 {
+        if self.noted == 0 { self.time } else { self.noted }
     }
 
     /// Its visible contents.
@@ -113,6 +132,7 @@ impl SimFile {
         carry_out(&mut self.visible, &change);
         self.pending.push(change);
         self.stamp += 1;
+        self.time = BY_THE_CACHE;
     }
 
     /// Stores bytes, visibly.
@@ -140,6 +160,12 @@ impl SimFile {
             carry_out(&mut self.durable, &change);
         }
         self.durable_stamp = self.stamp;
+        self.durable_time = self.time;
+    }
+
+    /// Gives it the time that was noted.
+    fn set_noted(&mut self) {
+        self.time = self.seen_time();
     }
 
     /// A sync that fails loses the bytes that it was to make durable, as a kernel does: they are
@@ -181,7 +207,9 @@ impl SimFile {
         }
         let changed = arrived.contains(&true);
         let stamp = if changed { self.stamp + 1000 } else { self.durable_stamp };
-        SimFile { visible: bytes.clone(), durable: bytes, pending: Vec::new(), stamp, durable_stamp: stamp }
+        let time = self.durable_time;
+        let (visible, durable) = (bytes.clone(), bytes);
+        SimFile { visible, durable, stamp, durable_stamp: stamp, time, durable_time: time, ..SimFile::default() }
     }
 }
 
@@ -246,10 +274,12 @@ impl Machine {
     pub(crate) fn new(
         pool: &SmallPool,
         region: Region,
-        files: Vec<SimFile>,
+        mut files: Vec<SimFile>,
         dram: Option<Vec<Vec<u8>>>,
         bug: Option<FilesBug>,
     ) -> Arc<Machine> {
+        // Nobody has them open.
+        files.iter_mut().for_each(|file| file.noted = 0);
         let of_lane = |bytes| Arc::new(SharedMemory::of(bytes));
         let dram = dram.map_or_else(|| pool.dram(&region), |dram| dram.into_iter().map(of_lane).collect());
         Arc::new(Machine {
@@ -274,11 +304,28 @@ impl Machine {
         FilePool::open(&Arc::new(self.memory()), |lane| Ok(dram[lane as usize].clone()))
     }
 
-    /// Somebody else writes to a file.
+    /// Somebody else writes to a file, and leaves its time.
     pub(crate) fn change(&self, number: usize, at: u64, data: &[u8]) {
         let mut files = self.files.lock().expect("no holder panics");
+        let time = files[number].seen_time();
         files[number].write(at, data);
+        (files[number].time, files[number].noted) = (time, 0);
         files[number].sync();
+    }
+
+    /// Whoever has a file open gives it this time with each sync; 0: none.
+    pub(crate) fn note(&self, number: usize, time: u64) {
+        self.files.lock().expect("no holder panics")[number].noted = time;
+    }
+
+    /// Gives a file the time that was noted, visibly.
+    pub(crate) fn settle(&self, number: usize) {
+        self.files.lock().expect("no holder panics")[number].set_noted();
+    }
+
+    /// When the files below were changed last, as programs see it.
+    pub(crate) fn times(&self) -> Vec<u64> {
+        self.files.lock().expect("no holder panics").iter().map(SimFile::seen_time).collect()
     }
 
     /// The visible contents of the files below.
@@ -443,6 +490,7 @@ impl BackingFile for SimBacking {
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
         if how == Fallocate::Reserve {
+            self.file(|file| file.time = BY_THE_CACHE);
             return self.machine.refusal().map_or(Ok(()), |_| Err(NO_SPACE));
         }
         self.machine.instant();
@@ -472,6 +520,9 @@ impl BackingFile for SimBacking {
         if self.machine.refusal().is_some() {
             self.file(SimFile::fail_to_sync);
             return Err(IO_ERROR);
+        }
+        if !self.machine.faults(|faults| faults.forgets_times()) {
+            self.file(SimFile::set_noted);
         }
         if !self.machine.faults(|faults| faults.lies_about_syncs()) {
             self.file(SimFile::sync);

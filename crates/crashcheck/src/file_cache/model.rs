@@ -17,6 +17,10 @@ pub(crate) struct FileModel {
     pub(crate) torn: bool,
     /// Whether holes were made below since the last sync, where a power cut leaves any of them.
     pub(crate) holed: bool,
+    /// When the program changed it last.
+    pub(crate) time: u64,
+    /// A time that a power cut leaves, or a later one.
+    pub(crate) durable_time: u64,
 }
 
 /// What may be found of a file.
@@ -26,12 +30,16 @@ pub(crate) struct Allowed {
     /// Whether any of its bytes may be those of any of the contents: where no promise of wholeness
     /// was given.
     pub(crate) mixed: bool,
+    /// The first and the last time of its last change.
+    pub(crate) times: [u64; 2],
 }
 
 impl FileModel {
     pub(crate) fn new(bytes: &[u8]) -> FileModel {
         let bytes = || bytes.to_vec();
-        FileModel { now: bytes(), base: bytes(), may: [bytes()].into(), known: false, torn: false, holed: false }
+        let may = [bytes()].into();
+        let (known, torn, holed) = (false, false, false);
+        FileModel { now: bytes(), base: bytes(), may, known, torn, holed, time: 0, durable_time: 0 }
     }
 
     /// Whether a power cut leaves any bytes of what may be left.
@@ -70,6 +78,7 @@ impl FileModel {
             self.base = self.now.clone();
             self.torn = false;
         }
+        self.durable_time = self.time;
         let former = std::mem::replace(&mut self.may, [self.base.clone()].into());
         if self.holed {
             // It says nothing about the bytes beside it.
@@ -119,6 +128,7 @@ impl FileModel {
 
     fn all_durable(&mut self) {
         (self.torn, self.holed) = (false, false);
+        self.durable_time = self.time;
         self.base = self.now.clone();
         self.may = [self.now.clone()].into();
     }
@@ -144,7 +154,12 @@ impl FileModel {
 
 impl Allowed {
     pub(crate) fn of(contents: impl IntoIterator<Item = Vec<u8>>, mixed: bool) -> Allowed {
-        Allowed { contents: contents.into_iter().collect(), mixed }
+        Allowed { contents: contents.into_iter().collect(), mixed, times: [0, u64::MAX] }
+    }
+
+    /// What was changed last between two times.
+    pub(crate) fn changed(self, first: u64, last: u64) -> Allowed {
+        Allowed { times: [first, last], ..self }
     }
 
     pub(crate) fn allows(&self, found: &[u8]) -> bool {

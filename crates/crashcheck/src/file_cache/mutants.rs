@@ -2,7 +2,7 @@
 //! A campaign that does not fail on such a machine is blind to that mistake.
 
 use std::borrow::Cow;
-use tidegate_layout::file_cache::{FileElement, FileEntry, LENGTH_BITS, LanePlan};
+use tidegate_layout::file_cache::{FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A mistake in the order of things.
@@ -33,6 +33,10 @@ pub enum FilesBug {
     CleanNotFreed,
     /// A file below has the same mark whoever changes it.
     OneStamp,
+    /// A record does not say when its file was changed last.
+    TimeNotStored,
+    /// A file below does not get the time of its last change with a sync.
+    TimeNotBelow,
 }
 
 /// What is wrong with a machine, and what was done since its last fence.
@@ -63,6 +67,13 @@ impl Faults {
 
     fn is_entry(&self, at: u64) -> bool {
         (self.plan.entry_at(0)..self.plan.chunks_at()).contains(&at)
+    }
+
+    /// Whether the time of a file's last change lies there.
+    fn is_time(&self, at: u64) -> bool {
+        let records = self.plan.record_at(0);
+        let within = (at.wrapping_sub(records)) % size_of::<FileRecord>() as u64;
+        (records..self.plan.entry_at(0)).contains(&at) && within == FileRecord::MODIFIED_AT
     }
 
     /// Whether a word of an entry, counted from its beginning, lies there.
@@ -107,9 +118,14 @@ impl Faults {
     /// The word that is stored in the place of another.
     pub(crate) fn stored_instead(&self, at: u64, word: u64) -> u64 {
         match self.bug {
+            Some(FilesBug::TimeNotStored) if self.is_time(at) => 0,
             Some(FilesBug::CleanTooEarly) if self.is_word(at, FileEntry::CLASS_AT) => word | 1 << 16,
             _ => word,
         }
+    }
+
+    pub(crate) fn forgets_times(&self) -> bool {
+        self.has(FilesBug::TimeNotBelow)
     }
 
     pub(crate) fn has_one_stamp(&self) -> bool {

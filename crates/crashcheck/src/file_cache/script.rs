@@ -37,6 +37,8 @@ pub enum FileStep {
         /// Bytes.
         len: usize,
     },
+    /// Sets the time of the last change.
+    SetTime(usize),
     /// Syncs the file.
     Sync(usize),
     /// Cuts or extends the file.
@@ -85,7 +87,7 @@ pub enum FileStep {
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 20] = [
+    pub const ALPHABET: [FileStep; 21] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
@@ -93,6 +95,7 @@ impl FileStep {
         FileStep::Group { file: 0, at: [10, 410], len: 50 },
         FileStep::Append { file: 0, len: 60 },
         FileStep::Append { file: 1, len: 24 },
+        FileStep::SetTime(0),
         FileStep::Sync(0),
         FileStep::Sync(1),
         FileStep::Truncate { file: 0, size: 25 },

@@ -38,6 +38,10 @@ pub(crate) struct File {
     pub(crate) newest: Segments,
     /// Unsynced writes.
     pub(crate) written: Written,
+    /// When a program changed the contents last, in the caller's words; 0: the file below says.
+    pub(crate) modified: u64,
+    /// Which of these words the file below is known to have, durably.
+    pub(crate) modified_below: u64,
     /// Since when it has unsynced writes, if it has any.
     pub(crate) dirty_since: u64,
     /// Entries that count and whose bytes below are older, by version.
@@ -77,6 +81,8 @@ pub(crate) struct Record {
     pub(crate) void: u64,
     /// The file's own mark of its last change, if nothing has changed it since; otherwise 0.
     pub(crate) stamp: u64,
+    /// When a program changed the contents last, if the file below may say otherwise; otherwise 0.
+    pub(crate) modified: u64,
 }
 
 /// The file below.
@@ -110,6 +116,8 @@ impl File {
             record: None,
             newest: Segments::default(),
             written: Written::default(),
+            modified: 0,
+            modified_below: 0,
             dirty_since: 0,
             out_of_sync: Chain::default(),
             tail: None,
@@ -145,8 +153,13 @@ impl File {
     }
 
     /// Whether the pool need not know the file if nobody has it open: all that was promised of it
-    /// is below, durably.
+    /// is below, durably. Whoever has it open sees to its time.
     pub(crate) fn is_done(&self) -> bool {
+        self.is_all_below() && (self.opens > 0 || self.modified == self.modified_below)
+    }
+
+    /// Whether all that was promised of it is below, durably, but for its time.
+    fn is_all_below(&self) -> bool {
         let durable = match (self.record, &self.below) {
             (None, _) => true,
             // A file with a stamp was synced after its last change.
@@ -156,10 +169,15 @@ impl File {
         durable && self.uncut.is_none() && self.is_below()
     }
 
+    /// Whether the time of its last change is all that the file below may lack.
+    pub(crate) fn lacks_only_its_time(&self) -> bool {
+        self.is_all_below() && self.modified != self.modified_below
+    }
+
     /// Whether a sync of the file below is all that keeps the pool from forgetting it, as after a
     /// cut.
     pub(crate) fn is_only_cut(&self) -> bool {
-        !self.is_detached() && !self.is_done() && self.is_below()
+        !self.is_detached() && !self.is_all_below() && self.is_below()
     }
 
     /// Whether the file is nobody's, all of it is below, and the lane has clean entries of it. It

@@ -23,15 +23,16 @@ impl<R: Region> Lane<R> {
             void: self.version,
             version: self.version + 1,
             stamp: status.stamp.word(),
+            modified: cached.modified,
         };
         self.counters.syncs_below += 1;
         self.version = trusted.version;
         self.medium.put_record(file.0, &trusted)?;
-        let TrustedRecord { size, void, version, stamp, .. } = trusted;
+        let TrustedRecord { size, void, version, stamp, modified, .. } = trusted;
         let cached = self.file_mut(file)?;
         cached.cut_below = None;
         cached.was_synced_below();
-        cached.record = Some(Record { size, version, void, stamp });
+        cached.record = Some(Record { size, version, void, stamp, modified });
         Ok(())
     }
 
@@ -41,10 +42,14 @@ impl<R: Region> Lane<R> {
         let cached = self.file_mut(file)?;
         cached.touched += 1;
         cached.changed_below = true;
+        cached.modified_below = 0;
         if let Some(record) = &mut cached.record
             && record.stamp != 0
         {
-            record.stamp = 0;
+            // The file below is about to change, its time of modification too.
+            (record.stamp, record.modified) = (0, cached.modified);
+            let modified = record.modified;
+            self.medium.store_modified(file.0, modified);
             self.medium.store_stamp(file.0, 0);
             self.medium.fence()?;
         }

@@ -1,6 +1,6 @@
 //! A detached file gets its file below.
 
-use crate::below::{BackingFile, FileIdentity, Stamp};
+use crate::below::{BackingFile, BackingStatus, FileIdentity, Stamp};
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{Attachment, File, FileId};
@@ -49,10 +49,17 @@ impl<R: Region> FileCache<R> {
                 }
                 (cut_to, cached.record.map_or(0, |record| record.stamp))
             };
-            let now = backing.status()?.stamp;
+            let BackingStatus { len, stamp: now } = backing.status()?;
             if Stamp::of_word(stamp).is_some_and(|stamp| !now.has_contents_of(stamp)) {
-                return Err(FileError::Changed);
+                let mut lane = self.lane();
+                if !lane.file(file)?.lacks_only_its_time() {
+                    return Err(FileError::Changed);
+                }
+                // It got that time already, or was changed by others.
+                lane.forget_contents(file)?;
+                lane.forget_modified(file)?;
             }
+            self.lane().takes_length_from_below(file, len)?;
             if stamp != now.word() {
                 self.lane().drop_clean(file)?;
             }
@@ -84,7 +91,7 @@ impl<R: Region> FileCache<R> {
             discarded.recast += 1;
             discarded.passed = true;
             lane.unsynced.clear(&mut written);
-            Ok(())
+            lane.forget_modified(file)
         })
     }
 
@@ -129,6 +136,15 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
+    /// A file of which nothing but a time is here, or nothing, has the length that it has below.
+    fn takes_length_from_below(&mut self, file: FileId, len: u64) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        if cached.record.is_none() && cached.is_below() {
+            cached.size = len;
+        }
+        Ok(())
+    }
+
     /// Bytes that only the cache has of a file.
     fn bytes_of(&self, file: &File) -> u64 {
         let entries = self.slots.of(file.out_of_sync).map(|(_, slot)| slot.newest);

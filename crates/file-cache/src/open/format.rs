@@ -65,6 +65,12 @@ pub enum PoolOpenError {
     /// Neither superblock counts.
     #[error("there is no pool for files: {0}")]
     NoPool(Corrupt),
+    /// Another version of this program laid it out.
+    #[error("the pool's format has version {version}, which this program does not know")]
+    OtherVersion {
+        /// The version found.
+        version: u32,
+    },
     /// The pool has no such lane.
     #[error("the pool has {lanes} lanes, and lane {lane} was asked for")]
     NoLane {
@@ -143,19 +149,34 @@ pub fn identify<R: Region + ?Sized>(region: &R) -> Result<TrustedPool, PoolOpenE
     match superblock_copies(region)? {
         [Ok(first), Ok(second)] => Ok(if second.sequence > first.sequence { second } else { first }),
         [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(one),
-        [Err(first), Err(_)] => Err(PoolOpenError::NoPool(first)),
+        [Err(first), Err(_)] => match other_version(region)? {
+            Some(version) => Err(PoolOpenError::OtherVersion { version }),
+            None => Err(PoolOpenError::NoPool(first)),
+        },
     }
+}
+
+/// The version of a superblock that another version of this program wrote.
+fn other_version<R: Region + ?Sized>(region: &R) -> Result<Option<u32>, Poison> {
+    for at in SUPERBLOCK_COPIES_AT {
+        if let Some(version) = raw_superblock(region, at)?.other_version() {
+            return Ok(Some(version));
+        }
+    }
+    Ok(None)
+}
+
+fn raw_superblock<R: Region + ?Sized>(region: &R, at: u64) -> Result<PoolSuperblock, Poison> {
+    let mut raw = PoolSuperblock::new_zeroed();
+    if region.len() >= at + size_of::<PoolSuperblock>() as u64 {
+        region.read(at, raw.as_mut_bytes())?;
+    }
+    Ok(raw)
 }
 
 /// Both copies of the superblock, each as it is or with the rule that it breaks.
 pub(super) fn superblock_copies<R: Region + ?Sized>(region: &R) -> Result<[Result<TrustedPool, Corrupt>; 2], Poison> {
-    let copy = |at| {
-        let mut raw = PoolSuperblock::new_zeroed();
-        if region.len() >= at + size_of::<PoolSuperblock>() as u64 {
-            region.read(at, raw.as_mut_bytes())?;
-        }
-        Ok(raw.check(region.len()).map_err(|broken| corrupt(at, broken)))
-    };
+    let copy = |at| Ok(raw_superblock(region, at)?.check(region.len()).map_err(|broken| corrupt(at, broken)));
     let [first, second] = SUPERBLOCK_COPIES_AT;
     Ok([copy(first)?, copy(second)?])
 }

@@ -40,6 +40,7 @@ impl<R: Region> FileCache<R> {
     /// does. An error is one of the memory.
     pub fn recover(&self, below: &dyn Below) -> Result<Vec<Recovered>, FileError> {
         let recover = |Detached { file, identity, path_hint, bytes }| {
+            let lacks_only_its_time = self.lane().file(file)?.lacks_only_its_time();
             let found = below.find(identity, &path_hint);
             let attached = match found {
                 Ok(Some(backing)) => self.attach(file, backing),
@@ -48,14 +49,19 @@ impl<R: Region> FileCache<R> {
             };
             let outcome = match attached {
                 Ok(()) => Outcome::Attached,
+                // Nothing is lost with it.
+                Err(FileError::Replaced | FileError::Below(_)) if lacks_only_its_time => {
+                    self.discard(file)?;
+                    return Ok(None);
+                }
                 Err(FileError::Replaced) => self.displace(file, identity, &path_hint, Displaced::Missing, below)?,
                 Err(FileError::Changed) => self.displace(file, identity, &path_hint, Displaced::Changed, below)?,
                 Err(FileError::Below(refused)) => Outcome::Retained(Displaced::Refused(refused)),
                 Err(error) => return Err(error),
             };
-            Ok(Recovered { identity, path_hint, bytes, outcome })
+            Ok(Some(Recovered { identity, path_hint, bytes, outcome }))
         };
-        self.detached().into_iter().map(recover).collect()
+        self.detached().into_iter().filter_map(|detached| recover(detached).transpose()).collect()
     }
 
     fn displace(

@@ -169,7 +169,8 @@ impl<R: Region> Lane<R> {
         cached.below = Attachment::Detached { cut_to: cached.size };
         cached.room.lose(&(0..u64::MAX));
         cached.tail = None;
-        Ok(())
+        // Whoever changes the file below from now on does not say when.
+        self.forget_modified(file)
     }
 
     /// A file that rests is opened. If it is not as its record says, it is as if it were new.
@@ -188,6 +189,7 @@ impl<R: Region> Lane<R> {
         let cached = self.file_mut(file)?;
         cached.below = Attachment::Attached(backing.clone());
         cached.size = status.len;
+        (cached.modified, cached.modified_below) = (0, 0);
         (cached.changed_below, cached.cut_below) = (false, None);
         let raw = VolatileFile::new(words_of(cached.identity), &cached.hint, status.len);
         self.unsynced.begin_file(file.0, &raw);

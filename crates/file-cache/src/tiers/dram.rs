@@ -127,6 +127,11 @@ impl Unsynced {
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::SIZE_AT, size);
     }
 
+    /// A program changed the file's contents at this time; 0: the file below says.
+    pub(crate) fn set_modified(&self, file: u32, modified: u64) {
+        self.memory.store_u64(self.plan.file_at(file) + VolatileFile::MODIFIED_AT, modified);
+    }
+
     /// A synchronous write is about to give the file this length, or the file is about to be cut
     /// (0).
     pub(crate) fn grows_to(&self, file: u32, size: u64) {

@@ -41,6 +41,8 @@ struct Batch {
     /// The file's counts of changes below, with these.
     touched: u64,
     recast: u64,
+    /// The time of modification that its sync gives the file below, or a later one.
+    modified: u64,
 }
 
 impl<R: Region> FileCache<R> {
@@ -93,7 +95,7 @@ impl<R: Region> FileCache<R> {
     /// bytes below is not atomic.
     pub(crate) fn drain_exclusively(&self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
         self.cut_below(file)?;
-        let (backing, ranges, mut size) = {
+        let (backing, ranges, mut size, modified) = {
             let mut lane = self.lane();
             let cached = lane.file_mut(file)?;
             if cached.passed && cached.is_below() && more.is_none() {
@@ -102,7 +104,7 @@ impl<R: Region> FileCache<R> {
             cached.recast += 1;
             lane.touch(file)?;
             let cached = lane.file(file)?;
-            (cached.backing()?.clone(), lane.newer_than_below(cached), cached.size)
+            (cached.backing()?.clone(), lane.newer_than_below(cached), cached.size, cached.modified)
         };
         for range in ranges {
             let mut bytes = self.lane().durable_bytes(file, &range)?;
@@ -117,7 +119,7 @@ impl<R: Region> FileCache<R> {
             backing.set_len(size)?;
         }
         backing.sync()?;
-        self.lane().end_drain(file)
+        self.lane().end_drain(file, modified)
     }
 }
 
@@ -150,8 +152,9 @@ impl<R: Region> Lane<R> {
         }
         let cached = self.file(file)?;
         let (backing, touched, recast) = (cached.backing()?.clone(), cached.touched, cached.recast);
+        let modified = cached.modified;
         let ranges = joined(self.newest_up_to(cached, version));
-        Ok(Some(Batch { file, backing, version, bytes, ranges, size: record.size, touched, recast }))
+        Ok(Some(Batch { file, backing, version, bytes, ranges, size: record.size, touched, recast, modified }))
     }
 
     /// Up to which version a batch goes, and its bytes. Commits are not divided.
@@ -224,15 +227,17 @@ impl<R: Region> Lane<R> {
         {
             record.stamp = stamp;
             cached.was_synced_below();
+            self.modified_is_below(batch.file, batch.modified)?;
             self.medium.store_stamp(batch.file.0, stamp);
         }
         Ok(())
     }
 
-    /// All of the file is below, durably.
-    fn end_drain(&mut self, file: FileId) -> Result<(), FileError> {
+    /// All of the file is below, durably, with this time of its last change or a later one.
+    fn end_drain(&mut self, file: FileId, modified: u64) -> Result<(), FileError> {
         self.counters.syncs_below += 1;
         self.forget_contents(file)?;
+        self.modified_is_below(file, modified)?;
         let cached = self.file_mut(file)?;
         cached.cut_below = None;
         cached.was_synced_below();

@@ -15,6 +15,7 @@ use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::served_mount::ServedMount;
 use crate::mount::{check, mount};
 use crate::mount_error::MountAt;
+use crate::mount_table;
 use rustix::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -95,6 +96,7 @@ fn task_of(
     let served = ServedMount {
         source: request.source.clone(),
         mountpoint: request.mountpoint.clone(),
+        number: mount_table::at(&request.mountpoint).map(|mounted| mounted.number),
         pool: pool.path.clone(),
         dram_bytes: request.dram_bytes,
     };

@@ -1,10 +1,11 @@
 //! What every server of a mount is told: which mount it is.
 
+use crate::mount_table;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The mount that a server serves.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ServedMount {
     /// The directory whose files are shown.
     #[serde(with = "tidegate_host::json_path")]
@@ -12,6 +13,8 @@ pub(crate) struct ServedMount {
     /// Where they are shown.
     #[serde(with = "tidegate_host::json_path")]
     pub(crate) mountpoint: PathBuf,
+    /// The number of the file system there, if it could be told.
+    pub(crate) number: Option<String>,
     /// The pool.
     #[serde(with = "tidegate_host::json_path")]
     pub(crate) pool: PathBuf,
@@ -20,6 +23,12 @@ pub(crate) struct ServedMount {
 }
 
 impl ServedMount {
+    /// Whether the mount is still at its mountpoint, and nothing over it.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let number = mount_table::at(&self.mountpoint).map(|mounted| mounted.number);
+        self.number.is_none() || self.number == number
+    }
+
     /// As a [task's](crate::ServersTask) text.
     pub(crate) fn to_text(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()

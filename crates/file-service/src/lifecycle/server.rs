@@ -41,7 +41,7 @@ use rustix::fs::Mode;
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use tidegate_file_cache::FileIdentity;
@@ -76,8 +76,8 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     let server = MountServer::begin(mount, source, pool, survived)?;
     serve_control(ControlSocket::of(socket), &server, restarts)?;
     thread::scope(|scope| {
-        let (mountpoint, demands) = (server.mount.mountpoint.clone(), ends.clone());
-        scope.spawn(move || demands.for_each(&signals, |former| end_on_demand(former, &mountpoint, listener)));
+        let (mount, demands) = (server.mount.clone(), ends.clone());
+        scope.spawn(move || demands.for_each(&signals, |former| end_on_demand(former, &mount, listener)));
         let serving = Serving { device: &device, session, replies: Some(&replies), threads: THREADS };
         store.serve();
         let served = serve(&serving, &*server.service);
@@ -133,8 +133,6 @@ impl MountServer {
         let names = NameLog::open(&pool.region, &source);
         let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
         let (files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;
-        // The times at which programs changed these files went with the last server.
-        files.all().iter().for_each(|file| files.touch(file));
         let forgotten = known.kept.keys().copied().filter(|identity| inodes.of_identity(*identity).is_none());
         files.nobody_reaches(&forgotten.collect::<Vec<_>>());
         for (identity, kept) in known.kept {
@@ -148,13 +146,14 @@ impl MountServer {
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
         openings.into_iter().for_each(|opening| reopen(&service, opening));
         let write_back = write_back::start(Arc::clone(&files), Limits::of(pool.region.len()));
-        let named = Arc::clone(&files);
+        let service = Arc::new(service);
+        let named = Arc::clone(&service);
         let threads = [
             read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
             names.start(move || named.sync_source()).map_err(of_system("starting a thread"))?,
         ];
-        Ok(MountServer { mount, service: Arc::new(service), pool, threads, _lock: lock })
+        Ok(MountServer { mount, service, pool, threads, _lock: lock })
     }
 
     /// Ends the mount: no request comes any more.
@@ -176,7 +175,8 @@ fn by_identity<'k>(
 
 /// Opens a node again that programs have open.
 fn reopen(service: &FileService, (handle, Opening { node, access, .. }): (Handle, Opening)) {
-    let opened = service.open_node(node, access).map(|file| {
+    let opened = service.open_node(node, access).or_else(|errno| service.open_survived(node, access).ok_or(errno));
+    let opened = opened.map(|file| {
         service.keep_open(node, &file);
         if service.handles.has_group(handle) {
             file.groups.was_lost(handle);
@@ -193,9 +193,15 @@ fn of_system(doing: &'static str) -> impl FnOnce(io::Error) -> ServiceFailure {
 }
 
 /// Ends the mount at the first demand, and the process at a later one.
-fn end_on_demand(former: usize, mountpoint: &Path, listener: &impl Listener) {
+fn end_on_demand(former: usize, mount: &ServedMount, listener: &impl Listener) {
     if former > 0 {
         listener.interrupted();
+    }
+    let mountpoint = &mount.mountpoint;
+    if !mount.is_in_place() {
+        // It ends already, or when nothing is mounted over it any more: that is not ours to unmount.
+        let line = format!("{} shows no files of this mount now, and is left as it is", mountpoint.display());
+        return listener.progress(&line);
     }
     let ended = match unmount(mountpoint, Unmount::Now) {
         Err(MountError::Busy { .. }) => {

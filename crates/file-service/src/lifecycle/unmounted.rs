@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn end_mount(mountpoint: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Result<PathBuf, ServiceFailure> {
     let mountpoint = std::path::absolute(mountpoint).map_err(ServiceFailure::of_file("find", mountpoint))?;
     let source = match mount_table::at(&mountpoint) {
-        Some(MountedFileSystem { kind, source_name }) if kind == KIND => PathBuf::from(source_name),
+        Some(MountedFileSystem { kind, source_name, .. }) if kind == KIND => PathBuf::from(source_name),
         _ => return Err(MountError::NotMounted { mountpoint }.into()),
     };
     // Afterwards their files have no path that says so.

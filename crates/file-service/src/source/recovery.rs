@@ -116,7 +116,12 @@ impl<'a> SourceFiles<'a> {
         if self.source.identity(&about(&located).map_err(refused)?) != identity {
             return Ok(None);
         }
-        let opened = crate::source::reopen(&located, OFlags::RDWR).map_err(refused)?;
+        let opened = match (crate::source::reopen(&located, OFlags::RDWR), route) {
+            // It was opened when this user might open it.
+            (Err(Errno::ACCESS | Errno::PERM), Route::Kept(kept)) if kept.can_write() => Ok(located),
+            (opened, _) => opened,
+        };
+        let opened = opened.map_err(refused)?;
         Ok(Some(Arc::new(OpenedFile::new(self.source, opened).map_err(refused)?)))
     }
 

@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
 /// Bytes of the longest path hint.
-pub const PATH_HINT_BYTES_MAX: usize = 184;
+pub const PATH_HINT_BYTES_MAX: usize = 176;
 
 on_media! {
     /// A file of the lane. Its first line changes with commits; the rest is written before `state`
@@ -21,18 +21,21 @@ on_media! {
         24: stamp: U64,
         /// 1: the record is in use; 0: it is not
         32: state: U64,
+        /// when a program changed the contents last, if the file below may say otherwise: seconds
+        /// since 1901-12-13T20:45:52Z in 34 bits, above nanoseconds and one; otherwise 0
+        40: modified: U64,
         /// number of the file system's device
-        40: device: U64,
+        48: device: U64,
         /// number of the inode
-        48: inode: U64,
+        56: inode: U64,
         /// which of the files that had this inode
-        56: generation: U64,
+        64: generation: U64,
         /// bytes in the path hint
-        64: hint_length: U32,
-        /// CRC-32C of bytes 40 to 67 and 72 to 255
-        68: checksum: U32,
+        72: hint_length: U32,
+        /// CRC-32C of bytes 48 to 75 and 80 to 255
+        76: checksum: U32,
         /// where the file was when it was opened
-        72: hint: [u8; 184],
+        80: hint: [u8; 176],
     }
 }
 
@@ -51,6 +54,8 @@ pub struct TrustedRecord {
     pub version: u64,
     /// The file's mark of its last change, or 0.
     pub stamp: u64,
+    /// When a program changed the contents last, or 0.
+    pub modified: u64,
 }
 
 impl FileRecord {
@@ -64,6 +69,10 @@ impl FileRecord {
     pub const STAMP_AT: u64 = 24;
     /// See the field.
     pub const STATE_AT: u64 = 32;
+    /// See the field.
+    pub const MODIFIED_AT: u64 = 40;
+    /// Bytes from the record's beginning that have all changing words.
+    pub const CHANGING_BYTES: u64 = 48;
 
     /// The record of a file, not in use yet. The hint has at most [`PATH_HINT_BYTES_MAX`] bytes.
     pub fn new(record: &TrustedRecord) -> FileRecord {
@@ -76,6 +85,7 @@ impl FileRecord {
             version: U64::new(record.version),
             stamp: U64::new(record.stamp),
             state: U64::ZERO,
+            modified: U64::new(record.modified),
             device,
             inode,
             generation,
@@ -93,11 +103,11 @@ impl FileRecord {
             return Ok(None);
         }
         rule(self.state.get() == 1, "a record is in use or not", FileRecord::STATE_AT, self.state)?;
-        rule(self.checksum.get() == self.digest(), "the checksum is that of the record", 68, self.checksum)?;
+        rule(self.checksum.get() == self.digest(), "the checksum is that of the record", 76, self.checksum)?;
         let hint = usize::try_from(self.hint_length.get()).ok().and_then(|length| self.hint.get(..length));
         let hint = hint.ok_or_else(|| Broken {
             rule: "the path hint fits into its record",
-            offset: 64,
+            offset: 72,
             found: self.hint_length.to_string(),
         })?;
         Ok(Some(TrustedRecord {
@@ -107,12 +117,13 @@ impl FileRecord {
             void: self.void.get(),
             version: self.version.get(),
             stamp: self.stamp.get(),
+            modified: self.modified.get(),
         }))
     }
 
     fn digest(&self) -> u32 {
         let bytes = self.as_bytes();
-        crc32c::crc32c_append(crc32c::crc32c(&bytes[40..68]), &bytes[72..])
+        crc32c::crc32c_append(crc32c::crc32c(&bytes[48..76]), &bytes[80..])
     }
 }
 
@@ -123,7 +134,7 @@ mod tests {
 
     fn trusted() -> TrustedRecord {
         let hint = b"/srv/data/log".to_vec();
-        TrustedRecord { identity: [0x0a, 0x0b, 0x0c], hint, size: 1, void: 2, version: 3, stamp: 4 }
+        TrustedRecord { identity: [0x0a, 0x0b, 0x0c], hint, size: 1, void: 2, version: 3, stamp: 4, modified: 5 }
     }
 
     #[test]
@@ -132,10 +143,12 @@ mod tests {
         assert_eq!(raw.check(), Ok(None));
         raw.state = U64::new(1);
         let bytes = raw.as_bytes();
-        for (at, byte) in [(0, 1), (8, 2), (16, 3), (24, 4), (32, 1), (40, 0x0a), (48, 0x0b), (56, 0x0c), (64, 13)] {
+        for (at, byte) in
+            [(0, 1), (8, 2), (16, 3), (24, 4), (32, 1), (40, 5), (48, 0x0a), (56, 0x0b), (64, 0x0c), (72, 13)]
+        {
             assert_eq!((bytes[at], &bytes[at + 1..at + 4]), (byte, &[0; 3][..]), "byte {at}");
         }
-        assert_eq!(&bytes[72..86], b"/srv/data/log\0");
+        assert_eq!(&bytes[80..94], b"/srv/data/log\0");
         assert_eq!(raw.check(), Ok(Some(trusted())));
     }
 
@@ -143,7 +156,7 @@ mod tests {
     fn every_changed_byte_of_what_stays_is_noticed() {
         let mut raw = FileRecord::new(&trusted());
         raw.state = U64::new(1);
-        for byte in 40..size_of::<FileRecord>() {
+        for byte in 48..size_of::<FileRecord>() {
             let mut bytes = [0; size_of::<FileRecord>()];
             bytes.copy_from_slice(raw.as_bytes());
             bytes[byte] ^= 4;

@@ -11,8 +11,9 @@ use zerocopy::little_endian::{U32, U64};
 /// The first bytes of a superblock.
 const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 
-/// The only version that is known. Version 1 had records of 1024 bytes and no clean entries.
-const VERSION: u32 = 2;
+/// The only version that is known. Version 1 had records of 1024 bytes and no clean entries,
+/// version 2 no times of modification.
+const VERSION: u32 = 3;
 
 /// Chunks of the largest lane: so many that every unit has a number.
 const CHUNKS_MAX: u32 = u32::MAX / UNITS_PER_CHUNK;
@@ -36,7 +37,7 @@ on_media! {
         16: uuid: [u8; 16],
         /// one more with each superblock written
         32: sequence: U64,
-        /// 2
+        /// 3
         40: version: U32,
         /// features that a reader may ignore
         44: compat: U32,
@@ -279,6 +280,12 @@ impl PoolSuperblock {
         Ok(TrustedPool { plan, uuid: self.uuid, sequence: self.sequence.get(), read_only })
     }
 
+    /// The version of a whole superblock that is not the known one.
+    pub fn other_version(&self) -> Option<u32> {
+        let is_whole = self.magic == FILE_POOL_MAGIC && self.checksum.get() == self.digest();
+        (is_whole && self.version.get() != VERSION).then_some(self.version.get())
+    }
+
     fn digest(&self) -> u32 {
         crc32c::crc32c(&self.as_bytes()[..252])
     }
@@ -298,12 +305,17 @@ mod tests {
         let superblock = PoolSuperblock::new(&PLAN, [0xab; 16], 5);
         let bytes = superblock.as_bytes();
         assert_eq!((&bytes[..16], &bytes[16..32]), (&b"tidegate-nvfiles"[..], &[0xab; 16][..]));
-        assert_eq!(&bytes[32..56], b"\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[32..56], b"\x05\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&bytes[56..76], b"\x02\0\0\0\x03\0\0\0\xf4\x01\0\0\x40\0\0\0\x05\0\0\0");
         assert_eq!(&bytes[76..82], b"\0\x40\0\0\0\0");
         let trusted = superblock.check(PLAN.end()).unwrap();
         assert_eq!((trusted.plan, trusted.sequence, trusted.read_only), (PLAN, 5, false));
         assert!(superblock.check(PLAN.end() - 1).is_err());
+        assert_eq!(superblock.other_version(), None);
+        let mut other = PoolSuperblock { version: U32::new(1), ..superblock };
+        assert_eq!(other.other_version(), None, "the checksum is not its own");
+        other.checksum = U32::new(other.digest());
+        assert_eq!((other.other_version(), other.check(PLAN.end()).is_err()), (Some(1), true));
     }
 
     #[test]

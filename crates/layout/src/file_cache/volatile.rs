@@ -53,10 +53,12 @@ on_media! {
         /// the length that a synchronous write under way gives the file, or gave it; 0 since the
         /// file was last cut
         48: grows_to: U64,
+        /// when a program changed the contents last, as the record has it; 0: the file below says
+        56: modified: U64,
         /// zero
-        56: reserved2: [u8; 16],
+        64: reserved2: [u8; 16],
         /// where the file was when it was opened
-        72: hint: [u8; 184],
+        80: hint: [u8; 176],
     }
 }
 
@@ -145,6 +147,8 @@ impl VolatileFile {
     pub const STATE_AT: u64 = 8;
     /// See the field.
     pub const GROWS_TO_AT: u64 = 48;
+    /// See the field.
+    pub const MODIFIED_AT: u64 = 56;
 
     /// A file, not open yet.
     pub fn new(identity: [u64; 3], hint: &[u8], size: u64) -> VolatileFile {
@@ -160,6 +164,7 @@ impl VolatileFile {
             hint_length: U32::new(u32::try_from(hint.len()).expect("a hint is short")),
             reserved: U32::ZERO,
             grows_to: U64::ZERO,
+            modified: U64::ZERO,
             reserved2: [0; 16],
             hint: bytes,
         }
@@ -212,7 +217,7 @@ mod tests {
         assert_eq!((slot.offset.get(), slot.file.get(), slot.length.get()), (5, 2, 100));
         assert_eq!(VolatileSlot::word(2, 100).to_le_bytes(), slot.as_bytes()[8..]);
         let file = VolatileFile::new([1, 2, 3], b"/a", 9);
-        for (at, byte) in [(0, 9), (8, 0), (16, 1), (24, 2), (32, 3), (40, 2), (72, b'/')] {
+        for (at, byte) in [(0, 9), (8, 0), (16, 1), (24, 2), (32, 3), (40, 2), (80, b'/')] {
             assert_eq!(file.as_bytes()[at], byte, "byte {at}");
         }
         assert_eq!((file.identity(), file.path_hint()), ([1, 2, 3], &b"/a"[..]));

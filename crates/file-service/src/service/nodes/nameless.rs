@@ -1,11 +1,14 @@
 //! Files that lost their last name, or never had one: a descriptor reaches them.
 //!
+//! A descriptor reaches an open file too that the service's user may no longer open.
+//!
 //! What may be used without a name has its descriptor survive the server. That is a directory, and
 //! a file that is open. Others are forgotten by the kernel at once, and recovery gives up what the
 //! pool has of them, as their removal is recorded.
 
 use crate::keep_alive::descriptors::DescriptorStore;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
 
 /// A descriptor of a file without a name.
 #[derive(Debug)]
@@ -29,6 +32,12 @@ impl KeptFile {
     /// One that survived an earlier server under the number `key`.
     pub(crate) fn survived(descriptor: OwnedFd, store: &DescriptorStore, key: u64) -> KeptFile {
         KeptFile { descriptor, survival: Some((store.clone(), key)) }
+    }
+
+    /// Whether the file can be written through it.
+    pub(crate) fn can_write(&self) -> bool {
+        let flags = rustix::fs::fcntl_getfl(&self.descriptor);
+        flags.is_ok_and(|flags| flags.intersection(OFlags::RWMODE | OFlags::PATH) == OFlags::RDWR)
     }
 
     /// The number under which it survives; 0: it does not.

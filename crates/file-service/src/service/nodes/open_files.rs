@@ -13,6 +13,7 @@ use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::sync_times::SyncTimes;
 use crate::source::backing::{OpenedFile, refused};
+use crate::source::modified;
 use crate::source::recovery::hint_of;
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
@@ -82,8 +83,10 @@ pub(crate) struct OpenFile {
     state: RwLock<OpenState>,
     /// Whether the file may run with privileges that a write has to take away.
     pub(crate) may_be_privileged: AtomicBool,
-    /// What reaches the file if it has no name.
+    /// What reaches the file if it has no name, or may not be opened.
     kept: Mutex<Option<Arc<KeptFile>>>,
+    /// Whether it is noted that it lost its last name.
+    is_noted_gone: AtomicBool,
     pub(crate) groups: FileGroups,
 }
 
@@ -137,7 +140,9 @@ impl OpenFiles {
     pub(crate) fn adopt(&self, backing: Arc<OpenedFile>, hint: Vec<u8>) -> std::result::Result<(), FileError> {
         let identity = backing.identity();
         let found: Arc<dyn BackingFile> = backing.clone();
-        let served_from = ServedFrom::Pool(self.pool.open_file(&found, &hint)?);
+        let number = self.pool.open_file(&found, &hint)?;
+        backing.set_modified(modified::time_of(self.pool.modified(number)?));
+        let served_from = ServedFrom::Pool(number);
         let file = OpenFile::new(identity, OpenState { backing, made: None, can_write: true, hint, served_from });
         self.files().insert(identity, Counted::new(Arc::new(file), 0));
         Ok(())
@@ -370,12 +375,16 @@ impl OpenFiles {
 
     /// Makes SOURCE durable, so that the log of names need not keep what was recorded before.
     /// It does if the pool has data of a removed file still: without the log a recovery would miss
-    /// that file.
-    pub(crate) fn sync_source(&self) -> Result<()> {
+    /// that file. `note_gone` notes one that is open, of which the pool may get data later.
+    pub(crate) fn sync_source(&self, note_gone: impl Fn(FileIdentity) -> Result<()>) -> Result<()> {
         self.names.sync_source(|| {
             self.give_up_gone().map_err(|error| errno_of(&error))?;
-            let known: Vec<_> = self.files().values().map(|known| known.file.clone()).collect();
-            Ok(!known.iter().any(|file| self.lacks(file) && file.has_no_name()))
+            let known: Vec<_> = self.files().values().map(|known| (known.file.clone(), known.opens > 0)).collect();
+            let has_open = |file: &OpenFile, is_open| is_open && self.names.is_kept() && file.has_no_name();
+            for (file, _) in known.iter().filter(|(file, is_open)| has_open(file, *is_open)) {
+                file.note_gone_once(&note_gone)?;
+            }
+            Ok(!known.iter().any(|(file, _)| self.lacks(file) && file.has_no_name()))
         })
     }
 
@@ -461,7 +470,30 @@ impl OpenFiles {
 
     /// Writes bytes at offset `at`.
     pub(crate) fn write(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
+        match self.write_where_room_is(file, at, data, persistence) {
+            // Files that nobody has open may hold room for more than they have.
+            Err(Errno::NOSPC | Errno::DQUOT) if self.give_back_room().is_ok() => {
+                self.write_where_room_is(file, at, data, persistence)
+            }
+            written => written,
+        }
+    }
+
+    /// Has the files that nobody has open leave the pool, with the room that is reserved for them.
+    fn give_back_room(&self) -> std::result::Result<(), FileError> {
+        for lane in 0..self.pool.lanes() {
+            for _ in 0..self.len() {
+                if self.pool.write_back_step(lane, u64::MAX)?.bytes == 0 {
+                    break;
+                }
+            }
+        }
+        self.let_go()
+    }
+
+    fn write_where_room_is(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
         let state = self.changing(file)?;
+        self.note_change(&state)?;
         if persistence == Persistence::Synchronous {
             self.names.commit()?;
         }
@@ -474,9 +506,7 @@ impl OpenFiles {
                 })
             }
         };
-        written.map_err(|error| errno_of(&error))?;
-        state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
-        Ok(())
+        written.map_err(|error| errno_of(&error))
     }
 
     /// Makes a group of writes durable, all or nothing. A file without a place in the pool has no
@@ -485,10 +515,10 @@ impl OpenFiles {
         let state = self.changing(file)?;
         self.names.commit()?;
         let ServedFrom::Pool(number) = state.served_from else { return Err(Errno::NOSPC) };
+        self.note_change(&state)?;
         self.pool.write_group(number, writes).map_err(|error| errno_of(&error))?;
         // Relaxed: it is read for people.
         self.groups.fetch_add(1, Ordering::Relaxed);
-        state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
         Ok(())
     }
 
@@ -496,20 +526,46 @@ impl OpenFiles {
     pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
         file.groups.change();
         let state = file.read_state();
+        self.note_change(&state)?;
         match state.served_from {
-            ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error))?,
+            ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error)),
             ServedFrom::File | ServedFrom::BesidePool => {
                 self.pool.forget_resting(file.identity).map_err(|error| errno_of(&error))?;
-                state.below().set_len(size).map_err(|refused| refused_as(&refused))?;
+                state.below().set_len(size).map_err(|refused| refused_as(&refused))
             }
         }
-        state.backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse)));
-        Ok(())
     }
 
-    /// Notes that the contents were changed below.
-    pub(crate) fn touch(&self, file: &OpenFile) {
-        file.with_backing(|backing| backing.set_modified(Some(clock_gettime(ClockId::RealtimeCoarse))));
+    /// Notes that the contents are about to change, if the pool has the file: any other file has
+    /// the time of its last change itself.
+    fn note_change(&self, state: &OpenState) -> Result<()> {
+        match state.served_from {
+            ServedFrom::Pool(number) => {
+                self.note_modified(state, number, modified::word_of(clock_gettime(ClockId::RealtimeCoarse)))
+            }
+            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
+        }
+    }
+
+    /// The backing has the time first: the pool takes it for written below when the backing was
+    /// synced.
+    fn note_modified(&self, state: &OpenState, number: PoolFile, word: u64) -> Result<()> {
+        state.backing.set_modified(modified::time_of(word));
+        self.pool.note_modified(number, word).map_err(|error| errno_of(&error))
+    }
+
+    /// Sets when the contents were changed last. False: the file below has to be told, as nothing
+    /// of the file is in the pool.
+    pub(crate) fn set_modified(&self, file: &OpenFile, at: Timespec) -> Result<bool> {
+        let state = file.read_state();
+        let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
+        self.note_modified(&state, number, modified::word_of(at))?;
+        Ok(true)
+    }
+
+    /// Notes that the contents are about to change.
+    pub(crate) fn touch(&self, file: &OpenFile) -> Result<()> {
+        self.note_change(&file.read_state())
     }
 
     /// Whether the file is one of the pool.
@@ -674,22 +730,28 @@ impl OpenFile {
             state: RwLock::new(state),
             may_be_privileged,
             kept: Mutex::default(),
+            is_noted_gone: AtomicBool::new(false),
             groups: FileGroups::default(),
         }
+    }
+
+    fn note_gone_once(&self, note_gone: impl Fn(FileIdentity) -> Result<()>) -> Result<()> {
+        // Relaxed: a second note does no harm.
+        if !self.is_noted_gone.load(Ordering::Relaxed) {
+            note_gone(self.identity)?;
+            self.is_noted_gone.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether something reaches the file without its name.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Keeps what reaches the file, which loses its name, for as long as the pool may need it.
     pub(crate) fn keep(&self, kept: Arc<KeptFile>) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
-    }
-
-    /// Sets when the contents were changed last. False: the file below has to be told, as nothing
-    /// of the file is in the pool.
-    pub(crate) fn set_modified(&self, at: Timespec) -> bool {
-        let state = self.read_state();
-        let is_pooled = matches!(state.served_from, ServedFrom::Pool(_));
-        state.backing.set_modified(is_pooled.then_some(at));
-        is_pooled
     }
 
     /// Whether its last name is gone.

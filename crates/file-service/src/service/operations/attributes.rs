@@ -23,6 +23,9 @@ use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
 /// The attribute that a file's capabilities are in.
 pub(super) const CAPABILITIES: &CStr = c"security.capability";
 
+/// Its owner may open a file for reading and writing.
+const OWNER_WORKS: u32 = 0o600;
+
 impl FileService {
     pub(crate) fn get_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
         // First: a group that ends meanwhile makes the length shorter.
@@ -114,6 +117,9 @@ impl FileService {
         self.open_file(about).inspect(|file| file.suspect_privileges());
         let mut naming = self.names.begin()?;
         chmod(by_descriptor(located), Mode::from_raw_mode(mode & 0o7777))?;
+        if !self.is_root && mode & OWNER_WORKS != OWNER_WORKS {
+            self.open_file(about).inspect(|file| self.keep_opened(file));
+        }
         let attributes = NodeAttributes { mode: Some(mode & 0o7777), ..NodeAttributes::default() };
         self.record_attributes(&mut naming, node, about, attributes)
     }
@@ -135,7 +141,7 @@ impl FileService {
         }
         let mut modified = change.modified;
         if let (Some(set), Some(file)) = (modified, self.open_file(about))
-            && file.set_modified(point_of(set))
+            && self.open_files.set_modified(&file, point_of(set))?
         {
             // The pool writes the file below later; the time follows with that. It is not recorded:
             // the stamp of a file in the pool may rest on it.

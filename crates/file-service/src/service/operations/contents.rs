@@ -2,6 +2,7 @@
 
 use crate::service::nodes::handles::Opening;
 use crate::service::nodes::inodes::Route;
+use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::{Access, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
@@ -78,6 +79,29 @@ impl FileService {
         })
     }
 
+    /// Has the descriptor of an open file survive this server: the next one may not open it.
+    pub(crate) fn keep_opened(&self, file: &OpenFile) {
+        if file.is_kept() {
+            return;
+        }
+        let copy = file.with_backing(|backing| rustix::io::fcntl_dupfd_cloexec(backing.descriptor(), 0));
+        if let Ok(descriptor) = copy {
+            file.keep(Arc::new(KeptFile::surviving(descriptor, &self.survival.store)));
+        }
+    }
+
+    /// Opens a node that this server may not open, by the descriptor that an earlier one had survive.
+    pub(crate) fn open_survived(&self, node: NodeId, access: Access) -> Option<Arc<OpenFile>> {
+        let identity = self.inodes().identity(node)?;
+        let kept = self.survival.spare(identity)?;
+        let writable = kept.can_write();
+        let opened = || OpenedFile::new(&self.source, rustix::io::fcntl_dupfd_cloexec(&*kept, 0)?);
+        let file =
+            self.open_files.open((identity, &self.hint_route(node)), access, || Ok((opened()?, writable))).ok()?;
+        file.keep(Arc::clone(&kept));
+        Some(file)
+    }
+
     pub(crate) fn release<'b>(&self, handle: Handle) -> Result<Reply<'b>> {
         self.close_handle(handle);
         Ok(Reply::empty())
@@ -134,8 +158,15 @@ impl FileService {
         for file in self.open_files.all() {
             self.open_files.sync(&file)?;
         }
-        self.open_files.sync_source()?;
+        self.sync_source()?;
         Ok(Reply::empty())
+    }
+
+    /// Makes SOURCE durable: see [`OpenFiles::sync_source`].
+    ///
+    /// [`OpenFiles::sync_source`]: crate::service::nodes::open_files::OpenFiles::sync_source
+    pub(crate) fn sync_source(&self) -> Result<()> {
+        self.open_files.sync_source(|identity| self.hidden.note_gone(identity))
     }
 
     /// Allocates, punches or zeroes a range.
@@ -147,10 +178,10 @@ impl FileService {
             self.take_privileges(&file, Privileges::Keep);
         }
         file.groups.change();
-        self.open_files.fallocate(&file, at, len, how, length)?;
         if mode != FallocateFlags::KEEP_SIZE {
-            self.open_files.touch(&file);
+            self.open_files.touch(&file)?;
         }
+        self.open_files.fallocate(&file, at, len, how, length)?;
         Ok(Reply::empty())
     }
 

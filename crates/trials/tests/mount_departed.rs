@@ -1,0 +1,142 @@
+//! What a mount shows no more, or may not open any more: another file system at its mountpoint, an
+//! open file that lost its name or its owner's rights, room that closed files held.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, chown};
+use std::process::{Child, Command, Stdio};
+use tidegate_trials::mount_folders::MountFolders;
+use tidegate_trials::mounted::{MountTestbed, kill_all, servers_of};
+use tidegate_trials::served::{program, until};
+
+const NOBODY: u32 = 65534;
+
+/// A command for the user nobody.
+fn as_nobody(line: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", line]);
+    command
+}
+
+#[test]
+fn a_signal_leaves_what_is_mounted_where_the_mount_was() {
+    let bed = MountFolders::new();
+    let mut service = Command::new(program())
+        .arg("mount")
+        .args([bed.at("source"), bed.at("mnt")])
+        .args(["--try", "--pool-size", "64M", "--dram", "16M", "--pool"])
+        .arg(bed.pool())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(service.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("mounted")));
+    let open = File::create(bed.at("mnt").join("file")).unwrap();
+    unmount(bed.at("mnt"), UnmountFlags::DETACH).unwrap();
+    mount("none", bed.at("mnt"), "tmpfs", MountFlags::empty(), None).unwrap();
+    fs::write(bed.at("mnt").join("other"), "of another file system").unwrap();
+    kill_process(Pid::from_child(&service), Signal::TERM).unwrap();
+    let mut said = BufReader::new(service.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let is_left = said.any(|line| line.contains("is left as it is"));
+    drop(open);
+    service.wait().unwrap();
+    let other = fs::read(bed.at("mnt").join("other"));
+    let _ = unmount(bed.at("mnt"), UnmountFlags::DETACH);
+    assert!(is_left && other.is_ok(), "{other:?}");
+}
+
+/// A mount of nobody, whose program has a file open when it takes its own rights away.
+struct OfNobody {
+    service: Child,
+    program: Child,
+}
+
+impl OfNobody {
+    fn begin(bed: &MountFolders) -> OfNobody {
+        let (source, mnt) = (bed.at("source"), bed.at("mnt"));
+        for folder in [source.parent().unwrap(), &source, &mnt, bed.memory()] {
+            chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let [source, mnt, pool] = [source, mnt, bed.pool()].map(|path| path.to_str().unwrap().to_owned());
+        let said = program();
+        let line = format!(
+            "exec {} mount {source} {mnt} --pool {pool} --pool-size 64M --dram 16M --try",
+            said.to_str().unwrap()
+        );
+        let mut service = as_nobody(&line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(service.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.starts_with("mounted")), "the service ended before it mounted");
+        let line = format!(
+            "cd {mnt} && printf 'unsynced ' >pooled && printf 'other' >read && exec 3<>pooled 4<read && \
+             chmod 000 pooled read && echo ready && read go && cat <&4 && cat <&3 && printf more >&3 && \
+             chmod 600 pooled && cat pooled"
+        );
+        let program = as_nobody(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        OfNobody { service, program }
+    }
+}
+
+#[test]
+fn a_file_that_its_owner_may_not_open_any_more_stays_open_when_the_server_dies() {
+    let bed = MountFolders::new();
+    let OfNobody { mut service, mut program } = OfNobody::begin(&bed);
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("ready"));
+    let former = servers_of(service.id());
+    former.iter().for_each(|server| kill_process(*server, Signal::KILL).unwrap());
+    until("the next server", || servers_of(service.id()).iter().any(|server| !former.contains(server)));
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let said: Vec<String> = lines.collect();
+    program.wait().unwrap();
+    let _ = as_nobody(&format!("fusermount3 -u {}", bed.at("mnt").display())).status();
+    kill_all_unless_ended(&mut service);
+    assert_eq!(said, ["otherunsynced unsynced more"]);
+}
+
+fn kill_all_unless_ended(service: &mut Child) {
+    if !service.wait().is_ok_and(|ended| ended.success()) {
+        kill_all(service);
+    }
+}
+
+/// Longer than the log of names keeps a removal for a file of which the pool has nothing.
+#[test]
+fn an_open_file_without_a_name_that_is_synced_again_is_not_missed_after_a_kill() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let path = testbed.mountpoint().join("file");
+    let file = File::create_new(&path).unwrap();
+    file.write_all_at(b"synced", 0).unwrap();
+    file.sync_all().unwrap();
+    fs::remove_file(&path).unwrap();
+    File::open(testbed.mountpoint()).unwrap().sync_all().unwrap();
+    until("the log to forget the removal", || {
+        let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
+        status["names_bytes"] == 0 && status["out_of_sync_bytes"] == 0
+    });
+    file.write_all_at(b"synced again", 0).unwrap();
+    file.sync_all().unwrap();
+    testbed.kill();
+    drop(file);
+    testbed.mount_again();
+    let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
+    assert_eq!(status["files"]["retained"], 0, "{status}");
+}
+
+/// Files of a little more than 1 MiB, for each of which almost another one is reserved.
+#[test]
+fn files_that_are_closed_give_their_room_back_before_a_write_finds_none() {
+    const FILES: usize = 180;
+    const BYTES: usize = (1 << 20) + 4096;
+    let testbed = MountTestbed::on_own_disk();
+    let bytes = vec![7; BYTES];
+    for file in 0..FILES {
+        fs::write(testbed.mountpoint().join(file.to_string()), &bytes).unwrap();
+    }
+    let ended = testbed.end();
+    assert!(ended.is_written_back());
+    assert!((0..FILES).all(|file| ended.read(&file.to_string()) == bytes));
+}
