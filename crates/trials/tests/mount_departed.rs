@@ -14,12 +14,8 @@ use tidegate_trials::served::{program, until};
 
 const NOBODY: u32 = 65534;
 
-/// A command for the user nobody.
-fn as_nobody(line: &str) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", line]);
-    command
-}
+/// Begins a shell's line that the user nobody carries out.
+const AS_NOBODY: &str = "exec setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 #[test]
 fn a_signal_leaves_what_is_mounted_where_the_mount_was() {
@@ -49,41 +45,45 @@ fn a_signal_leaves_what_is_mounted_where_the_mount_was() {
     assert!(is_left && other.is_ok(), "{other:?}");
 }
 
-/// A mount of nobody, whose program has a file open when it takes its own rights away.
-struct OfNobody {
-    service: Child,
-    program: Child,
+/// A mount of nobody in a mount namespace of its own, where everybody may open `/dev/fuse`.
+fn mount_of_nobody(bed: &MountFolders) -> Child {
+    let (source, mnt) = (bed.at("source"), bed.at("mnt"));
+    for folder in [source.parent().unwrap(), &source, &mnt] {
+        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let line = format!(
+        "mount -t tmpfs none /dev; mknod -m 666 /dev/fuse c 10 229; mknod -m 666 /dev/null c 1 3; \
+         mkdir -m 1777 /dev/shm; {AS_NOBODY} \"$@\""
+    );
+    let mut service = Command::new("unshare");
+    service.args(["--mount", "sh", "-ec", &line, "sh"]).arg(program()).arg("mount").args([source, mnt]);
+    service.args(["--pool", "/dev/shm/pool", "--pool-size", "64M", "--dram", "16M", "--try"]);
+    let mut service = service.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(service.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("mounted")), "the service ended before it mounted");
+    service
 }
 
-impl OfNobody {
-    fn begin(bed: &MountFolders) -> OfNobody {
-        let (source, mnt) = (bed.at("source"), bed.at("mnt"));
-        for folder in [source.parent().unwrap(), &source, &mnt, bed.memory()] {
-            chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        let [source, mnt, pool] = [source, mnt, bed.pool()].map(|path| path.to_str().unwrap().to_owned());
-        let said = program();
-        let line = format!(
-            "exec {} mount {source} {mnt} --pool {pool} --pool-size 64M --dram 16M --try",
-            said.to_str().unwrap()
-        );
-        let mut service = as_nobody(&line).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(service.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(lines.any(|line| line.starts_with("mounted")), "the service ended before it mounted");
-        let line = format!(
-            "cd {mnt} && printf 'unsynced ' >pooled && printf 'other' >read && exec 3<>pooled 4<read && \
-             chmod 000 pooled read && echo ready && read go && cat <&4 && cat <&3 && printf more >&3 && \
-             chmod 600 pooled && cat pooled"
-        );
-        let program = as_nobody(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        OfNobody { service, program }
-    }
+/// A shell of nobody that sees what the service sees.
+fn beside(service: &Child, line: &str) -> Command {
+    let mut shell = Command::new("nsenter");
+    shell.args(["--mount", "--target", &service.id().to_string(), "sh", "-c"]);
+    shell.args([&format!("{AS_NOBODY} sh -c \"$1\""), "sh", line]);
+    shell
 }
 
 #[test]
 fn a_file_that_its_owner_may_not_open_any_more_stays_open_when_the_server_dies() {
     let bed = MountFolders::new();
-    let OfNobody { mut service, mut program } = OfNobody::begin(&bed);
+    let mut service = mount_of_nobody(&bed);
+    let mnt = bed.at("mnt");
+    let mnt = mnt.to_str().unwrap();
+    let line = format!(
+        "cd {mnt} && printf 'unsynced ' >pooled && printf 'other ' >read && exec 3<>pooled 4<read && \
+         chmod 000 pooled read && echo ready && read go && cat <&4 && cat <&3 && printf more >&3 && \
+         chmod 600 pooled && cat pooled"
+    );
+    let mut program = beside(&service, &line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert_eq!(lines.next().as_deref(), Some("ready"));
     let former = servers_of(service.id());
@@ -92,13 +92,15 @@ fn a_file_that_its_owner_may_not_open_any_more_stays_open_when_the_server_dies()
     program.stdin.take().unwrap().write_all(b"\n").unwrap();
     let said: Vec<String> = lines.collect();
     program.wait().unwrap();
-    let _ = as_nobody(&format!("fusermount3 -u {}", bed.at("mnt").display())).status();
-    kill_all_unless_ended(&mut service);
-    assert_eq!(said, ["otherunsynced unsynced more"]);
+    let ended = beside(&service, &format!("exec fusermount3 -u {mnt}")).status();
+    kill_all_unless_ended(&mut service, ended.is_ok_and(|ended| ended.success()));
+    assert_eq!(said, ["other unsynced unsynced more"]);
 }
 
-fn kill_all_unless_ended(service: &mut Child) {
-    if !service.wait().is_ok_and(|ended| ended.success()) {
+fn kill_all_unless_ended(service: &mut Child, is_unmounted: bool) {
+    if is_unmounted {
+        service.wait().unwrap();
+    } else {
         kill_all(service);
     }
 }

@@ -105,6 +105,7 @@ fn times_that_a_sync_covered_survive_a_power_loss() {
         assert_eq!(found[name], seen[name], "{name}");
     }
     let source = testbed.source();
-    assert!(testbed.end().is_written_back());
+    let ended = testbed.end();
+    assert!(ended.is_written_back());
     assert_eq!(times(&source), found, "in SOURCE");
 }

@@ -482,8 +482,10 @@ impl OpenFiles {
     /// Has the files that nobody has open leave the pool, with the room that is reserved for them.
     fn give_back_room(&self) -> std::result::Result<(), FileError> {
         for lane in 0..self.pool.lanes() {
+            // As often as there are files: others go on writing.
             for _ in 0..self.len() {
-                if self.pool.write_back_step(lane, u64::MAX)?.bytes == 0 {
+                let left = self.pool.write_dirty_step(lane, u64::MAX, u64::MAX)?;
+                if self.pool.write_back_step(lane, u64::MAX)?.bytes + left.bytes == 0 {
                     break;
                 }
             }
