@@ -105,3 +105,9 @@ fn a_time_of_modification_that_no_record_has_is_caught() {
 fn a_file_below_that_does_not_get_its_time_is_caught() {
     caught(FilesBug::TimeNotBelow, &[WRITE, SYNC, BACK]);
 }
+
+#[test]
+fn a_direct_write_below_that_the_next_sync_does_not_cover_is_caught() {
+    let direct = FileStep::WriteDirect { file: 0, at: 15, len: 40 };
+    caught(FilesBug::BackingSyncMissing, &[direct, SYNC]);
+}

@@ -15,6 +15,8 @@ pub struct Counters {
     pub bytes_written_back: u64,
     /// Syncs of files below.
     pub syncs_below: u64,
+    /// Bytes of direct writes that went to files below at once.
+    pub bytes_written_direct: u64,
     /// Bytes that became clean entries after they were read from below.
     pub bytes_admitted: u64,
     /// Reads, each counted at every tier that had bytes for it: DRAM.
@@ -40,6 +42,7 @@ impl Counters {
             bytes_committed: self.bytes_committed + other.bytes_committed,
             bytes_written_back: self.bytes_written_back + other.bytes_written_back,
             syncs_below: self.syncs_below + other.syncs_below,
+            bytes_written_direct: self.bytes_written_direct + other.bytes_written_direct,
             bytes_admitted: self.bytes_admitted + other.bytes_admitted,
             reads_dram: self.reads_dram + other.reads_dram,
             reads_pool: self.reads_pool + other.reads_pool,

@@ -1,5 +1,6 @@
 //! Reads and writes.
 
+pub(crate) mod direct;
 pub(crate) mod holes;
 pub(crate) mod reserved;
 
@@ -263,6 +264,11 @@ impl File {
         let reached =
             parts.iter().fold(at, |reached, part| if part.start <= reached { reached.max(part.end) } else { reached });
         reached >= end
+    }
+
+    /// The parts of a range whose newest copy is in DRAM.
+    fn unsynced_in(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        touching(&self.written, range.clone()).map(|(part, ..)| part).collect()
     }
 
     /// Bytes of a range whose newest copy is in DRAM.

@@ -162,6 +162,12 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.write(file.file, at, data, persistence)
     }
 
+    /// Writes bytes at offset `at`, past the pool where that has none of them: see
+    /// [`FileCache::write_direct`].
+    pub fn write_direct(&self, file: PoolFile, at: u64, data: &[u8]) -> Result<u64, FileError> {
+        self.lane(file)?.write_direct(file.file, at, data)
+    }
+
     /// Writes bytes at the end of the file, and says where that was.
     pub fn append(&self, file: PoolFile, data: &[u8], persistence: Persistence) -> Result<u64, FileError> {
         self.lane(file)?.append(file.file, data, persistence)

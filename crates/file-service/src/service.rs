@@ -173,7 +173,7 @@ impl FileService {
                 self.create(header, name, flags, Permissions { mode, umask })
             }
             Operation::TmpFile { flags, mode, umask } => self.make_unnamed(header, flags, Permissions { mode, umask }),
-            Operation::Read { handle, offset, len, .. } => self.read(handle, offset, len, buffer),
+            Operation::Read { handle, offset, len, flags } => self.read(handle, (offset, len), flags, buffer),
             Operation::Write(ref write) => self.write(write),
             Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),
             Operation::Release { handle, .. } => self.release(handle),

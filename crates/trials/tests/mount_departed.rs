@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, chown};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
 use tidegate_trials::mount_folders::MountFolders;
 use tidegate_trials::mounted::{MountTestbed, kill_all, servers_of};
 use tidegate_trials::served::{program, until};
@@ -36,11 +37,19 @@ fn a_signal_leaves_what_is_mounted_where_the_mount_was() {
     mount("none", bed.at("mnt"), "tmpfs", MountFlags::empty(), None).unwrap();
     fs::write(bed.at("mnt").join("other"), "of another file system").unwrap();
     kill_process(Pid::from_child(&service), Signal::TERM).unwrap();
-    let mut said = BufReader::new(service.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let is_left = said.any(|line| line.contains("is left as it is"));
+    let said = BufReader::new(service.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (tell, heard) = channel();
+    let listener = std::thread::spawn(move || said.for_each(|line| _ = tell.send(line)));
+    let other = || fs::read(bed.at("mnt").join("other"));
+    let mut is_left = false;
+    until("the service to heed the signal", || {
+        is_left |= heard.try_iter().any(|line| line.contains("is left as it is"));
+        is_left || other().is_err()
+    });
     drop(open);
     service.wait().unwrap();
-    let other = fs::read(bed.at("mnt").join("other"));
+    listener.join().unwrap();
+    let other = other();
     let _ = unmount(bed.at("mnt"), UnmountFlags::DETACH);
     assert!(is_left && other.is_ok(), "{other:?}");
 }

@@ -162,7 +162,10 @@ impl Process {
         });
         // A synchronous write overwrites unsynced bytes before it is committed, and a hole comes in
         // parts.
-        let partly = matches!(step, FileStep::WriteSync { .. } | FileStep::Punch { .. } | FileStep::Zero { .. });
+        let partly = matches!(
+            step,
+            FileStep::WriteSync { .. } | FileStep::WriteDirect { .. } | FileStep::Punch { .. } | FileStep::Zero { .. }
+        );
         let kill = both()
             .map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly).changed(old.time, new.time));
         let torn = both().map(|(old, new)| old.is_mixed() || new.is_mixed());
@@ -176,6 +179,13 @@ impl Process {
             FileStep::SetTime(_) => {}
             FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
             FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
+            FileStep::WriteDirect { file, at, len } => {
+                let data = self.data(len);
+                let commits = self.pool.counters().commits;
+                self.pool.write_direct(self.ids[file], at, &data).map_err(Failure::new)?;
+                let committed = self.pool.counters().commits != commits;
+                self.models[file].write_direct(at, &data, committed);
+            }
             FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
             FileStep::Append { file, len } => {
                 let data = self.data(len);
@@ -264,6 +274,7 @@ impl Process {
     fn note_time_of(&mut self, step: FileStep) -> Result<(), Failure> {
         let (FileStep::Write { file, .. }
         | FileStep::WriteSync { file, .. }
+        | FileStep::WriteDirect { file, .. }
         | FileStep::Group { file, .. }
         | FileStep::Append { file, .. }
         | FileStep::SetTime(file)

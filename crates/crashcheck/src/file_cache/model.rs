@@ -15,7 +15,7 @@ pub(crate) struct FileModel {
     pub(crate) known: bool,
     /// Whether unsynced writes went below, where a power cut leaves any of them.
     pub(crate) torn: bool,
-    /// Whether holes were made below since the last sync, where a power cut leaves any of them.
+    /// Whether holes or direct writes were made below since the last sync, where a power cut leaves any of them.
     pub(crate) holed: bool,
     /// When the program changed it last.
     pub(crate) time: u64,
@@ -89,6 +89,20 @@ impl FileModel {
             self.may.insert(self.now.clone());
         }
         self.known = true;
+    }
+
+    /// A direct write; if it `committed`, DRAM was full. What only the file below had of the range
+    /// is there at once, and the rest is unsynced.
+    pub(crate) fn write_direct(&mut self, at: u64, data: &[u8], committed: bool) {
+        self.may.extend(committed.then(|| self.now.clone()));
+        self.write(at, data);
+        let written = |mut one: Vec<u8>| {
+            put(&mut one, at, data);
+            one
+        };
+        self.may.extend(self.may.iter().cloned().map(written).collect::<Vec<_>>());
+        self.may.insert(self.now.clone());
+        self.holed = true;
     }
 
     /// Makes a range zeroes; if it `committed`, DRAM was full. What the file below had of it is

@@ -21,6 +21,15 @@ pub enum FileStep {
         /// Bytes.
         len: usize,
     },
+    /// A write of bytes with `O_DIRECT`.
+    WriteDirect {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
     /// A group of two writes of `len` bytes each, far from each other.
     Group {
         /// Number of the file.
@@ -87,11 +96,12 @@ pub enum FileStep {
 
 impl FileStep {
     /// A little of everything.
-    pub const ALPHABET: [FileStep; 21] = [
+    pub const ALPHABET: [FileStep; 22] = [
         FileStep::Write { file: 0, at: 0, len: 300 },
         FileStep::Write { file: 0, at: 500, len: 40 },
         FileStep::WriteSync { file: 0, at: 20, len: 30 },
         FileStep::WriteSync { file: 1, at: 0, len: 100 },
+        FileStep::WriteDirect { file: 0, at: 15, len: 350 },
         FileStep::Group { file: 0, at: [10, 410], len: 50 },
         FileStep::Append { file: 0, len: 60 },
         FileStep::Append { file: 1, len: 24 },

@@ -112,7 +112,7 @@ impl<R: Region> FileCache<R> {
     }
 
     /// The file below, which a program is about to change.
-    fn begin_change(&self, file: FileId) -> Result<Arc<dyn BackingFile>, FileError> {
+    pub(crate) fn begin_change(&self, file: FileId) -> Result<Arc<dyn BackingFile>, FileError> {
         let mut lane = self.lane();
         let backing = lane.file(file)?.backing()?.clone();
         lane.touch(file)?;

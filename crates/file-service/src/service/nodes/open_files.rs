@@ -68,6 +68,15 @@ pub(crate) enum Access {
     Write,
 }
 
+/// Whether a read or write wants to be cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caching {
+    /// As others are.
+    Usual,
+    /// Where it is cached already: `O_DIRECT`.
+    Direct,
+}
+
 /// Whether a file runs with privileges of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privileged {
@@ -85,6 +94,9 @@ pub(crate) struct OpenFile {
     pub(crate) may_be_privileged: AtomicBool,
     /// What reaches the file if it has no name, or may not be opened.
     kept: Mutex<Option<Arc<KeptFile>>>,
+    /// Whether direct writes went below, and whether a program synced them since.
+    owes_direct: AtomicBool,
+    syncs_direct: AtomicBool,
     /// Whether it is noted that it lost its last name.
     is_noted_gone: AtomicBool,
     pub(crate) groups: FileGroups,
@@ -197,6 +209,7 @@ impl OpenFiles {
             reads_dram: counters.reads_dram,
             reads_pool: counters.reads_pool,
             reads_below: counters.reads_below + self.reads_below.load(Ordering::Relaxed),
+            direct_bytes: counters.bytes_written_direct,
             admitted_bytes: counters.bytes_admitted,
             read_dram_bytes: counters.bytes_read_dram,
             read_pool_bytes: counters.bytes_read_pool,
@@ -444,13 +457,14 @@ impl OpenFiles {
         Ok(Some(size.max(of_group.unwrap_or(0))))
     }
 
-    /// Copies bytes from offset `at`; fewer at the end of the file only.
-    pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8]) -> Result<usize> {
+    /// Copies bytes from offset `at`; fewer at the end of the file only. What a direct read finds
+    /// only below does not come to the pool.
+    pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8], caching: Caching) -> Result<usize> {
         let state = file.read_state();
         match state.served_from {
             ServedFrom::Pool(number) => {
                 let (read, below) = self.pool.read_and_tell(number, at, out).map_err(|error| errno_of(&error))?;
-                if below > 0 {
+                if below > 0 && caching == Caching::Usual {
                     self.admission.note(file.identity, at, read);
                 }
                 Ok(read)
@@ -460,7 +474,7 @@ impl OpenFiles {
                 // Relaxed: it is read for people.
                 self.read_below.fetch_add(read as u64, Ordering::Relaxed);
                 self.reads_below.fetch_add(1, Ordering::Relaxed);
-                if state.can_write && state.served_from == ServedFrom::File {
+                if state.can_write && state.served_from == ServedFrom::File && caching == Caching::Usual {
                     self.admission.note(file.identity, at, read);
                 }
                 Ok(read)
@@ -477,6 +491,26 @@ impl OpenFiles {
             }
             written => written,
         }
+    }
+
+    /// Writes bytes past the pool where that has none of them. Programs that sync such writes are
+    /// better served by the pool: from that sync on, it gets them.
+    pub(crate) fn write_direct(&self, file: &OpenFile, at: u64, data: &[u8]) -> Result<()> {
+        let state = self.changing(file)?;
+        // Relaxed: either way is right.
+        let number = match state.served_from {
+            ServedFrom::Pool(number) if !file.syncs_direct.load(Ordering::Relaxed) => number,
+            _ => {
+                drop(state);
+                return self.write(file, at, data, Persistence::Asynchronous);
+            }
+        };
+        self.note_change(&state)?;
+        let below = self.pool.write_direct(number, at, data).map_err(|error| errno_of(&error))?;
+        if below > 0 {
+            file.owes_direct.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Has the files that nobody has open leave the pool, with the room that is reserved for them.
@@ -584,6 +618,10 @@ impl OpenFiles {
                 let began = Instant::now();
                 if self.pool.sync(number).map_err(|error| errno_of(&error))? == Synced::Atomically {
                     self.syncs.count(began);
+                }
+                // Relaxed: see `write_direct`.
+                if file.owes_direct.load(Ordering::Relaxed) {
+                    file.syncs_direct.store(true, Ordering::Relaxed);
                 }
                 Ok(())
             }
@@ -732,6 +770,8 @@ impl OpenFile {
             state: RwLock::new(state),
             may_be_privileged,
             kept: Mutex::default(),
+            owes_direct: AtomicBool::new(false),
+            syncs_direct: AtomicBool::new(false),
             is_noted_gone: AtomicBool::new(false),
             groups: FileGroups::default(),
         }

@@ -3,7 +3,7 @@
 use crate::service::nodes::handles::Opening;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
-use crate::service::nodes::open_files::{Access, OpenFile, Privileged};
+use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
 use rustix::fd::OwnedFd;
@@ -115,11 +115,17 @@ impl FileService {
         }
     }
 
-    pub(crate) fn read<'b>(&self, handle: Handle, at: u64, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+    pub(crate) fn read<'b>(
+        &self,
+        handle: Handle,
+        (at, len): (u64, u32),
+        flags: u32,
+        buffer: &'b mut [u8],
+    ) -> Result<Reply<'b>> {
         let file = self.handles.file(handle)?;
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
         file.groups.read(at, len);
-        let read = self.open_files.read(&file, at, &mut buffer[..len])?;
+        let read = self.open_files.read(&file, at, &mut buffer[..len], caching_of(flags))?;
         Ok(Reply::data(&buffer[..read]))
     }
 
@@ -132,7 +138,12 @@ impl FileService {
         if let Some(taken) = file.groups.write(write.handle, write.offset, write.data) {
             return Ok(Reply::written(u32::try_from(taken?).unwrap_or(u32::MAX)));
         }
-        self.open_files.write(&file, write.offset, write.data, persistence)?;
+        match (caching_of(write.flags), persistence) {
+            (Caching::Direct, Persistence::Asynchronous) => {
+                self.open_files.write_direct(&file, write.offset, write.data)?;
+            }
+            _ => self.open_files.write(&file, write.offset, write.data, persistence)?,
+        }
         Ok(Reply::written(u32::try_from(write.data.len()).unwrap_or(u32::MAX)))
     }
 
@@ -142,7 +153,7 @@ impl FileService {
         let len = usize::try_from(copy.len).unwrap_or(usize::MAX).min(buffer.len());
         from.groups.read(copy.offset, len);
         to.groups.change();
-        let read = self.open_files.read(&from, copy.offset, &mut buffer[..len])?;
+        let read = self.open_files.read(&from, copy.offset, &mut buffer[..len], Caching::Usual)?;
         self.take_privileges(&to, Privileges::Keep);
         self.open_files.write(&to, copy.to_offset, &buffer[..read], Persistence::Asynchronous)?;
         Ok(Reply::written(u32::try_from(read).unwrap_or(u32::MAX)))
@@ -209,6 +220,10 @@ fn room_asked(mode: FallocateFlags) -> Option<(Fallocate, FileLength)> {
     } else {
         (rest == FallocateFlags::PUNCH_HOLE && keeps).then_some((Fallocate::Punch, length))
     }
+}
+
+fn caching_of(flags: u32) -> Caching {
+    if OFlags::from_bits_retain(flags).contains(OFlags::DIRECT) { Caching::Direct } else { Caching::Usual }
 }
 
 fn access_of(flags: OFlags) -> Access {
