@@ -12,7 +12,6 @@ mod keep_alive;
 mod lifecycle;
 mod mount;
 mod mount_error;
-mod mount_table;
 mod pool;
 mod service;
 mod source;

@@ -6,13 +6,13 @@
 use crate::device::{Device, Received, RequestBuffer};
 use crate::fusermount;
 use crate::mount_error::{MountAt, MountError, Unmount};
-use crate::mount_table::{self, MountedFileSystem};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::path::Path;
 use tidegate_fuse::{Agreement, DATA_BYTES_MAX, Features, Operation, Request, Session};
+use tidegate_host::files::mount_table::{self, MountedFileSystem};
 
 /// The kind of our file systems, as `/proc/mounts` shows it.
 pub(crate) const KIND: &str = "fuse.tidegate";

@@ -81,8 +81,8 @@ impl Answers for FileService {
 pub(crate) struct Survival {
     /// Where descriptors survive.
     pub(crate) store: DescriptorStore,
-    /// Descriptors of which no node knows: of files that this server may not open, and of files whose
-    /// name the last server changed when it was killed, before its record.
+    /// Descriptors of which no node knows: of files that this server may not open, and of files
+    /// whose name the last server changed when it was killed, before its record.
     pub(crate) spare: Mutex<HashMap<FileIdentity, Arc<KeptFile>>>,
 }
 

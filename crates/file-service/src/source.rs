@@ -6,12 +6,9 @@
 
 pub(crate) mod acls;
 pub(crate) mod backing;
-pub(crate) mod directory;
 pub(crate) mod mark;
-pub(crate) mod modified;
 pub(crate) mod names;
 pub(crate) mod recovery;
-pub(crate) mod users;
 
 use crate::service::nodes::inodes::Route;
 use crate::service::sync_times::SyncTimes;

@@ -6,16 +6,18 @@
 //! operating system.
 //!
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
-//! for a lock, [`ordered_names`] tells what a file system may lose, [`processes`] finds running
-//! services, [`rlimits`] raises the limits of this one, [`progress`] tells how far a drain has
-//! come, and [`sd_notify`] tells systemd how a service does. [`units`], [`shell`], [`json_path`]
-//! and [`columns`] are the notations of sizes, paths and answers.
+//! for a lock, [`ordered_names`] tells what a file system may lose, [`files`] what is mounted and
+//! used, [`processes`] finds running services, [`rlimits`] raises the limits of this one,
+//! [`progress`] tells how far a drain has come, and [`sd_notify`] tells systemd how a service does.
+//! [`units`], [`shell`], [`json_path`] and [`columns`] are the notations of sizes, paths and
+//! answers.
 
 #![forbid(unsafe_code)]
 
 pub mod columns;
 pub mod default_paths;
 mod doing;
+pub mod files;
 pub mod json_path;
 pub mod ordered_names;
 pub mod owned;

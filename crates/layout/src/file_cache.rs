@@ -17,6 +17,7 @@
 
 mod entry;
 mod entry_check;
+mod modified;
 mod namespace;
 mod record;
 mod superblock;
@@ -25,6 +26,7 @@ mod volatile;
 pub use entry::{
     CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNITS_PER_CHUNK, VERSION_MAX,
 };
+pub use modified::{modified_time, modified_word};
 pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,
     NodeAttributes, NodeIdentity,

@@ -1,5 +1,5 @@
-//! Files of a mount written and read with `O_DIRECT`, without it, and through mappings, in any order:
-//! every way sees what the others wrote.
+//! Files of a mount written and read with `O_DIRECT`, without it, and through mappings, in any
+//! order: every way sees what the others wrote.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::{self, File, OpenOptions};

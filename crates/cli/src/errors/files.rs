@@ -67,13 +67,10 @@ impl From<&ServiceFailure> for Report {
                 reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
             }
             ServiceFailure::Dram(refused) => refused.into(),
-            ServiceFailure::NotOpened { error: PoolOpenError::ReadOnlyFeatures, .. } => {
-                reason("pool-newer", Exit::Refused, &cause_of(failure), "use the version that mounted it last")
+            ServiceFailure::NotOpened { error, .. } => {
+                let (kind, next) = not_opened(error);
+                reason(kind, Exit::Refused, &cause_of(failure), next)
             }
-            ServiceFailure::NotOpened { error: PoolOpenError::OtherVersion { .. }, .. } => {
-                reason("pool-version", Exit::Refused, &cause_of(failure), RECOVER_WITH_FORMER)
-            }
-            ServiceFailure::NotOpened { .. } => reason("pool-damaged", Exit::Refused, &cause_of(failure), KEEP_COPY),
             ServiceFailure::NotWrittenBack { error, pool } => {
                 let next = format!("put the disk of these files right; then {}", recovery_of(pool));
                 reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
@@ -93,6 +90,15 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Map(error) => reason("pool", Exit::Environment, &cause_of(error), NAME_POOL),
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
+    }
+}
+
+/// The kind of failure that a pool cannot be opened, and what to do.
+fn not_opened(error: &PoolOpenError) -> (&'static str, &'static str) {
+    match error {
+        PoolOpenError::ReadOnlyFeatures => ("pool-newer", "use the version that mounted it last"),
+        PoolOpenError::OtherVersion { .. } => ("pool-version", RECOVER_WITH_FORMER),
+        _ => ("pool-damaged", KEEP_COPY),
     }
 }
 

@@ -179,13 +179,7 @@ impl Process {
             FileStep::SetTime(_) => {}
             FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
             FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
-            FileStep::WriteDirect { file, at, len } => {
-                let data = self.data(len);
-                let commits = self.pool.counters().commits;
-                self.pool.write_direct(self.ids[file], at, &data).map_err(Failure::new)?;
-                let committed = self.pool.counters().commits != commits;
-                self.models[file].write_direct(at, &data, committed);
-            }
+            FileStep::WriteDirect { file, at, len } => self.write_direct(file, at, len)?,
             FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
             FileStep::Append { file, len } => {
                 let data = self.data(len);
@@ -303,6 +297,15 @@ impl Process {
         if self.pool.counters().below != below {
             model.drain();
         }
+        Ok(())
+    }
+
+    fn write_direct(&mut self, file: usize, at: u64, len: usize) -> Result<(), Failure> {
+        let data = self.data(len);
+        let commits = self.pool.counters().commits;
+        self.pool.write_direct(self.ids[file], at, &data).map_err(Failure::new)?;
+        let committed = self.pool.counters().commits != commits;
+        self.models[file].write_direct(at, &data, committed);
         Ok(())
     }
 

@@ -15,7 +15,8 @@ pub(crate) struct FileModel {
     pub(crate) known: bool,
     /// Whether unsynced writes went below, where a power cut leaves any of them.
     pub(crate) torn: bool,
-    /// Whether holes or direct writes were made below since the last sync, where a power cut leaves any of them.
+    /// Whether holes or direct writes were made below since the last sync, where a power cut leaves
+    /// any of them.
     pub(crate) holed: bool,
     /// When the program changed it last.
     pub(crate) time: u64,

@@ -7,8 +7,8 @@
 //! 2. *Only the file below has the bytes.* They are written there at once, and are durable after a
 //!    sync below, which the file's next sync makes before its commit ([`File::owes_sync_below`]).
 //!
-//! So a power cut before the next sync leaves old bytes, new ones, or a mixture of both, and so does
-//! a cut in that sync. A read takes each byte from where it is, as ever.
+//! So a power cut before the next sync leaves old bytes, new ones, or a mixture of both, and so
+//! does a cut in that sync. A read takes each byte from where it is, as ever.
 //!
 //! [`File::owes_sync_below`]: crate::lanes::file::File
 

@@ -6,9 +6,9 @@ use tidegate_file_cache::{BackingFile, FilePool, Persistence, PoolFile, PoolSpec
 use tidegate_media::Region;
 use tidegate_sim::SharedMemory;
 
-const BYTES: usize = 20_000;
+pub(crate) const BYTES: usize = 20_000;
 
-fn pool_of(bytes: u64, files: u32) -> Arc<SharedMemory> {
+pub(crate) fn pool_of(bytes: u64, files: u32) -> Arc<SharedMemory> {
     let region = Arc::new(SharedMemory::new(bytes));
     let spec = PoolSpec { files, ring_slots: 256, ..PoolSpec::usual([7; 16]) };
     format(&*region, &spec).expect("laid out");
@@ -16,29 +16,29 @@ fn pool_of(bytes: u64, files: u32) -> Arc<SharedMemory> {
 }
 
 /// The next process, after a power loss: DRAM is empty.
-fn start(region: &Arc<SharedMemory>) -> FilePool<SharedMemory> {
+pub(crate) fn start(region: &Arc<SharedMemory>) -> FilePool<SharedMemory> {
     let bytes = dram_bytes(&**region, 1 << 20).expect("a pool");
     FilePool::open(region, |_| Ok(Arc::new(SharedMemory::new(bytes)) as Arc<dyn Region>)).expect("opened")
 }
 
-fn open(pool: &FilePool<SharedMemory>, file: &Arc<InMemory>) -> PoolFile {
+pub(crate) fn open(pool: &FilePool<SharedMemory>, file: &Arc<InMemory>) -> PoolFile {
     let below: Arc<dyn BackingFile> = file.clone();
     pool.open_file(&below, b"a file").expect("opened")
 }
 
-fn read(pool: &FilePool<SharedMemory>, file: PoolFile) -> Vec<u8> {
+pub(crate) fn read(pool: &FilePool<SharedMemory>, file: PoolFile) -> Vec<u8> {
     let mut out = vec![0xcc; BYTES];
     let bytes = pool.read(file, 0, &mut out).expect("read");
     out.truncate(bytes);
     out
 }
 
-fn close(pool: &FilePool<SharedMemory>, file: PoolFile) {
+pub(crate) fn close(pool: &FilePool<SharedMemory>, file: PoolFile) {
     assert_eq!(pool.close_if_done(file, || Ok(())), Ok(true));
 }
 
 /// A file that was written, synced and written back.
-fn written_back(pool: &FilePool<SharedMemory>, file: &Arc<InMemory>) -> PoolFile {
+pub(crate) fn written_back(pool: &FilePool<SharedMemory>, file: &Arc<InMemory>) -> PoolFile {
     let id = open(pool, file);
     pool.write(id, 0, &vec![7; BYTES], Persistence::Synchronous).expect("written");
     pool.write_back_step(0, u64::MAX).expect("written back");

@@ -1,7 +1,9 @@
 //! What lies in which tier: DRAM by its bound, clean entries by what they promise.
 
 mod clean;
+mod direct;
 mod dram;
+mod modified;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -23,10 +23,10 @@ use crate::pool::{LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
 use crate::service::nodes::open_files::OpenFiles;
 use crate::source::mark::PoolMark;
 use crate::source::recovery::SourceFiles;
-use crate::source::users::{Use, users_of};
 use crate::source::{SourceDirectory, about};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_host::files::users::{Use, users_of};
 use tidegate_media::LockedFile;
 
 /// What is to be mounted.

@@ -15,11 +15,11 @@ use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::served_mount::ServedMount;
 use crate::mount::{check, mount};
 use crate::mount_error::MountAt;
-use crate::mount_table;
 use rustix::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
+use tidegate_host::files::mount_table;
 use tidegate_media::LockedFile;
 
 /// What a program hears of its mount.

@@ -1,8 +1,8 @@
 //! What every server of a mount is told: which mount it is.
 
-use crate::mount_table;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use tidegate_host::files::mount_table;
 
 /// The mount that a server serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -33,7 +33,6 @@ use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
 use crate::source::recovery::{KnownFiles, SourceFiles};
-use crate::source::users::{Use, users_of};
 use crate::source::{SourceDirectory, about};
 use crate::workers::{Serving, serve};
 use rustix::fd::OwnedFd;
@@ -46,6 +45,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
+use tidegate_host::files::users::{Use, users_of};
 use tidegate_media::{LockedFile, Region};
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
@@ -199,7 +199,7 @@ fn end_on_demand(former: usize, mount: &ServedMount, listener: &impl Listener) {
     }
     let mountpoint = &mount.mountpoint;
     if !mount.is_in_place() {
-        // It ends already, or when nothing is mounted over it any more: that is not ours to unmount.
+        // It ends already, or is covered: what lies there is not ours to unmount.
         let line = format!("{} shows no files of this mount now, and is left as it is", mountpoint.display());
         return listener.progress(&line);
     }

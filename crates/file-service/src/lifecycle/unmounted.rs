@@ -5,12 +5,12 @@ use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::pool_of::pool_of_source;
 use crate::mount::{KIND, unmount};
 use crate::mount_error::{MountError, Unmount};
-use crate::mount_table::{self, MountedFileSystem};
-use crate::source::users::{Use, users_of};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tidegate_host::files::mount_table::{self, MountedFileSystem};
+use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::progress::ProgressMeter;
 
 /// Between two looks whether the service has ended.

@@ -5,7 +5,6 @@
 
 use crate::service::nodes::inodes::Route;
 use crate::source::backing::refused;
-use crate::source::directory::for_each_name;
 use crate::source::recovery::names_of;
 use crate::source::{SourceDirectory, about, by_descriptor, reopen};
 use rustix::fd::OwnedFd;
@@ -18,6 +17,7 @@ use rustix::fs::{
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use tidegate_file_cache::{FoundNode, NamespaceSource, Refused, Witness};
+use tidegate_host::files::directory::for_each_name;
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes, NodeIdentity};
 
 /// The attribute that has the witness. Programs do not see it through the mount.

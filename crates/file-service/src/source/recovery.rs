@@ -10,7 +10,6 @@
 use crate::service::nodes::inodes::{Inodes, Route};
 use crate::service::nodes::nameless::KeptFile;
 use crate::source::backing::{OpenedFile, refused};
-use crate::source::directory::for_each_name;
 use crate::source::{SourceDirectory, about};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,6 +19,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tidegate_file_cache::{BackingFile, Below, Displaced, Disposition, FileIdentity, Refused};
+use tidegate_host::files::directory::for_each_name;
 use tidegate_layout::file_cache::PATH_HINT_BYTES_MAX;
 
 /// Names from SOURCE's root to a file.

@@ -4,7 +4,6 @@
 //! right when directories are renamed, and the way to it is walked once. A directory that loses its
 //! name is let go of, as its room below is free with its last descriptor.
 
-use crate::source::directory::{Entry, for_each_entry};
 use crate::source::{acls, by_descriptor, reopen};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, getxattr_query};
@@ -12,6 +11,7 @@ use rustix::io::{Errno, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidegate_fuse::NodeId;
+use tidegate_host::files::directory::{Entry, for_each_entry};
 
 /// Most directories.
 const FOLDERS_MAX: usize = 64;
@@ -132,8 +132,8 @@ impl Folders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::directory::for_each_name;
     use rustix::fs::{CWD, Mode, openat};
+    use tidegate_host::files::directory::for_each_name;
 
     fn folder(path: &std::path::Path) -> Folder {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

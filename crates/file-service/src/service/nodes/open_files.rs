@@ -5,28 +5,28 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's.
 
+mod writes;
+
 use crate::pool::name_log::{Made, NameLog};
 use crate::pool::read_admission::{ReadAdmission, WAITING_MAX};
 use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::writes::point_of;
 use crate::service::sync_times::SyncTimes;
 use crate::source::backing::{OpenedFile, refused};
-use crate::source::modified;
 use crate::source::recovery::hint_of;
-use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
-    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, GroupWrite, Persistence, PoolFile, Refused,
-    Sought, Synced,
+    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, PoolFile, Refused, Sought, Synced,
 };
+use tidegate_layout::file_cache::modified_time;
 use tidegate_media::MappedRegion;
 
 /// The pool, and the files of it.
@@ -153,7 +153,7 @@ impl OpenFiles {
         let identity = backing.identity();
         let found: Arc<dyn BackingFile> = backing.clone();
         let number = self.pool.open_file(&found, &hint)?;
-        backing.set_modified(modified::time_of(self.pool.modified(number)?));
+        backing.set_modified(modified_time(self.pool.modified(number)?).map(point_of));
         let served_from = ServedFrom::Pool(number);
         let file = OpenFile::new(identity, OpenState { backing, made: None, can_write: true, hint, served_from });
         self.files().insert(identity, Counted::new(Arc::new(file), 0));
@@ -482,82 +482,6 @@ impl OpenFiles {
         }
     }
 
-    /// Writes bytes at offset `at`.
-    pub(crate) fn write(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
-        match self.write_where_room_is(file, at, data, persistence) {
-            // Files that nobody has open may hold room for more than they have.
-            Err(Errno::NOSPC | Errno::DQUOT) if self.give_back_room().is_ok() => {
-                self.write_where_room_is(file, at, data, persistence)
-            }
-            written => written,
-        }
-    }
-
-    /// Writes bytes past the pool where that has none of them. Programs that sync such writes are
-    /// better served by the pool: from that sync on, it gets them.
-    pub(crate) fn write_direct(&self, file: &OpenFile, at: u64, data: &[u8]) -> Result<()> {
-        let state = self.changing(file)?;
-        // Relaxed: either way is right.
-        let number = match state.served_from {
-            ServedFrom::Pool(number) if !file.syncs_direct.load(Ordering::Relaxed) => number,
-            _ => {
-                drop(state);
-                return self.write(file, at, data, Persistence::Asynchronous);
-            }
-        };
-        self.note_change(&state)?;
-        let below = self.pool.write_direct(number, at, data).map_err(|error| errno_of(&error))?;
-        if below > 0 {
-            file.owes_direct.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Has the files that nobody has open leave the pool, with the room that is reserved for them.
-    fn give_back_room(&self) -> std::result::Result<(), FileError> {
-        for lane in 0..self.pool.lanes() {
-            // As often as there are files: others go on writing.
-            for _ in 0..self.len() {
-                let left = self.pool.write_dirty_step(lane, u64::MAX, u64::MAX)?;
-                if self.pool.write_back_step(lane, u64::MAX)?.bytes + left.bytes == 0 {
-                    break;
-                }
-            }
-        }
-        self.let_go()
-    }
-
-    fn write_where_room_is(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
-        let state = self.changing(file)?;
-        self.note_change(&state)?;
-        if persistence == Persistence::Synchronous {
-            self.names.commit()?;
-        }
-        let written = match state.served_from {
-            ServedFrom::Pool(number) => self.pool.write(number, at, data, persistence),
-            ServedFrom::File | ServedFrom::BesidePool => {
-                state.below().write(at, data).map_err(FileError::from).and_then(|()| match persistence {
-                    Persistence::Asynchronous => Ok(()),
-                    Persistence::Synchronous => Ok(state.below().sync()?),
-                })
-            }
-        };
-        written.map_err(|error| errno_of(&error))
-    }
-
-    /// Makes a group of writes durable, all or nothing. A file without a place in the pool has no
-    /// groups.
-    pub(crate) fn write_group(&self, file: &OpenFile, writes: &[GroupWrite<'_>]) -> Result<()> {
-        let state = self.changing(file)?;
-        self.names.commit()?;
-        let ServedFrom::Pool(number) = state.served_from else { return Err(Errno::NOSPC) };
-        self.note_change(&state)?;
-        self.pool.write_group(number, writes).map_err(|error| errno_of(&error))?;
-        // Relaxed: it is read for people.
-        self.groups.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Cuts or lengthens a file.
     pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
         file.groups.change();
@@ -570,38 +494,6 @@ impl OpenFiles {
                 state.below().set_len(size).map_err(|refused| refused_as(&refused))
             }
         }
-    }
-
-    /// Notes that the contents are about to change, if the pool has the file: any other file has
-    /// the time of its last change itself.
-    fn note_change(&self, state: &OpenState) -> Result<()> {
-        match state.served_from {
-            ServedFrom::Pool(number) => {
-                self.note_modified(state, number, modified::word_of(clock_gettime(ClockId::RealtimeCoarse)))
-            }
-            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
-        }
-    }
-
-    /// The backing has the time first: the pool takes it for written below when the backing was
-    /// synced.
-    fn note_modified(&self, state: &OpenState, number: PoolFile, word: u64) -> Result<()> {
-        state.backing.set_modified(modified::time_of(word));
-        self.pool.note_modified(number, word).map_err(|error| errno_of(&error))
-    }
-
-    /// Sets when the contents were changed last. False: the file below has to be told, as nothing
-    /// of the file is in the pool.
-    pub(crate) fn set_modified(&self, file: &OpenFile, at: Timespec) -> Result<bool> {
-        let state = file.read_state();
-        let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
-        self.note_modified(&state, number, modified::word_of(at))?;
-        Ok(true)
-    }
-
-    /// Notes that the contents are about to change.
-    pub(crate) fn touch(&self, file: &OpenFile) -> Result<()> {
-        self.note_change(&file.read_state())
     }
 
     /// Whether the file is one of the pool.
@@ -853,6 +745,7 @@ mod tests {
     use rustix::fs::OFlags;
     use std::os::unix::fs::MetadataExt;
     use std::sync::mpsc;
+    use tidegate_file_cache::Persistence;
     use tidegate_file_cache::{PoolSpec, dram_bytes, format};
     use tidegate_media::Region;
 

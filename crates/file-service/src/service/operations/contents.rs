@@ -90,7 +90,8 @@ impl FileService {
         }
     }
 
-    /// Opens a node that this server may not open, by the descriptor that an earlier one had survive.
+    /// Opens a node that this server may not open, by the descriptor that an earlier one had
+    /// survive.
     pub(crate) fn open_survived(&self, node: NodeId, access: Access) -> Option<Arc<OpenFile>> {
         let identity = self.inodes().identity(node)?;
         let kept = self.survival.spare(identity)?;

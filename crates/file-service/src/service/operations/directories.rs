@@ -3,12 +3,12 @@
 
 use crate::service::FileService;
 use crate::source::about_at;
-use crate::source::directory::{Entry as Listed, is_dots};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, fsync};
 use rustix::io::{Errno, Result};
 use std::time::Instant;
 use tidegate_fuse::{Directory, DirectoryEntry, NodeId, Reply};
+use tidegate_host::files::directory::{Entry as Listed, is_dots};
 
 impl FileService {
     pub(crate) fn sync_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {

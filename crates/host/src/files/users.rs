@@ -12,7 +12,7 @@ const PROGRAMS_NAMED_MAX: usize = 5;
 
 /// What is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub enum Use {
     /// Files that are open for writing, or that a process stores to through a mapping.
     Changing,
     /// Files and directories that are open, mapped or a process's current directory.
@@ -21,7 +21,7 @@ pub(crate) enum Use {
 
 /// Programs that use files below `directory`, each with one file, as far as this user may look at
 /// them. This process is none of them.
-pub(crate) fn users_of(directory: &Path, asked: Use) -> Vec<String> {
+pub fn users_of(directory: &Path, asked: Use) -> Vec<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let others = numbers.filter(|pid| *pid != std::process::id());

@@ -1,4 +1,4 @@
-//! Reading directories of SOURCE.
+//! Reading directories.
 //!
 //! The offset of an entry is the file system's own cookie: it stays right while other entries come
 //! and go, and after the directory was closed.
@@ -12,20 +12,19 @@ const BUFFER_BYTES: usize = 32 << 10;
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) name: Vec<u8>,
-    pub(crate) inode: u64,
-    pub(crate) kind: FileType,
+pub struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The number of its inode.
+    pub inode: u64,
+    /// What it is, if the file system says so.
+    pub kind: FileType,
     /// Where the entries behind this one begin.
-    pub(crate) next: u64,
+    pub next: u64,
 }
 
 /// Calls `each` with the entries from `offset` on, until it answers false or there are no more.
-pub(crate) fn for_each_entry(
-    directory: impl AsFd,
-    offset: u64,
-    mut each: impl FnMut(Entry) -> Result<bool>,
-) -> Result<()> {
+pub fn for_each_entry(directory: impl AsFd, offset: u64, mut each: impl FnMut(Entry) -> Result<bool>) -> Result<()> {
     seek(&directory, SeekFrom::Start(offset))?;
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
     let mut entries = RawDir::new(directory.as_fd(), buffer.spare_capacity_mut());
@@ -45,7 +44,7 @@ pub(crate) fn for_each_entry(
 }
 
 /// Calls `each` with the name, inode and kind of every entry but `.` and `..`.
-pub(crate) fn for_each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], u64, FileType)) -> Result<()> {
+pub fn for_each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], u64, FileType)) -> Result<()> {
     for_each_entry(directory, 0, |entry| {
         if !is_dots(&entry.name) {
             each(&entry.name, entry.inode, entry.kind);
@@ -55,7 +54,7 @@ pub(crate) fn for_each_name(directory: impl AsFd, mut each: impl FnMut(&[u8], u6
 }
 
 /// Whether a name is `.` or `..`.
-pub(crate) fn is_dots(name: &[u8]) -> bool {
+pub fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 

@@ -6,18 +6,18 @@ use std::path::Path;
 
 /// A file system at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MountedFileSystem {
+pub struct MountedFileSystem {
     /// Its number, such as `8:1`: no two that are mounted at a time have the same.
-    pub(crate) number: String,
+    pub number: String,
     /// Its kind, such as `ext4`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// What it says it shows.
-    pub(crate) source_name: String,
+    pub source_name: String,
 }
 
 /// Returns the file system on top at `mountpoint`, an absolute path without links; `None` if it is
 /// no mountpoint or there is no `/proc`.
-pub(crate) fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
+pub fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
     topmost(&std::fs::read("/proc/self/mountinfo").ok()?, mountpoint.as_os_str())
 }
 

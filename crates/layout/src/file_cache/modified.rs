@@ -1,6 +1,6 @@
 //! Times of modification as the pool has them: one word each, of which none is 0.
 
-use rustix::fs::Timespec;
+use crate::file_cache::namespace::LoggedTime;
 
 /// Bits for nanoseconds and one.
 const NANOS_BITS: u32 = 30;
@@ -12,17 +12,16 @@ const FIRST_SECOND: i64 = i32::MIN as i64;
 const LAST_SECOND: i64 = FIRST_SECOND + (1 << (64 - NANOS_BITS)) - 1;
 
 /// The word for a time, which is the nearest one if the word has no such second.
-pub(crate) fn word_of(time: Timespec) -> u64 {
-    let seconds = (time.tv_sec.clamp(FIRST_SECOND, LAST_SECOND) - FIRST_SECOND).cast_unsigned();
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0).min(999_999_999);
-    seconds << NANOS_BITS | (nanos + 1)
+pub fn modified_word(time: LoggedTime) -> u64 {
+    let seconds = (time.seconds.clamp(FIRST_SECOND, LAST_SECOND) - FIRST_SECOND).cast_unsigned();
+    seconds << NANOS_BITS | (u64::from(time.nanos.min(999_999_999)) + 1)
 }
 
 /// The time of a word; 0 is none.
-pub(crate) fn time_of(word: u64) -> Option<Timespec> {
+pub fn modified_time(word: u64) -> Option<LoggedTime> {
     let nanos = (word & ((1 << NANOS_BITS) - 1)).checked_sub(1)?;
     let seconds = (word >> NANOS_BITS).cast_signed() + FIRST_SECOND;
-    Some(Timespec { tv_sec: seconds, tv_nsec: nanos.cast_signed() })
+    Some(LoggedTime { seconds, nanos: u32::try_from(nanos).ok()? })
 }
 
 #[cfg(test)]
@@ -31,9 +30,9 @@ mod tests {
 
     #[test]
     fn a_word_has_every_time_that_ext4_has_and_the_nearest_of_any_other() {
-        let through = |tv_sec, tv_nsec| {
-            let Timespec { tv_sec, tv_nsec } = time_of(word_of(Timespec { tv_sec, tv_nsec })).expect("a time");
-            (tv_sec, tv_nsec)
+        let through = |seconds, nanos| {
+            let time = modified_time(modified_word(LoggedTime { seconds, nanos })).expect("a time");
+            (time.seconds, time.nanos)
         };
         for seconds in [FIRST_SECOND, -1, 0, 1_700_000_000, LAST_SECOND] {
             for nanos in [0, 1, 999_999_999] {
@@ -41,6 +40,6 @@ mod tests {
             }
         }
         assert_eq!((through(i64::MIN, 5), through(i64::MAX, 5)), ((FIRST_SECOND, 5), (LAST_SECOND, 5)));
-        assert_eq!(time_of(0), None);
+        assert_eq!(modified_time(0), None);
     }
 }
