@@ -2,7 +2,6 @@
 
 pub(crate) mod hidden;
 pub(crate) mod name_log;
-pub(crate) mod periodic;
 pub(crate) mod read_admission;
 pub(crate) mod record;
 pub(crate) mod volatile;

@@ -6,11 +6,11 @@
 //! operating system.
 //!
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
-//! for a lock, [`ordered_names`] tells what a file system may lose, [`files`] what is mounted and
-//! used, [`processes`] finds running services, [`rlimits`] raises the limits of this one,
-//! [`progress`] tells how far a drain has come, and [`sd_notify`] tells systemd how a service does.
-//! [`units`], [`shell`], [`json_path`] and [`columns`] are the notations of sizes, paths and
-//! answers.
+//! for a lock, [`files`] tells what is mounted, used and may be lost, [`periodic`] is a thread that
+//! does something a few times a second, [`processes`] finds running services, [`rlimits`] raises
+//! the limits of this one, [`progress`] tells how far a drain has come, and [`sd_notify`] tells
+//! systemd how a service does. [`units`], [`shell`], [`json_path`] and [`columns`] are the
+//! notations of sizes, paths and answers.
 
 #![forbid(unsafe_code)]
 
@@ -19,8 +19,8 @@ pub mod default_paths;
 mod doing;
 pub mod files;
 pub mod json_path;
-pub mod ordered_names;
 pub mod owned;
+pub mod periodic;
 pub mod processes;
 pub mod progress;
 pub mod rlimits;

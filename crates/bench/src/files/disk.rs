@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tidegate_host::ordered_names::has_ordered_names;
+use tidegate_host::files::ordered_names::has_ordered_names;
 use tidegate_measure::programs::said;
 
 /// Bytes of the loop device: room for the files of all testbeds at once.

@@ -23,7 +23,6 @@ use crate::mount::unmount;
 use crate::mount_error::{MountError, Unmount};
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
-use crate::pool::periodic::Periodic;
 use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
@@ -46,6 +45,7 @@ use std::thread;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
 use tidegate_host::files::users::{Use, users_of};
+use tidegate_host::periodic::Periodic;
 use tidegate_media::{LockedFile, Region};
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.

@@ -5,7 +5,6 @@
 //! lose an earlier operation and keep a later one gets no log; there, a sync waits for SOURCE.
 
 use crate::lifecycle::failure::ServiceFailure;
-use crate::pool::periodic::Periodic;
 use crate::source::SourceDirectory;
 use crate::source::backing::OpenedFile;
 use rustix::fs::Statx;
@@ -14,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource};
-use tidegate_host::ordered_names::has_ordered_names;
+use tidegate_host::files::ordered_names::has_ordered_names;
+use tidegate_host::periodic::Periodic;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 use tidegate_media::MappedRegion;
 

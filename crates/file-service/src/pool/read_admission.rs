@@ -10,13 +10,13 @@
 //! | when [`WAITING_MAX`] others wait | no |
 //! | another one | yes |
 
-use crate::pool::periodic::Periodic;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
+use tidegate_host::periodic::Periodic;
 use tidegate_policy::admit::{Admit, Doorkeeper, Sequential};
 
 /// Time between two looks.

@@ -12,13 +12,13 @@
 //! | a file below that refuses | tried again later, behind the others |
 
 use crate::lifecycle::failure::ServiceFailure;
-use crate::pool::periodic::Periodic;
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
 use crate::source::SourceDirectory;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{FileError, WriteBackStep};
+use tidegate_host::periodic::Periodic;
 use tidegate_host::progress::ProgressMeter;
 
 /// Time between two looks.

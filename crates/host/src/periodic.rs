@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The thread, until this is dropped.
-pub(crate) struct Periodic {
+pub struct Periodic {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Periodic {
     /// Starts the thread.
-    pub(crate) fn start(name: &str, every: Duration, mut act: impl FnMut() + Send + 'static) -> io::Result<Periodic> {
+    pub fn start(name: &str, every: Duration, mut act: impl FnMut() + Send + 'static) -> io::Result<Periodic> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = Arc::clone(&stop);
         let run = move || {
