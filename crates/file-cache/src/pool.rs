@@ -44,8 +44,17 @@ impl<R: Region> FilePool<R> {
     ) -> Result<FilePool<R>, PoolOpenError> {
         let lanes = 0..identify(region)?.plan.lanes;
         let open = |lane| FileCache::open(region.clone(), lane, dram(lane)?);
-        let lanes = lanes.map(open).collect::<Result<_, _>>()?;
-        Ok(FilePool { region: region.clone(), lanes, opening: Mutex::new(()) })
+        FilePool::of_lanes(region, lanes.map(open).collect::<Result<_, _>>()?)
+    }
+
+    /// The pool on `region` with all of its lanes, each [opened](FileCache::open) by the caller, in
+    /// the order of their numbers. Lanes can be opened by a thread each.
+    pub fn of_lanes(region: &Arc<R>, lanes: Vec<FileCache<Arc<R>>>) -> Result<FilePool<R>, PoolOpenError> {
+        let wanted = identify(region)?.plan.lanes;
+        match u32::try_from(lanes.len()) {
+            Ok(count) if count == wanted => Ok(FilePool { region: region.clone(), lanes, opening: Mutex::new(()) }),
+            count => Err(PoolOpenError::NoLane { lane: count.unwrap_or(u32::MAX), lanes: wanted }),
+        }
     }
 
     /// The memory that the pool lies in.
@@ -304,7 +313,9 @@ fn home(identity: FileIdentity, lanes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open::format::{PoolSpec, dram_bytes, format};
     use std::collections::BTreeSet;
+    use tidegate_media::MappedRegion;
 
     #[test]
     fn files_made_one_after_the_other_point_at_different_lanes() {
@@ -313,5 +324,19 @@ mod tests {
             let used: BTreeSet<usize> = (1000..1000 + lanes as u64).map(of).collect();
             assert!(used.len() * 2 > lanes && used.iter().all(|lane| *lane < lanes), "{lanes}: {used:?}");
         }
+    }
+
+    #[test]
+    fn a_pool_is_made_of_all_of_its_lanes_only() {
+        let region = Arc::new(MappedRegion::anonymous(64 << 20).unwrap());
+        format(&*region, &PoolSpec { lanes: 2, ..PoolSpec::usual([1; 16]) }).unwrap();
+        let dram = dram_bytes(&*region, 1 << 20).unwrap();
+        let open = |lane| {
+            let memory = Arc::new(MappedRegion::anonymous(dram).unwrap());
+            FileCache::open(region.clone(), lane, memory).unwrap()
+        };
+        assert_eq!(FilePool::of_lanes(&region, vec![open(0), open(1)]).unwrap().lanes(), 2);
+        let refused = FilePool::of_lanes(&region, vec![open(0)]).err().unwrap();
+        assert!(matches!(refused, PoolOpenError::NoLane { lane: 1, lanes: 2 }));
     }
 }

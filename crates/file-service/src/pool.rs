@@ -13,9 +13,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tidegate_file_cache::{FileIdentity, FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
+use tidegate_file_cache::{FileCache, FileIdentity, FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
+use tidegate_host::threads::side_by_side;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, VOLATILE_BLOCK_BYTES};
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
@@ -153,14 +154,14 @@ impl Pool {
     pub(crate) fn lanes_open(&self, dram: u64) -> Result<FilePool<MappedRegion>, ServiceFailure> {
         let (volatile, lanes) = (self.volatile()?, self.lanes()?);
         let bytes = dram_bytes(&*self.region, dram).map_err(|error| self.not_opened(error))?;
-        let mut memory = Vec::new();
-        for lane in 0..lanes {
-            let region: Arc<dyn Region> = Arc::new(volatile.open_or_create(lane, bytes)?);
-            memory.push(region);
-        }
-        let mut memory = memory.into_iter();
-        let next = |lane| memory.next().ok_or(PoolOpenError::NoLane { lane, lanes });
-        FilePool::open(&self.region, next).map_err(|error| self.not_opened(error))
+        let open = |lane| {
+            let memory = volatile.open_or_create(lane, bytes)?;
+            let lane = FileCache::open(Arc::clone(&self.region), lane, Arc::new(memory));
+            lane.map_err(|error| self.not_opened(error))
+        };
+        // A full lane takes long to load.
+        let lanes = side_by_side(lanes, open)?;
+        FilePool::of_lanes(&self.region, lanes).map_err(|error| self.not_opened(error))
     }
 
     /// Removes the memory of unsynced writes.

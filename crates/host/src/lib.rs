@@ -6,11 +6,11 @@
 //! operating system.
 //!
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
-//! for a lock, [`files`] tells what is mounted, used and may be lost, [`periodic`] is a thread that
-//! does something a few times a second, [`processes`] finds running services, [`rlimits`] raises
-//! the limits of this one, [`progress`] tells how far a drain has come, and [`sd_notify`] tells
-//! systemd how a service does. [`units`], [`shell`], [`json_path`] and [`columns`] are the
-//! notations of sizes, paths and answers.
+//! for a lock, [`files`] tells what is mounted, used and may be lost, [`threads`] has a thread that
+//! does something a few times a second, and threads side by side, [`processes`] finds running
+//! services, [`rlimits`] raises the limits of this one, [`progress`] tells how far a drain is, and
+//! [`sd_notify`] tells systemd how a service does. [`units`], [`shell`], [`json_path`] and
+//! [`columns`] are the notations of sizes, paths and answers.
 
 #![forbid(unsafe_code)]
 
@@ -20,12 +20,12 @@ mod doing;
 pub mod files;
 pub mod json_path;
 pub mod owned;
-pub mod periodic;
 pub mod processes;
 pub mod progress;
 pub mod rlimits;
 pub mod sd_notify;
 pub mod shell;
+pub mod threads;
 pub mod units;
 pub mod unlocked;
 

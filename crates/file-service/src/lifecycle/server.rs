@@ -45,7 +45,7 @@ use std::thread;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
 use tidegate_host::files::users::{Use, users_of};
-use tidegate_host::periodic::Periodic;
+use tidegate_host::threads::Periodic;
 use tidegate_media::{LockedFile, Region};
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.

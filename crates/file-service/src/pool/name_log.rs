@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource};
 use tidegate_host::files::ordered_names::has_ordered_names;
-use tidegate_host::periodic::Periodic;
+use tidegate_host::threads::Periodic;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 use tidegate_media::MappedRegion;
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
-use tidegate_host::periodic::Periodic;
+use tidegate_host::threads::Periodic;
 use tidegate_policy::admit::{Admit, Doorkeeper, Sequential};
 
 /// Time between two looks.

@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{FileError, WriteBackStep};
-use tidegate_host::periodic::Periodic;
 use tidegate_host::progress::ProgressMeter;
+use tidegate_host::threads::Periodic;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

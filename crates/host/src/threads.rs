@@ -1,0 +1,8 @@
+//! Threads of a service: one that does something a few times a second, and several that do the same
+//! at once.
+
+mod periodic;
+mod side_by_side;
+
+pub use periodic::Periodic;
+pub use side_by_side::side_by_side;
