@@ -12,7 +12,7 @@
 //! what an ordered disk shows then without its memory; the format's every rule, before recovery by
 //! a plain rewriting of Linux's, and after it.
 //!
-//! Storms with [`files`] have clients, lives and a dull model of their own.
+//! Storms with `files` have clients, lives and a dull model of their own.
 //!
 //! It needs `--cfg virtual_cores`: the program `storm` sees to that.
 

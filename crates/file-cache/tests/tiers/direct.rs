@@ -39,7 +39,7 @@ fn clean_entries_do_not_get_out_of_date() {
     let (region, file) = (pool_of(16 << 20, 8), Arc::new(InMemory::new(1, &[])));
     let pool = start(&region);
     let id = written_back(&pool, &file);
-    assert_eq!(pool.write_direct(id, 0, &[8; BYTES]), Ok(0), "the pool has all of it");
+    assert_eq!(pool.write_direct(id, 0, &vec![8; BYTES]), Ok(0), "the pool has all of it");
     assert_eq!(read(&pool, id), vec![8; BYTES]);
 }
 
