@@ -9,7 +9,7 @@ use tidegate_crashcheck::mutants::shown_by;
 use tidegate_crashcheck::namespace::NamesBug;
 
 /// Seeds in which a mistake has to show.
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 96;
 
 #[test]
 fn every_promise_is_kept_after_every_cut() {
