@@ -235,16 +235,18 @@ impl Cluster {
     /// Mounts a node's files again after their service was killed, and has the cluster's own
     /// services begin anew on them.
     pub fn restart_mount(&self, node: usize) {
-        self.remount(node);
-        // What still runs has files of the dead mount open.
+        // What still runs has files of the dead mount open, and would take the next one for it.
         self.nodes[node].kill(Some(&gluster_program()));
-        self.restart_brick(node);
+        self.restart_node(node);
     }
 
     /// Starts everything on a node whose processes were all killed.
     pub fn restart_node(&self, node: usize) {
-        self.remount(node);
-        self.restart_brick(node);
+        self.unmount(node);
+        self.mount(node);
+        self.remove_files_without_identity(node);
+        self.nodes[node].daemon("glusterd --log-level WARNING");
+        self.await_bricks();
     }
 
     /// Starts a node that has lost its persistent memory: its brick begins anew.
@@ -282,13 +284,6 @@ impl Cluster {
         });
     }
 
-    /// Starts what serves a node's brick after it was killed amid requests.
-    fn restart_brick(&self, node: usize) {
-        self.remove_files_without_identity(node);
-        self.nodes[node].daemon("glusterd --log-level WARNING");
-        self.await_bricks();
-    }
-
     /// Removes the files of a brick that were made and not yet given their identity when it was
     /// killed. GlusterFS never heals a folder with one (gluster/glusterfs#848).
     fn remove_files_without_identity(&self, node: usize) {
@@ -312,11 +307,6 @@ impl Cluster {
 
     fn await_bricks(&self) {
         self.gluster_until(&format!("volume status {VOLUME}"), |said| online(said) == NODES);
-    }
-
-    fn remount(&self, node: usize) {
-        self.unmount(node);
-        self.mount(node);
     }
 
     fn unmount(&self, node: usize) {

@@ -317,6 +317,9 @@ impl FileService {
         let route = |node| inodes.route(node).ok_or(Errno::STALE);
         let (file_route, folder_route) = (route(target)?, route(parent)?);
         let file = self.source.locate(&file_route)?;
+        if inodes.identity(target) != Some(self.source.identity(&about(&file)?)) {
+            return Err(Errno::STALE);
+        }
         linkat(CWD, by_descriptor(&file), &folder, name, AtFlags::SYMLINK_FOLLOW)?;
         let about = naming.completed(about(&file))?;
         match (self.names.subject(file_route.path(), &about), folder_route.path_of(name.to_bytes())) {
