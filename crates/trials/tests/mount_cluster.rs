@@ -179,7 +179,9 @@ fn check_pages(folder: &Path, done: Done) {
 
 fn replace(folder: &Path, writer: &Writer<'_>) -> io::Result<Done> {
     writer.acts(|act| {
-        let fresh = folder.join("fresh");
+        // A name that no file had before. A brick that comes back may still have an earlier file by
+        // the name; GlusterFS renames that one, or answers with its state, until it has healed.
+        let fresh = folder.join(format!("fresh-{act}"));
         let mut file = File::create(&fresh)?;
         file.write_all(&filled(act, PAGE_BYTES * 3))?;
         file.sync_all()?;
