@@ -25,6 +25,9 @@ pub const NODES: usize = 3;
 /// The volume's name.
 const VOLUME: &str = "gv0";
 
+/// Looks without a change after which healing is asked for again.
+const LOOKS: u32 = 5;
+
 /// The Debian package of the programs `glusterd` and `gluster`.
 const PACKAGE: &str = "glusterfs-server";
 
@@ -270,6 +273,7 @@ impl Cluster {
     /// Waits until no replica lacks what another has.
     pub fn heal(&self) {
         let healed = |said: &str| said.lines().filter(|line| *line == "Number of entries: 0").count() == NODES;
+        let (mut last, mut looks) = (String::new(), 0);
         until_succeeds("the replicas to heal", || {
             // Counting takes no locks. `info` locks the files that it names, and keeps them from
             // healing.
@@ -278,8 +282,12 @@ impl Cluster {
             if healed(&said) {
                 return Ok(());
             }
-            // What it could not heal at once it tries again when told.
-            let told = self.gluster(&format!("volume heal {VOLUME}"));
+            // What it could not heal at once it tries again when told: it looks at all each time.
+            let is_first = last.is_empty();
+            looks = if said == last { looks + 1 } else { 1 };
+            last.clone_from(&said);
+            let is_due = is_first || looks % LOOKS == 0;
+            let told = is_due.then(|| self.gluster(&format!("volume heal {VOLUME}")));
             Err(format!("{told:?}\n{said}"))
         });
     }
