@@ -7,6 +7,7 @@ pub(crate) mod reserved;
 use crate::below::{Fallocate, Refused};
 use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
+use crate::io::holes::united;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::tiers::dram::touching;
@@ -257,18 +258,14 @@ impl File {
 
     /// Whether every byte from `at` to `at + len` is here.
     fn has_all(&self, at: u64, len: usize) -> bool {
-        let end = at + len as u64;
-        let mut parts: Vec<_> = self.newest.within(at..end).into_iter().map(|(range, _)| range).collect();
-        parts.extend(touching(&self.written, at..end).map(|(range, ..)| range));
-        parts.sort_unstable_by_key(|range| range.start);
-        let reached =
-            parts.iter().fold(at, |reached, part| if part.start <= reached { reached.max(part.end) } else { reached });
-        reached >= end
+        let range = at..at + len as u64;
+        range.is_empty() || self.parts_here(&range) == [range]
     }
 
-    /// The parts of a range whose newest copy is in DRAM.
-    fn unsynced_in(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        touching(&self.written, range.clone()).map(|(part, ..)| part).collect()
+    /// The parts of a range that are in DRAM or in entries: ascending, none touching the next.
+    pub(crate) fn parts_here(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let entries = self.newest.within(range.clone()).into_iter().map(|(part, _)| part);
+        united(entries.chain(touching(&self.written, range.clone()).map(|(part, ..)| part)).collect())
     }
 
     /// Bytes of a range whose newest copy is in DRAM.

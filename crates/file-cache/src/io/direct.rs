@@ -15,7 +15,7 @@
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::io::end_in_file;
-use crate::io::holes::between;
+use crate::io::holes::{between, united};
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use std::ops::Range;
@@ -62,18 +62,9 @@ impl<R: Region> Lane<R> {
     fn cached_in(&self, file: FileId, range: &Range<u64>, len: u64) -> Result<Vec<Range<u64>>, FileError> {
         let cached = self.file(file)?;
         let reached = cached.record.map_or(len, |record| record.size.min(len)).min(cached.size);
-        let entries = cached.newest.within(range.clone()).into_iter().map(|(part, _)| part);
-        let mut parts: Vec<_> = entries.chain(cached.unsynced_in(range)).collect();
-        parts.push(range.start.max(reached)..range.end);
-        parts.retain(|part| !part.is_empty());
-        parts.sort_unstable_by_key(|part| part.start);
-        let mut joined: Vec<Range<u64>> = Vec::new();
-        for part in parts {
-            match joined.last_mut() {
-                Some(last) if last.end >= part.start => last.end = last.end.max(part.end),
-                _ => joined.push(part),
-            }
-        }
-        Ok(joined)
+        let mut parts = cached.parts_here(range);
+        let behind = range.start.max(reached)..range.end;
+        parts.extend((!behind.is_empty()).then_some(behind));
+        Ok(united(parts))
     }
 }

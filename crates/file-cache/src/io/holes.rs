@@ -139,6 +139,19 @@ impl<R: Region> Lane<R> {
     }
 }
 
+/// Ranges in ascending order, neighbours and overlapping ones as one.
+pub(crate) fn united(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|later, earlier| {
+        let touch = earlier.end >= later.start;
+        if touch {
+            earlier.end = earlier.end.max(later.end);
+        }
+        touch
+    });
+    ranges
+}
+
 /// What `parts`, which are ascending and inside `range`, leave of it.
 pub(crate) fn between(range: &Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
     let starts = [range.start].into_iter().chain(parts.iter().map(|part| part.end));

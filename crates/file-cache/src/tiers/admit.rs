@@ -6,8 +6,7 @@ use crate::error::FileError;
 use crate::io::holes::between;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
-use crate::tiers::dram::touching;
-use crate::tiers::write_back::joined;
+use crate::tiers::write_back::in_pieces;
 use std::ops::Range;
 use tidegate_media::Region;
 
@@ -52,8 +51,6 @@ impl<R: Region> Lane<R> {
             return Ok(Vec::new());
         };
         let range = range.start..range.end.min(record.size).min(cached.size);
-        let mut here: Vec<_> = cached.newest.within(range.clone()).into_iter().map(|(range, _)| range).collect();
-        here.extend(touching(&cached.written, range.clone()).map(|(range, ..)| range));
-        Ok(joined(between(&range, &joined(here))))
+        Ok(in_pieces(between(&range, &cached.parts_here(&range))))
     }
 }

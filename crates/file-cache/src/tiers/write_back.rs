@@ -4,6 +4,7 @@
 use crate::below::{BackingFile, BackingStatus};
 use crate::cache::FileCache;
 use crate::error::FileError;
+use crate::io::holes::united;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::lanes::slots::Slot;
@@ -248,20 +249,17 @@ impl<R: Region> Lane<R> {
 }
 
 /// Ranges in ascending order, neighbours and overlapping ones as one, none longer than a write.
-pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut joined: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
+fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    in_pieces(united(ranges))
+}
+
+/// The bytes of `ranges` in ranges of which none is longer than a write.
+pub(super) fn in_pieces(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let pieces = |range: Range<u64>| {
         let starts = range.clone().step_by(usize::try_from(WRITE_BYTES_MAX).expect("small"));
         starts.map(move |start| start..range.end.min(start + WRITE_BYTES_MAX))
     };
-    joined.into_iter().flat_map(pieces).collect()
+    ranges.into_iter().flat_map(pieces).collect()
 }
 
 #[cfg(test)]
