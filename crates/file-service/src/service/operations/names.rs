@@ -312,14 +312,10 @@ impl FileService {
 
     pub(crate) fn link<'b>(&self, target: NodeId, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
         let mut naming = self.names.begin()?;
-        let folder = self.folder(parent)?;
+        let (folder, (file, _)) = (self.folder(parent)?, self.locate(target)?);
         let mut inodes = self.inodes_mut();
         let route = |node| inodes.route(node).ok_or(Errno::STALE);
         let (file_route, folder_route) = (route(target)?, route(parent)?);
-        let file = self.source.locate(&file_route)?;
-        if inodes.identity(target) != Some(self.source.identity(&about(&file)?)) {
-            return Err(Errno::STALE);
-        }
         linkat(CWD, by_descriptor(&file), &folder, name, AtFlags::SYMLINK_FOLLOW)?;
         let about = naming.completed(about(&file))?;
         match (self.names.subject(file_route.path(), &about), folder_route.path_of(name.to_bytes())) {
