@@ -175,11 +175,7 @@ impl Client {
             Some(0) => return None,
             left => left.iter_mut().for_each(|left| *left -= 1),
         }
-        let done = &mut seen.done[self.number as usize];
-        let next = (*done..self.script.acts).map(|number| Step { client: self.number, number });
-        let next = next.into_iter().find(|step| self.script.does(*step));
-        *done = next.map_or(self.script.acts, |step| step.number + 1);
-        next
+        self.script.next_step(self.number, &mut seen.done[self.number as usize])
     }
 
     fn device(&self) -> &dyn BlockDevice {

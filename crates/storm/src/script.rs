@@ -132,6 +132,13 @@ impl Script {
         self.only.as_ref().is_none_or(|only| only.0.contains(&step))
     }
 
+    /// The next step of `client`, which has seen to `done` of its steps.
+    pub(crate) fn next_step(&self, client: u32, done: &mut u32) -> Option<Step> {
+        let next = (*done..self.acts).map(|number| Step { client, number }).find(|step| self.does(*step));
+        *done = next.map_or(self.acts, |step| step.number + 1);
+        next
+    }
+
     /// The command that runs it again.
     pub fn command(&self) -> String {
         let Script { seed, base, schedule, clients, acts, drains, mutant, only } = self;

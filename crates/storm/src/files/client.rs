@@ -110,18 +110,7 @@ impl<R: Medium> FilesClient<R> {
     }
 
     fn next_step(&self) -> Option<Step> {
-        let mut seen = self.seen();
-        loop {
-            let number = seen.done[self.number as usize];
-            if number == self.script.acts {
-                return None;
-            }
-            seen.done[self.number as usize] += 1;
-            let step = Step { client: self.number, number };
-            if self.script.does(step) {
-                return Some(step);
-            }
-        }
+        self.script.next_step(self.number, &mut self.seen().done[self.number as usize])
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
