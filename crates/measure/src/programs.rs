@@ -2,6 +2,7 @@
 //! output.
 
 use anyhow::{Context, ensure};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,6 +12,15 @@ pub fn said(command: &mut Command) -> anyhow::Result<String> {
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{:?} failed ({}): {}", command.get_program(), output.status, errors.trim());
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Locks a folder, which is made if need be, until the answer is dropped: several programs may want
+/// to put the same things there.
+pub fn alone(folder: &Path) -> std::io::Result<File> {
+    std::fs::create_dir_all(folder)?;
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 /// The path of `file`: built now for release into the target folder of this program, as `what`

@@ -1,9 +1,9 @@
 //! SQLite with atomic groups of writes. Debian builds it without
 //! `SQLITE_ENABLE_BATCH_ATOMIC_WRITE`, so it is compiled from its source.
 
-use crate::programs::said;
+use crate::programs::{alone, said};
 use anyhow::Context;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,10 +27,7 @@ const SHELL: &str = include_str!("sqlite.c");
 /// it was before. Its words are a database and SQL; without SQL it reads lines of that.
 pub fn shell_with_groups(cache: &Path) -> anyhow::Result<PathBuf> {
     let folder = cache.join("sqlite-groups");
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    // Several programs may want it at once.
-    let alone = File::create(folder.join("lock"))?;
-    alone.lock()?;
+    let _alone = alone(&folder).with_context(|| format!("make {}", folder.display()))?;
     let program = folder.join("shell");
     if !program.exists() {
         let (source, own, fresh) = (source(&folder)?, folder.join("shell.c"), folder.join("fresh"));

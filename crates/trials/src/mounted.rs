@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use tempfile::TempDir;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_layout::file_cache::PoolSuperblock;
+use tidegate_measure::programs::alone;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What the service says when programs can use the mount.
@@ -396,14 +397,6 @@ fn start(disk: &Path, memory: &Path, pool_size: &str) -> Child {
     // What it says at its end has to go somewhere.
     std::thread::spawn(move || lines.for_each(drop));
     service
-}
-
-/// Locks a folder, which is made if need be: several test programs want the same suites.
-pub(crate) fn alone(folder: &Path) -> std::io::Result<File> {
-    fs::create_dir_all(folder)?;
-    let lock = File::create(folder.join("lock"))?;
-    lock.lock()?;
-    Ok(lock)
 }
 
 /// Sizes and frequencies of what `fsx` does. Further lines give weights to more operations.

@@ -1,10 +1,10 @@
 //! Source packages of Debian, fetched and built once.
 
 use crate::artefacts::{MissingError, cache, run};
-use crate::mounted::alone;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tidegate_measure::programs::alone;
 
 /// Fetches a source package into `.`, of the versions that this machine's lists of packages stand
 /// for: its own lists need not name sources. Leaves the tree in `tree`.
