@@ -39,5 +39,5 @@ pub use operation::{
 };
 pub use reply::{OpenFlags, Reply};
 pub use request::{Header, Malformed, Request};
-pub use resend::{Attempt, Former, RECORD_BYTES, ReplyRecord};
+pub use resend::{Attempt, Former, RECORD_BYTES, RecordStore, ReplyRecord};
 pub use session::{Agreement, DATA_BYTES_MAX, Session, TooOld};

@@ -13,6 +13,8 @@ use crate::ids::Unique;
 use crate::operation::Operation;
 use crate::reply::Reply;
 use crate::wire::{RECORD_ANSWERED, RECORD_BEGUN, RECORD_REPLY_BYTES_MAX, ReplyRecordBytes};
+use std::mem::offset_of;
+use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a record.
@@ -27,6 +29,30 @@ pub enum Attempt {
     InDoubt {
         /// What that server noted before it began.
         witness: u64,
+    },
+}
+
+/// Where a record has the word that says what it is: its state, and the reply's error.
+const STATE_AT: usize = offset_of!(ReplyRecordBytes, state);
+const REPLY_AT: usize = offset_of!(ReplyRecordBytes, reply_bytes);
+const _: () = assert!(STATE_AT.is_multiple_of(8) && REPLY_AT == STATE_AT + 8);
+
+/// A store into memory with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordStore<'r> {
+    /// Of bytes, in any order.
+    Bytes {
+        /// Offset in the record.
+        at: u64,
+        /// What is stored.
+        bytes: &'r [u8],
+    },
+    /// Of an aligned word, whole.
+    Word {
+        /// Offset in the record.
+        at: u64,
+        /// What is stored.
+        word: u64,
     },
 }
 
@@ -74,6 +100,25 @@ impl ReplyRecord {
     /// Returns the record's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+
+    /// Returns the stores that put the record in the place of `former`, in their order.
+    ///
+    /// A kill between two of them, or amid one of bytes, leaves no record or one of the two. The
+    /// record that a request was begun stays until that with its reply is whole.
+    pub fn stores(&self, former: &[u8; RECORD_BYTES]) -> impl Iterator<Item = RecordStore<'_>> {
+        let bytes = self.as_bytes();
+        let part = |range: Range<usize>| RecordStore::Bytes { at: range.start as u64, bytes: &bytes[range] };
+        let state = |[state, error]: [u32; 2]| RecordStore::Word {
+            at: STATE_AT as u64,
+            word: zerocopy::transmute!([state, error]),
+        };
+        let was_begun = ReplyRecord::from_bytes(former)
+            .is_some_and(|former| former.0.state == RECORD_BEGUN && former.unique() == self.unique());
+        let request = (!was_begun).then(|| [state([0; 2]), part(0..STATE_AT)]);
+        let reply = (self.0.state == RECORD_ANSWERED).then(|| part(REPLY_AT..RECORD_BYTES));
+        let state = state([self.0.state, self.0.error.cast_unsigned()]);
+        request.into_iter().flatten().chain(reply).chain([state])
     }
 
     /// Returns the request that the record is about, as it was sent first.

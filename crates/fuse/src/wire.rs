@@ -290,7 +290,7 @@ pub(crate) const RECORD_ANSWERED: u32 = 2;
 
 record! {
     /// A request and its reply, as a server leaves them for the next one; no message of the
-    /// protocol. 256 bytes do not cross a page, so that one write of them is done or not done.
+    /// protocol. State and error are one word.
     ReplyRecordBytes [256] {
         unique: u64, witness: u64, state: u32, error: i32, reply_bytes: u32, padding: u32,
         reply: [u64; 18], spare: [u64; 10],

@@ -7,7 +7,7 @@
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use tidegate_fuse::{Former, RECORD_BYTES, ReplyRecord, Unique};
+use tidegate_fuse::{Former, RECORD_BYTES, RecordStore, ReplyRecord, Unique};
 use tidegate_media::OutlivingMemory;
 
 /// Threads that answer requests.
@@ -74,9 +74,14 @@ impl ReplyCache {
         left.iter().find(|left| matches!(left, Former::Answered(_))).or(left.first()).copied()
     }
 
-    /// Stores a record, in place of the slot's earlier one.
+    /// Stores a record, in place of the slot's earlier one. A kill leaves no half of it.
     pub(crate) fn store(&self, slot: Slot, record: &ReplyRecord) -> std::io::Result<()> {
-        self.memory.store(slot.offset(), record.as_bytes())
+        let (slot, mut former) = (slot.offset(), [0; RECORD_BYTES]);
+        self.memory.load(slot, &mut former)?;
+        record.stores(&former).try_for_each(|store| match store {
+            RecordStore::Bytes { at, bytes } => self.memory.store(slot + at, bytes),
+            RecordStore::Word { at, word } => self.memory.store_word(slot + at, word),
+        })
     }
 
     /// Frees the slots of requests that were sent again: all are answered.

@@ -3,7 +3,8 @@
 use crate::kernel::every_request;
 use std::time::Duration;
 use tidegate_fuse::{
-    Attributes, Entry, Features, Former, Handle, NodeId, OpenFlags, RECORD_BYTES, Reply, ReplyRecord, Request, Unique,
+    Attributes, Entry, Features, Former, Handle, NodeId, OpenFlags, RECORD_BYTES, RecordStore, Reply, ReplyRecord,
+    Request, Unique,
 };
 
 const FIRST: Unique = Unique(6);
@@ -48,6 +49,65 @@ fn a_request_that_was_begun_is_in_doubt_with_its_witness() {
     let record = reread(ReplyRecord::begun(AGAIN, 99));
     assert_eq!(record.unique(), FIRST);
     assert!(matches!(record.left(), Former::Begun { witness: 99 }));
+}
+
+/// What a kill may leave of the stores of a record: each store is done, not begun, or, if it is not
+/// of a word, done up to or from any byte on.
+fn left_by_kills(former: [u8; RECORD_BYTES], record: ReplyRecord) -> Vec<[u8; RECORD_BYTES]> {
+    let (mut memory, mut left) = (former, vec![former]);
+    for store in record.stores(&former) {
+        let (at, bytes) = match store {
+            RecordStore::Word { at, word } => (usize::try_from(at).unwrap(), word.to_ne_bytes().to_vec()),
+            RecordStore::Bytes { at, bytes } => (usize::try_from(at).unwrap(), bytes.to_vec()),
+        };
+        if matches!(store, RecordStore::Bytes { .. }) {
+            for torn in 1..bytes.len() {
+                let (mut begun, mut ended) = (memory, memory);
+                begun[at..at + torn].copy_from_slice(&bytes[..torn]);
+                ended[at + torn..at + bytes.len()].copy_from_slice(&bytes[torn..]);
+                left.extend([begun, ended]);
+            }
+        }
+        memory[at..at + bytes.len()].copy_from_slice(&bytes);
+        left.push(memory);
+    }
+    left
+}
+
+#[test]
+fn a_kill_leaves_no_half_of_a_record() {
+    let entry = Entry {
+        node: NodeId(2),
+        generation: u64::MAX,
+        attributes: Attributes { size: u64::MAX, ..Attributes::default() },
+        name_valid: Duration::MAX,
+        attributes_valid: Duration::MAX,
+    };
+    let bytes_of = |record: ReplyRecord| <[u8; RECORD_BYTES]>::try_from(record.as_bytes()).unwrap();
+    let earlier = [Reply::created(&entry, Handle(7), OpenFlags::KEEP_CACHE), Reply::error(17)];
+    let earlier = earlier.map(|reply| bytes_of(ReplyRecord::answered(Unique(4), &reply).unwrap()));
+    let begun = ReplyRecord::begun(FIRST, 99);
+    for former in [[0; RECORD_BYTES], bytes_of(ReplyRecord::begun(Unique(4), 5)), earlier[0], earlier[1]] {
+        let left = left_by_kills(former, begun);
+        for memory in &left {
+            let record = ReplyRecord::from_bytes(memory).filter(|record| record.unique() == FIRST);
+            assert!(record.is_none_or(|record| matches!(record.left(), Former::Begun { witness: 99 })));
+        }
+        let begun = *left.last().unwrap();
+        assert!(ReplyRecord::from_bytes(&begun).is_some_and(|record| record.unique() == FIRST));
+        for reply in [Reply::empty(), Reply::error(2), Reply::entry(&entry)] {
+            let answered = left_by_kills(begun, ReplyRecord::answered(FIRST, &reply).unwrap());
+            for memory in &answered {
+                let record = ReplyRecord::from_bytes(memory).filter(|record| record.unique() == FIRST).unwrap();
+                match record.left() {
+                    Former::Begun { witness } => assert_eq!(witness, 99),
+                    Former::Answered(again) => assert_eq!(sent(again), sent(reply)),
+                }
+            }
+            let last = ReplyRecord::from_bytes(answered.last().unwrap()).unwrap();
+            assert!(matches!(last.left(), Former::Answered(_)));
+        }
+    }
 }
 
 #[test]

@@ -33,7 +33,19 @@ impl OutlivingMemory {
     /// Stores `bytes` at offset `at`. A kill leaves any part of them.
     pub fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write(at, bytes);
-        // Nothing has to be durable; this says whether the memory took the store.
+        self.taken()
+    }
+
+    /// Stores the aligned word at offset `at`, after all earlier stores and before all later ones.
+    /// A kill leaves all of it or nothing.
+    pub fn store_word(&self, at: u64, word: u64) -> io::Result<()> {
+        self.0.store_u64(at, word);
+        self.taken()
+    }
+
+    /// Whether the memory took the stores. Nothing has to be durable, but the fence keeps their
+    /// order.
+    fn taken(&self) -> io::Result<()> {
         self.0.fence().map_err(io::Error::other)
     }
 }
@@ -49,8 +61,7 @@ impl OutlivingWindow {
     /// the same one.
     pub fn store(&mut self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
         let end = at + bytes.len() as u64;
-        let has_room =
-            |(start, _): &(u64, OutlivingMemory)| (*start..=end).contains(&at) && end - start <= WINDOW_BYTES as u64;
+        let has_room = |(start, _): &(u64, OutlivingMemory)| *start <= at && end - start <= WINDOW_BYTES as u64;
         let (start, memory) = match self.0.take().filter(has_room) {
             Some(window) => window,
             None => {
@@ -91,8 +102,11 @@ mod tests {
         let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let of = || OutlivingMemory::of(memory.as_fd(), 0, 10_000).unwrap();
         of().store(4090, b"over two pages").unwrap();
+        of().store_word(8, u64::from_ne_bytes(*b"one word")).unwrap();
         let mut found = [0; 14];
         of().load(4090, &mut found).unwrap();
         assert_eq!(&found, b"over two pages");
+        of().load(8, &mut found[..8]).unwrap();
+        assert_eq!(&found[..8], b"one word");
     }
 }
