@@ -170,11 +170,10 @@ impl<'s, S: Stream> SharedStream<'s, S> {
         while let Some(request) = self.next() {
             let bytes = request.bytes();
             request.run(&mut executor, &mut out);
-            let sent = self.send(&mut out);
-            let mut queue = self.queue();
-            queue.bytes -= bytes;
-            if let Err(error) = sent {
-                queue.failed = Some(error);
+            // Before the reply goes out: a client that has it may count on the room.
+            self.queue().bytes -= bytes;
+            if let Err(error) = self.send(&mut out) {
+                self.queue().failed = Some(error);
             }
         }
         drop(permit);
