@@ -152,6 +152,9 @@ pub const TOPIC: Topic = Topic {
         Row::here("postgres-2", POSTGRES_2, MEMORY, Target::AtLeast(0.8), |effort| {
             databases::postgres(effort, 2, Storage::Memory)
         }),
+        Row::here("postgres-2-bare", POSTGRES_2, BARE, Target::Shown, |effort| {
+            databases::postgres(effort, 2, Storage::BareMount)
+        }),
         Row::here("postgres-8", POSTGRES_8, MEMORY, Target::AtLeast(0.8), |effort| {
             databases::postgres(effort, 8, Storage::Memory)
         }),
@@ -160,6 +163,9 @@ pub const TOPIC: Topic = Topic {
         }),
         Row::here("mariadb", MARIADB, MEMORY, Target::AtLeast(0.7), |effort| {
             databases::mariadb(effort, Storage::Memory)
+        }),
+        Row::here("mariadb-bare", MARIADB, BARE, Target::Shown, |effort| {
+            databases::mariadb(effort, Storage::BareMount)
         }),
         Row::here("mariadb-disk", MARIADB, DISK, Target::Shown, |effort| databases::mariadb(effort, Storage::Disk)),
     ],

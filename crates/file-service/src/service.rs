@@ -174,7 +174,7 @@ impl FileService {
             }
             Operation::TmpFile { flags, mode, umask } => self.make_unnamed(header, flags, Permissions { mode, umask }),
             Operation::Read { handle, offset, len, flags } => self.read(handle, (offset, len), flags, buffer),
-            Operation::Write(ref write) => self.write(write),
+            Operation::Write(ref write) => self.write(node, write),
             Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),
             Operation::Release { handle, .. } => self.release(handle),
             Operation::FSync { handle, .. } => self.sync(handle),

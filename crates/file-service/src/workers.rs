@@ -13,7 +13,9 @@ use crate::workers::standby::{LastLook, Standby, WorkerStep};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::thread;
-use tidegate_fuse::{Attempt, Features, Former, Malformed, Operation, Reply, ReplyRecord, Request, Session};
+use tidegate_fuse::{
+    Attempt, Features, Former, Malformed, Notification, Operation, Reply, ReplyRecord, Request, Session,
+};
 
 /// What answers requests.
 pub trait Answers: Sync {
@@ -146,6 +148,9 @@ impl<S: Answers> Worker<'_, S> {
             Some(replies) => self.recorded(&request, replies, slot, buffer),
             None => self.service.answer(&request, Attempt::First, buffer),
         };
+        if let Some(node) = reply.stale_attributes() {
+            self.device.notify(&Notification::attributes_changed(node))?;
+        }
         self.device.reply(unique, reply)?;
         let overtakes = matches!(
             request.operation,

@@ -4,7 +4,7 @@
 //! data are copied. [`Reply::frame`] completes the head with the number of the request.
 
 use crate::attributes::{Attributes, Entry, ExtendedAttributes, Statistics};
-use crate::ids::{Handle, Unique};
+use crate::ids::{Handle, NodeId, Unique};
 use crate::operation::RangeLock;
 use crate::wire;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub struct Reply<'a> {
     head_bytes: usize,
     error: i32,
     data: &'a [u8],
+    /// What the kernel is told before the reply.
+    stale: Option<NodeId>,
 }
 
 /// How the kernel treats an open file or directory.
@@ -57,7 +59,7 @@ impl OpenFlags {
 impl<'a> Reply<'a> {
     /// Sends nothing, as for the requests that have no reply.
     pub fn none() -> Reply<'a> {
-        Reply { head: [0; HEAD_BYTES_MAX], head_bytes: 0, error: 0, data: &[] }
+        Reply { head: [0; HEAD_BYTES_MAX], head_bytes: 0, error: 0, data: &[], stale: None }
     }
 
     /// Says that the request was carried out.
@@ -156,6 +158,19 @@ impl<'a> Reply<'a> {
     /// Says which events (`POLLIN`, …) are there.
     pub fn ready(events: u32) -> Reply<'a> {
         Reply::record(&wire::PollOut { revents: events, padding: 0 })
+    }
+
+    /// Says too that the operation changed attributes of a node on which the kernel relies: after
+    /// a write it only asks for times and length again. See [`Reply::stale_attributes`].
+    #[must_use]
+    pub fn with_stale_attributes(self, node: NodeId) -> Reply<'a> {
+        Reply { stale: Some(node), ..self }
+    }
+
+    /// Returns the node whose attributes the kernel has to ask for again. Whoever sends the reply
+    /// sends [`Notification::attributes_changed`](crate::Notification::attributes_changed) before.
+    pub fn stale_attributes(&self) -> Option<NodeId> {
+        self.stale
     }
 
     /// Gives one record of the protocol.

@@ -161,20 +161,50 @@ const ACLS: &str = r#"
     setfacl -m u:nobody:rwx,o::r .
 "#;
 
+/// Gives open files privileges, has them written to by who may keep those and who may not, and
+/// prints what is left, again and again.
+const PRIVILEGES: &str = r#"
+    for file in user group both plain; do echo a > $file && chmod 666 $file && exec 7>> $file; done
+    look() { stat -c '%a %n' user group both plain && getcap user group both plain; }
+    for round in 1 2 3; do
+        chmod 4766 user && chmod 2676 group && chmod 6777 both && setcap cap_net_raw=ep plain && look
+        for writer in nobody root nobody nobody; do
+            setpriv --reuid $writer --regid nogroup --clear-groups --bounding-set -fsetid \
+                sh -c 'for file in user group both plain; do echo b >> $file; done'
+            look
+        done
+        echo c >> plain && setcap cap_chown=ep both && look && truncate -s 1 both && look
+    done
+"#;
+
+#[test]
+fn writes_take_privileges_away_as_on_the_disk() {
+    let testbed = MountTestbed::new();
+    open_to_all(&testbed);
+    let [expected, said] = said_on_disk_and_mount(&testbed, PRIVILEGES, "libcap2-bin");
+    assert!(expected.contains("cap_net_raw=ep"), "{expected}");
+    assert_eq!(said, expected);
+}
+
+/// What a shell script prints in a folder on the disk, and in the mount.
+fn said_on_disk_and_mount(testbed: &MountTestbed, script: &str, package: &'static str) -> [String; 2] {
+    let on_disk = testbed.beside().join("compared");
+    fs::create_dir(&on_disk).unwrap();
+    [on_disk, testbed.mountpoint()].map(|folder| {
+        let mut shell = Command::new("sh");
+        run(shell.args(["-euc", script]).current_dir(folder), package).unwrap_or_else(|error| panic!("{error}"))
+    })
+}
+
 #[test]
 fn acls_decide_as_on_the_disk() {
     demand("setfacl", "acl");
     let testbed = MountTestbed::new();
-    let on_disk = testbed.beside().join("acls");
-    fs::create_dir(&on_disk).unwrap();
     open_to_all(&testbed);
-    let said_in = |folder: &Path| {
-        let mut shell = Command::new("sh");
-        run(shell.args(["-euc", ACLS]).current_dir(folder), "acl").unwrap_or_else(|error| panic!("{error}"))
-    };
-    let expected = said_in(&on_disk);
+    let [expected, said] = said_on_disk_and_mount(&testbed, ACLS, "acl");
+    let on_disk = testbed.beside().join("compared");
     assert!(expected.contains("Permission denied"), "{expected}");
-    assert_eq!(said_in(&testbed.mountpoint()), expected);
+    assert_eq!(said, expected);
     assert_eq!(fs::metadata(testbed.source()).unwrap().permissions().mode() & 0o7777, 0o700, "SOURCE is hidden");
     let acl_of = |folder: &Path| run(Command::new("getfacl").arg(".").current_dir(folder), "acl").unwrap();
     assert_eq!(acl_of(&testbed.mountpoint()), acl_of(&on_disk));

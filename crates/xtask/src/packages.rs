@@ -16,7 +16,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 35] = [
+pub(crate) const PACKAGES: [Package; 36] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -44,6 +44,7 @@ pub(crate) const PACKAGES: [Package; 35] = [
     package("sqlite3", "transactions of an unchanged program"),
     package("libsqlite3-dev", "a program of the trials that commits transactions"),
     package("acl", "ACLs of files in mounts"),
+    package("libcap2-bin", "capabilities of files in mounts"),
     package("redis-server", "a server whose log is synced with each command"),
     package("redis-tools", "its clients"),
     package("postgresql", "a server whose processes write and sync files in common"),

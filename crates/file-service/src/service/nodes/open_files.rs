@@ -5,6 +5,7 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's.
 
+pub(crate) mod privileges;
 mod writes;
 
 use crate::pool::name_log::{Made, NameLog};
@@ -13,6 +14,7 @@ use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 use crate::service::nodes::open_files::writes::point_of;
 use crate::service::sync_times::SyncTimes;
 use crate::source::backing::{OpenedFile, refused};
@@ -90,8 +92,8 @@ pub(crate) enum Privileged {
 pub(crate) struct OpenFile {
     identity: FileIdentity,
     state: RwLock<OpenState>,
-    /// Whether the file may run with privileges that a write has to take away.
-    pub(crate) may_be_privileged: AtomicBool,
+    /// Privileges that a write has to take away.
+    pub(crate) privileges: PossiblePrivileges,
     /// What reaches the file if it has no name, or may not be opened.
     kept: Mutex<Option<Arc<KeptFile>>>,
     /// Whether direct writes went below, and whether a program synced them since.
@@ -235,8 +237,10 @@ impl OpenFiles {
         privileges: Privileged,
     ) -> Result<Arc<OpenFile>> {
         let file = self.open((made.identity(), route), Access::Read, || Ok((made, true)))?;
-        // Relaxed: no other request knows the file yet.
-        file.may_be_privileged.store(privileges == Privileged::Maybe, Ordering::Relaxed);
+        // No other request knows the file yet.
+        if privileges == Privileged::No {
+            file.privileges.begin_look();
+        }
         let mut state = file.write_state();
         if state.served_from == ServedFrom::File {
             state.made = self.names.made(&state.backing);
@@ -656,11 +660,10 @@ impl OpenFile {
     }
 
     fn new(identity: FileIdentity, state: OpenState) -> OpenFile {
-        let may_be_privileged = AtomicBool::new(true);
         OpenFile {
             identity,
             state: RwLock::new(state),
-            may_be_privileged,
+            privileges: PossiblePrivileges::unknown(),
             kept: Mutex::default(),
             owes_direct: AtomicBool::new(false),
             syncs_direct: AtomicBool::new(false),
@@ -701,12 +704,6 @@ impl OpenFile {
     /// The file below.
     pub(crate) fn backing(&self) -> Arc<OpenedFile> {
         Arc::clone(&self.read_state().backing)
-    }
-
-    /// Notes that the file may run with privileges again.
-    pub(crate) fn suspect_privileges(&self) {
-        // Relaxed: whoever gave the privileges did so before the kernel sent the next write.
-        self.may_be_privileged.store(true, Ordering::Relaxed);
     }
 
     fn read_state(&self) -> RwLockReadGuard<'_, OpenState> {

@@ -14,7 +14,6 @@ use rustix::io::{Errno, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidegate_file_cache::BackingFile;
 use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes, SetTime, Statistics, Time};
@@ -71,7 +70,8 @@ impl FileService {
     fn set_owner(&self, node: NodeId, (located, was): (&Located, &Statx), change: &SetAttributes) -> Result<()> {
         let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
         let stays = change.uid.is_none_or(|uid| uid == was.stx_uid) && change.gid.is_none_or(|gid| gid == was.stx_gid);
-        if stays && self.has_no_privileges(node) {
+        let has_set_ids = u32::from(was.stx_mode) & (SET_USER_ID | SET_GROUP_ID) != 0;
+        if stays && !has_set_ids && self.has_no_capabilities(node) {
             // SQLite gives its journals to the owner of the database. Nothing that a record could
             // repeat is changed.
             return chownat(located, "", owner, group, AtFlags::EMPTY_PATH);
@@ -85,12 +85,11 @@ impl FileService {
         self.record_attributes(&mut naming, node, &about, attributes)
     }
 
-    /// Whether the node is an open file of which is known that it has no privileges of its own.
-    pub(super) fn has_no_privileges(&self, node: NodeId) -> bool {
+    /// Whether the node is an open file of which is known that it has no capabilities.
+    pub(super) fn has_no_capabilities(&self, node: NodeId) -> bool {
         let identity = self.inodes().identity(node);
         let file = identity.and_then(|identity| self.open_files.get(identity));
-        // Relaxed: see `suspect_privileges`.
-        file.is_some_and(|file| !file.may_be_privileged.load(Ordering::Relaxed))
+        file.is_some_and(|file| !file.privileges.may_have_capabilities())
     }
 
     /// Records attributes of a node that were just set.
@@ -114,9 +113,9 @@ impl FileService {
         if node == NodeId::ROOT {
             return self.hidden.set_mode(mode, &self.source).map_err(|_| Errno::IO);
         }
-        self.open_file(about).inspect(|file| file.suspect_privileges());
         let mut naming = self.names.begin()?;
         chmod(by_descriptor(located), Mode::from_raw_mode(mode & 0o7777))?;
+        self.open_file(about).inspect(|file| file.privileges.suspect());
         if !self.is_root && mode & OWNER_WORKS != OWNER_WORKS {
             self.open_file(about).inspect(|file| self.keep_opened(file));
         }
@@ -158,22 +157,33 @@ impl FileService {
     }
 
     /// Takes set-user-ID, set-group-ID and capabilities of a file away whose contents were changed:
-    /// capabilities always, the others if the kernel asks for it.
-    pub(crate) fn take_privileges(&self, file: &OpenFile, privileges: Privileges) {
-        let is_asked = privileges == Privileges::Clear;
-        // Relaxed: see `suspect_privileges`.
-        if !is_asked && !file.may_be_privileged.load(Ordering::Relaxed) {
-            return;
+    /// capabilities always, the others if the kernel asks for it. Returns whether it looked at the
+    /// file for those: the kernel relies on the mode that it saw last, which this server or one
+    /// before it may have changed.
+    pub(crate) fn take_privileges(&self, file: &OpenFile, privileges: Privileges) -> bool {
+        if !file.privileges.need_look(privileges) {
+            return false;
         }
         // After a failure of the log no sync succeeds, and recovery finds the privileges as before.
-        let Ok(mut naming) = self.names.begin() else { return };
-        file.may_be_privileged.store(false, Ordering::Relaxed);
-        file.with_backing(|backing| self.take_privileges_below(&mut naming, backing, privileges));
+        let Ok(mut naming) = self.names.begin() else { return false };
+        file.privileges.begin_look();
+        match file.with_backing(|backing| self.take_privileges_below(&mut naming, backing, privileges)) {
+            Ok(mode) if mode & (SET_USER_ID | SET_GROUP_ID) == 0 => {}
+            Ok(_) => file.privileges.found_set_ids(),
+            Err(_) => file.privileges.suspect(),
+        }
+        privileges == Privileges::Clear
     }
 
-    fn take_privileges_below(&self, naming: &mut Naming<'_>, backing: &OpenedFile, privileges: Privileges) {
+    /// Takes privileges away from a file below; its mode then.
+    fn take_privileges_below(
+        &self,
+        naming: &mut Naming<'_>,
+        backing: &OpenedFile,
+        privileges: Privileges,
+    ) -> Result<u32> {
         let descriptor = backing.descriptor();
-        let Ok(about) = about(descriptor) else { return };
+        let about = about(descriptor)?;
         let node = self.inodes().of_identity(backing.identity());
         let subject = node.and_then(|node| self.subject(node, &about));
         // A file without capabilities is the usual case, and no failure.
@@ -186,12 +196,14 @@ impl FileService {
         let taken = if mode & 0o010 != 0 { SET_USER_ID | SET_GROUP_ID } else { SET_USER_ID };
         if privileges == Privileges::Clear && mode & taken != 0 {
             let mode = mode & 0o7777 & !taken;
-            let is_taken = rustix::fs::fchmod(descriptor, Mode::from_raw_mode(mode)).is_ok();
-            if let (true, Some(Subject { path, node })) = (is_taken, &subject) {
+            rustix::fs::fchmod(descriptor, Mode::from_raw_mode(mode))?;
+            if let Some(Subject { path, node }) = &subject {
                 let attributes = NodeAttributes { mode: Some(mode), ..NodeAttributes::default() };
                 let _ = naming.record(&NameChange::AttributesSet { path, node: *node, attributes });
             }
+            return Ok(mode);
         }
+        Ok(mode)
     }
 
     /// The attributes of a node.

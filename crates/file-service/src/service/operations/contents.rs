@@ -19,8 +19,10 @@ const SEEK_HOLE: u32 = 4;
 
 impl FileService {
     pub(crate) fn open<'b>(&self, header: &Header, flags: u32, privileges: Privileges) -> Result<Reply<'b>> {
-        let (handle, flags) = self.open_handle((header.node, header.unique), flags, privileges)?;
-        Ok(Reply::opened(handle, flags))
+        let (handle, opened) = self.open_handle((header.node, header.unique), flags, privileges)?;
+        let cuts = OFlags::from_bits_retain(flags).contains(OFlags::TRUNC);
+        let reply = Reply::opened(handle, opened);
+        Ok(if cuts && privileges == Privileges::Clear { reply.with_stale_attributes(header.node) } else { reply })
     }
 
     /// Opens a node as `flags` say. Pages that the kernel has stay: every change passes it.
@@ -130,22 +132,32 @@ impl FileService {
         Ok(Reply::data(&buffer[..read]))
     }
 
-    pub(crate) fn write<'b>(&self, write: &Write<'_>) -> Result<Reply<'b>> {
+    pub(crate) fn write<'b>(&self, node: NodeId, write: &Write<'_>) -> Result<Reply<'b>> {
         let file = self.handles.file(write.handle)?;
+        let looked = self.take_privileges(&file, Privileges::asked(write.kill_privileges));
+        let written = self.write_contents(&file, write).inspect_err(|_| {
+            if looked {
+                // The kernel hears of it with the next write.
+                file.privileges.suspect();
+            }
+        })?;
+        let reply = Reply::written(u32::try_from(written).unwrap_or(u32::MAX));
+        Ok(if looked { reply.with_stale_attributes(node) } else { reply })
+    }
+
+    /// Writes to a group, to the file below or to the cache; how many bytes.
+    fn write_contents(&self, file: &OpenFile, write: &Write<'_>) -> Result<usize> {
+        if let Some(taken) = file.groups.write(write.handle, write.offset, write.data) {
+            return taken;
+        }
         // O_SYNC is O_DSYNC and one bit more.
         let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
-        let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
-        self.take_privileges(&file, Privileges::asked(write.kill_privileges));
-        if let Some(taken) = file.groups.write(write.handle, write.offset, write.data) {
-            return Ok(Reply::written(u32::try_from(taken?).unwrap_or(u32::MAX)));
+        match (caching_of(write.flags), is_synchronous) {
+            (Caching::Direct, false) => self.open_files.write_direct(file, write.offset, write.data)?,
+            (_, true) => self.open_files.write(file, write.offset, write.data, Persistence::Synchronous)?,
+            (_, false) => self.open_files.write(file, write.offset, write.data, Persistence::Asynchronous)?,
         }
-        match (caching_of(write.flags), persistence) {
-            (Caching::Direct, Persistence::Asynchronous) => {
-                self.open_files.write_direct(&file, write.offset, write.data)?;
-            }
-            _ => self.open_files.write(&file, write.offset, write.data, persistence)?,
-        }
-        Ok(Reply::written(u32::try_from(write.data.len()).unwrap_or(u32::MAX)))
+        Ok(write.data.len())
     }
 
     /// Copies as much as fits into the buffer: programs ask again for the rest.

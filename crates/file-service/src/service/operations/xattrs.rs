@@ -18,7 +18,7 @@ impl FileService {
             return Err(Errno::NODATA);
         }
         // The kernel asks before it writes to a file.
-        if name == CAPABILITIES && self.has_no_privileges(node) {
+        if name == CAPABILITIES && self.has_no_capabilities(node) {
             return Err(Errno::NODATA);
         }
         self.found_xattr(node, name, room(len, buffer)).map_err(|errno| match errno {
@@ -66,9 +66,10 @@ impl FileService {
         if node == NodeId::ROOT && set.name == acls::ACCESS {
             return self.set_root_acl(set);
         }
-        self.change_xattr(node, set)?;
+        let changed = self.change_xattr(node, set);
         let identity = self.inodes().identity(node).ok_or(Errno::STALE)?;
-        self.open_files.get(identity).inspect(|file| file.suspect_privileges());
+        self.open_files.get(identity).inspect(|file| file.privileges.suspect());
+        changed?;
         if set.kill_set_group_id {
             self.clear_set_group_id(node)?;
         }
