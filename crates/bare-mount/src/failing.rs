@@ -4,8 +4,8 @@ use crate::files::Files;
 use rustix::io::Errno;
 use std::fs;
 use std::path::PathBuf;
-use tidegate_file_service::Answers;
 use tidegate_fuse::{Attempt, Operation, Reply, Request};
+use tidegate_mount_transport::Answers;
 
 /// Files whose changes fail as a plan says, which is a file beside the mount. It is read at each
 /// change: whoever writes it decides. Without it, nothing fails.

@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidegate_file_service::Answers;
 use tidegate_fuse::{
     Attempt, Attributes, Directory, DirectoryEntry, Entry, Handle, Header, NodeId, OpenFlags, Operation, Reply,
     Request, SetAttributes, Statistics, Write,
 };
+use tidegate_mount_transport::Answers;
 
 /// How long the kernel may rely on names and attributes: nobody else changes them.
 const VALID: Duration = Duration::from_secs(3600);

@@ -15,11 +15,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 use tidegate_bare_mount::{FailingFiles, Files};
-use tidegate_file_service::{
+use tidegate_fuse::Features;
+use tidegate_mount_transport::{
     EndSignals, Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve,
     unmount,
 };
-use tidegate_fuse::Features;
 
 /// The command line.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_file_service::{Unmount, unmount};
+use tidegate_mount_transport::{Unmount, unmount};
 
 /// Longest wait for what comes soon.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,23 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-mod device;
-mod fusermount;
-mod keep_alive;
 mod lifecycle;
-mod mount;
-mod mount_error;
 mod pool;
 mod service;
 mod source;
-mod workers;
 
-pub use device::{Device, DeviceError};
-pub use keep_alive::descriptors::DescriptorStore;
-pub use keep_alive::ending::{EndDemands, EndSignals};
-pub use keep_alive::handover::{Handover, HandoverError, ServersTask};
-pub use keep_alive::reply_cache::ReplyCache;
-pub use keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
 pub use lifecycle::belonging::NotTogether;
 pub use lifecycle::checked::{PoolChecked, check_pool};
 pub use lifecycle::control::{flush, status_after, status_of};
@@ -35,9 +23,7 @@ pub use lifecycle::run::{Listener, run};
 pub use lifecycle::server::serve_mount;
 pub use lifecycle::status::MountStatus;
 pub use lifecycle::unmounted::end_mount;
-pub use mount::{MountedDevice, mount, unmount};
-pub use mount_error::{MountAt, MountError, Unmount};
 pub use pool::{default_pool, is_pool};
 pub use service::counts::{FileStates, MountCounts};
 pub use tidegate_file_cache::{PoolOpenError, PoolReport};
-pub use workers::{Answers, Serving, serve};
+pub use tidegate_mount_transport::{MountError, Unmount};

@@ -10,7 +10,6 @@ pub(crate) mod nodes;
 mod operations;
 pub(crate) mod sync_times;
 
-use crate::keep_alive::descriptors::DescriptorStore;
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::service::nodes::folders::{Folder, Folders};
@@ -21,7 +20,6 @@ use crate::service::nodes::open_files::OpenFiles;
 use crate::service::operations::permissions::Permissions;
 use crate::source::backing::OpenedFile;
 use crate::source::{SourceDirectory, about, about_at};
-use crate::workers::Answers;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
@@ -30,6 +28,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request, Unique};
+use tidegate_mount_transport::Answers;
+use tidegate_mount_transport::DescriptorStore;
 
 /// How long the kernel may rely on names and attributes. Every change comes through the mount, so
 /// nothing but a change of the kernel's own makes them out of date.

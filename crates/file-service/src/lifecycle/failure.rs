@@ -1,15 +1,15 @@
 //! Why a mount does not begin, or a pool is not recovered.
 
-use crate::device::DeviceError;
-use crate::keep_alive::handover::HandoverError;
 use crate::lifecycle::belonging::NotTogether;
-use crate::mount_error::MountError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
+use tidegate_mount_transport::DeviceError;
+use tidegate_mount_transport::HandoverError;
+use tidegate_mount_transport::MountError;
 
 /// What was refused or failed; the text says what, and the program adds what to do next.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,6 @@ use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
 use crate::lifecycle::recovered::{RecoveredFile, StrangeNames, recover};
-use crate::mount::remove_dead;
 use crate::pool::hidden::{Cover, Hidden};
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
@@ -28,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_media::LockedFile;
+use tidegate_mount_transport::remove_dead;
 
 /// What is to be mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! The pool of a mount, found by a directory: by MOUNTPOINT or SOURCE.
 
-use crate::mount::KIND;
 use crate::pool::default_pool;
 use crate::pool::record::path_of;
 use crate::source::SourceDirectory;
 use crate::source::mark::PoolMark;
 use std::path::{Path, PathBuf};
 use tidegate_host::files::mount_table;
+use tidegate_mount_transport::KIND;
 
 /// The pool that `path` means: that of the mount, if it is a mountpoint or a SOURCE; else itself.
 pub fn pool_of(path: &Path) -> PathBuf {

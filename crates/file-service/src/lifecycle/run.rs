@@ -4,23 +4,23 @@
 //! their locks, the control socket, and the memory with nodes and handles. So neither another mount
 //! nor a recovery comes between two servers.
 
-use crate::keep_alive::ending::EndSignals;
-use crate::keep_alive::handover::ServersTask;
-use crate::keep_alive::memory_log::MemoryLog;
-use crate::keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
 use crate::lifecycle::control::ControlSocket;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::{BegunMount, MountRequest, begin};
 use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::served_mount::ServedMount;
-use crate::mount::{check, mount};
-use crate::mount_error::MountAt;
 use rustix::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
 use tidegate_media::LockedFile;
+use tidegate_mount_transport::EndSignals;
+use tidegate_mount_transport::MemoryLog;
+use tidegate_mount_transport::MountAt;
+use tidegate_mount_transport::ServersTask;
+use tidegate_mount_transport::{KeepAliveError, MountEnd, MountEvent, keep_alive};
+use tidegate_mount_transport::{check, mount};
 
 /// What a program hears of its mount.
 pub trait Listener: Sync {

@@ -8,9 +8,6 @@
 //! | requests under way | the kernel sends them again; replies are in the reply cache |
 //! | counters, times of use | not at all: they begin anew |
 
-use crate::keep_alive::descriptors::DescriptorStore;
-use crate::keep_alive::ending::EndSignals;
-use crate::keep_alive::handover::{Handover, HandoverError};
 use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::end;
@@ -19,8 +16,6 @@ use crate::lifecycle::recovered::{StrangeNames, recover};
 use crate::lifecycle::run::Listener;
 use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
-use crate::mount::unmount;
-use crate::mount_error::{MountError, Unmount};
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::record;
@@ -33,7 +28,6 @@ use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
 use crate::source::recovery::{KnownFiles, SourceFiles};
 use crate::source::{SourceDirectory, about};
-use crate::workers::{Serving, serve};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use std::collections::HashMap;
@@ -47,6 +41,12 @@ use tidegate_fuse::Handle;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::threads::Periodic;
 use tidegate_media::{LockedFile, Region};
+use tidegate_mount_transport::DescriptorStore;
+use tidegate_mount_transport::EndSignals;
+use tidegate_mount_transport::unmount;
+use tidegate_mount_transport::{Handover, HandoverError};
+use tidegate_mount_transport::{MountError, Unmount};
+use tidegate_mount_transport::{Serving, serve};
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");

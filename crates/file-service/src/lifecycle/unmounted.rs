@@ -3,8 +3,6 @@
 use crate::lifecycle::control::status_of;
 use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::pool_of::pool_of_source;
-use crate::mount::{KIND, unmount};
-use crate::mount_error::{MountError, Unmount};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -12,6 +10,8 @@ use std::time::{Duration, Instant};
 use tidegate_host::files::mount_table::{self, MountedFileSystem};
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::progress::ProgressMeter;
+use tidegate_mount_transport::{KIND, unmount};
+use tidegate_mount_transport::{MountError, Unmount};
 
 /// Between two looks whether the service has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

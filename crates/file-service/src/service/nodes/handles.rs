@@ -4,7 +4,6 @@
 //! the request that opened it. The next server opens these nodes again. If it gets that request
 //! again, the kernel never heard of the number, which is closed then.
 
-use crate::keep_alive::memory_log::MemoryLog;
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::nodes::records::{RecordReader, RecordWriter};
 use rustix::fd::OwnedFd;
@@ -14,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use tidegate_fuse::{Handle, NodeId, Unique};
+use tidegate_mount_transport::MemoryLog;
 
 /// What a number was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

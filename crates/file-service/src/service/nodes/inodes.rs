@@ -17,7 +17,6 @@
 //! 6. Each change is a record, which goes to a log before the kernel hears of the change. A server
 //!    that replays the log has the same nodes under the same numbers.
 
-use crate::keep_alive::memory_log::MemoryLog;
 use crate::service::nodes::dentry::Dentry;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::records::NodeRecord;
@@ -28,6 +27,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::NodeId;
+use tidegate_mount_transport::MemoryLog;
 
 /// The root of the mount.
 const ROOT: NodeId = NodeId::ROOT;
@@ -364,7 +364,7 @@ impl Inodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keep_alive::descriptors::DescriptorStore;
+    use tidegate_mount_transport::DescriptorStore;
 
     fn identity(inode: u64) -> FileIdentity {
         FileIdentity { device: 0, inode, generation: 0 }
@@ -496,7 +496,7 @@ mod tests {
     /// compares what the next one has.
     fn survive(servers: usize) {
         let memory = MemoryLog::memory("test").expect("memory");
-        let (_keeper, end) = crate::keep_alive::handover::sockets().expect("sockets");
+        let (_keeper, end) = tidegate_mount_transport::sockets().expect("sockets");
         let store = DescriptorStore::new(end, 1);
         let survivors = [survivor(&store), survivor(&store)];
         let by_key: KeptFiles = survivors.iter().map(|kept| (kept.key(), Arc::clone(kept))).collect();

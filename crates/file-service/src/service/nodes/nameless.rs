@@ -6,9 +6,9 @@
 //! a file that is open. Others are forgotten by the kernel at once, and recovery gives up what the
 //! pool has of them, as their removal is recorded.
 
-use crate::keep_alive::descriptors::DescriptorStore;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
+use tidegate_mount_transport::DescriptorStore;
 
 /// A descriptor of a file without a name.
 #[derive(Debug)]

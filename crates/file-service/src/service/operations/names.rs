@@ -401,8 +401,6 @@ pub(super) fn keep_mode(made: &OwnedFd, mode: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keep_alive::descriptors::DescriptorStore;
-    use crate::keep_alive::memory_log::MemoryLog;
     use crate::lifecycle::opening::fresh_record;
     use crate::pool::hidden::{Cover, Hidden};
     use crate::pool::name_log::NameLog;
@@ -416,6 +414,8 @@ mod tests {
     use tidegate_file_cache::{FilePool, Persistence, PoolSpec, dram_bytes, format};
     use tidegate_fuse::{Handle, Unique};
     use tidegate_media::{MappedRegion, Region};
+    use tidegate_mount_transport::DescriptorStore;
+    use tidegate_mount_transport::MemoryLog;
 
     /// A service without threads.
     struct Testbed {

@@ -15,7 +15,7 @@ use tidegate_fuse::{Agreement, DATA_BYTES_MAX, Features, Operation, Request, Ses
 use tidegate_host::files::mount_table::{self, MountedFileSystem};
 
 /// The kind of our file systems, as `/proc/mounts` shows it.
-pub(crate) const KIND: &str = "fuse.tidegate";
+pub const KIND: &str = "fuse.tidegate";
 
 /// A file system that was just mounted. The kernel waits for its first answers.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub fn mount(at: &MountAt, wanted: Features) -> Result<MountedDevice, MountError
 }
 
 /// Takes away a mount of ours at a directory whose service died, and which only answers errors.
-pub(crate) fn remove_dead(mountpoint: &Path) -> Result<(), MountError> {
+pub fn remove_dead(mountpoint: &Path) -> Result<(), MountError> {
     let is_dead = |error: std::io::Error| Errno::from_io_error(&error) == Some(Errno::NOTCONN);
     // A dead mount has no path of its own any more, but its folder has.
     let (Some(folder), Some(name)) = (mountpoint.parent(), mountpoint.file_name()) else { return Ok(()) };
@@ -81,7 +81,7 @@ fn common_options() -> String {
 }
 
 /// Whether it makes sense to go on: the mountpoint is one, and the device can be opened.
-pub(crate) fn check(at: &MountAt) -> Result<(), MountError> {
+pub fn check(at: &MountAt) -> Result<(), MountError> {
     check_mountpoint(at)?;
     Device::open().map(drop).map_err(MountError::NoDevice)
 }

@@ -76,7 +76,7 @@ pub(crate) struct Sending<'a> {
 }
 
 /// Two ends of a socket: ours, and that which becomes the server's standard input.
-pub(crate) fn sockets() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn sockets() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 

@@ -35,7 +35,7 @@ const LOGGED_BYTES_MAX: usize = 4096;
 const SNAPSHOT_AT_BYTES: u64 = 1 << 20;
 
 /// The log.
-pub(crate) struct MemoryLog {
+pub struct MemoryLog {
     memory: File,
     window: OutlivingWindow,
     /// The area that counts.
@@ -50,13 +50,13 @@ pub(crate) struct MemoryLog {
 
 impl MemoryLog {
     /// Makes memory without records.
-    pub(crate) fn memory(name: &str) -> Result<OwnedFd, rustix::io::Errno> {
+    pub fn memory(name: &str) -> Result<OwnedFd, rustix::io::Errno> {
         rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)
     }
 
     /// Opens the log, and calls `each` with the records that earlier servers left. An error of
     /// `each` ends that: the record is not one of this version's.
-    pub(crate) fn open(memory: OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<MemoryLog> {
+    pub fn open(memory: OwnedFd, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<MemoryLog> {
         let memory = File::from(memory);
         let mut word = [0];
         let area = match memory.read_at(&mut word, 0)? {
@@ -83,7 +83,7 @@ impl MemoryLog {
     }
 
     /// Appends a record. If that fails, no later server takes the log for whole.
-    pub(crate) fn append(&mut self, record: &[u8]) {
+    pub fn append(&mut self, record: &[u8]) {
         if let Err(error) = self.try_append(record) {
             self.give_up(&error);
         }
@@ -100,13 +100,13 @@ impl MemoryLog {
     }
 
     /// Whether the log is long enough, compared with its last snapshot, for a fresh one.
-    pub(crate) fn is_long(&self) -> bool {
+    pub fn is_long(&self) -> bool {
         let snapshot = self.snapshot_end - AREAS[self.area];
         self.end - self.snapshot_end > snapshot.max(SNAPSHOT_AT_BYTES)
     }
 
     /// Puts these records in the place of all others.
-    pub(crate) fn replace<'r>(&mut self, records: impl IntoIterator<Item = std::borrow::Cow<'r, [u8]>>) {
+    pub fn replace<'r>(&mut self, records: impl IntoIterator<Item = std::borrow::Cow<'r, [u8]>>) {
         if let Err(error) = self.try_replace(records) {
             self.give_up(&error);
         }

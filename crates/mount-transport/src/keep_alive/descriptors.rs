@@ -41,12 +41,12 @@ pub struct DescriptorStore {
 
 impl DescriptorStore {
     /// A store over `socket` that gives numbers from `next_key` on.
-    pub(crate) fn new(socket: OwnedFd, next_key: u64) -> DescriptorStore {
+    pub fn new(socket: OwnedFd, next_key: u64) -> DescriptorStore {
         DescriptorStore { socket: Arc::new(socket), next_key: Arc::new(next_key.into()) }
     }
 
     /// Has a descriptor survive this process. Returns its number; None: it does not survive.
-    pub(crate) fn retain(&self, descriptor: BorrowedFd<'_>) -> Option<u64> {
+    pub fn retain(&self, descriptor: BorrowedFd<'_>) -> Option<u64> {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let (bytes, descriptors) = (message(Demand::Retain, key), [descriptor]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -57,18 +57,18 @@ impl DescriptorStore {
     }
 
     /// Says that this server answers requests now.
-    pub(crate) fn serve(&self) {
+    pub fn serve(&self) {
         // If the other process is gone, no one asks.
         let _ = rustix::net::send(&self.socket, &message(Demand::Serve, 0), SendFlags::NOSIGNAL);
     }
 
     /// The socket, over which the other process says that the mount is to end.
-    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
+    pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
     }
 
     /// Has a descriptor closed.
-    pub(crate) fn close(&self, key: u64) {
+    pub fn close(&self, key: u64) {
         // If the other process is gone, so is the descriptor.
         let _ = rustix::net::send(&self.socket, &message(Demand::Close, key), SendFlags::NOSIGNAL);
     }
