@@ -20,14 +20,14 @@ mod by_name;
 mod clock;
 mod ghosts;
 mod lru;
-mod queues;
+pub(crate) mod queues;
 mod s3_fifo;
 mod sieve;
 mod two_queues;
 
 pub use by_name::{Replacement, UnknownReplacement};
 pub use clock::Clock;
-pub(crate) use ghosts::Ghosts;
+pub(crate) use ghosts::{Ghosts, mixed};
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;

@@ -8,5 +8,6 @@
 
 pub mod admit;
 pub mod evict;
+pub mod placement;
 pub mod polling;
 pub mod writeback;

@@ -71,7 +71,7 @@ impl Ghosts {
 }
 
 /// A number that each bit of `key` decides about (the finishing steps of splitmix64).
-fn mixed(key: u64) -> u64 {
+pub(crate) fn mixed(key: u64) -> u64 {
     let key = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let key = (key ^ (key >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

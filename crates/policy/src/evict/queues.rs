@@ -1,10 +1,10 @@
 //! Queues of slots, each slot in one of them or in none, with a small mark.
 
 /// No slot.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Bytes that a slot takes here.
-pub(super) const LINK_BYTES: usize = size_of::<Link>();
+pub(crate) const LINK_BYTES: usize = size_of::<Link>();
 
 /// A slot's place.
 #[derive(Clone, Copy)]
@@ -26,50 +26,50 @@ struct Ends {
 }
 
 /// `N` queues over one row of slots.
-pub(super) struct Queues<const N: usize> {
+pub(crate) struct Queues<const N: usize> {
     links: Box<[Link]>,
     ends: [Ends; N],
 }
 
 impl<const N: usize> Queues<N> {
-    pub(super) fn new(slots: u32) -> Queues<N> {
+    pub(crate) fn new(slots: u32) -> Queues<N> {
         let link = Link { newer: NONE, older: NONE, home: 0, mark: 0 };
         let ends = Ends { newest: NONE, oldest: NONE, len: 0 };
         Queues { links: vec![link; slots as usize].into(), ends: [ends; N] }
     }
 
-    pub(super) fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         u32::try_from(self.links.len()).expect("made from a u32")
     }
 
     /// The queue that `slot` is in.
-    pub(super) fn home(&self, slot: u32) -> Option<usize> {
+    pub(crate) fn home(&self, slot: u32) -> Option<usize> {
         usize::from(self.links[slot as usize].home).checked_sub(1)
     }
 
-    pub(super) fn len(&self, queue: usize) -> u32 {
+    pub(crate) fn len(&self, queue: usize) -> u32 {
         self.ends[queue].len
     }
 
-    pub(super) fn oldest(&self, queue: usize) -> u32 {
+    pub(crate) fn oldest(&self, queue: usize) -> u32 {
         self.ends[queue].oldest
     }
 
     /// The slot that came after `slot` in its queue.
-    pub(super) fn newer(&self, slot: u32) -> u32 {
+    pub(crate) fn newer(&self, slot: u32) -> u32 {
         self.links[slot as usize].newer
     }
 
-    pub(super) fn mark(&self, slot: u32) -> u8 {
+    pub(crate) fn mark(&self, slot: u32) -> u8 {
         self.links[slot as usize].mark
     }
 
-    pub(super) fn set_mark(&mut self, slot: u32, mark: u8) {
+    pub(crate) fn set_mark(&mut self, slot: u32, mark: u8) {
         self.links[slot as usize].mark = mark;
     }
 
     /// Puts `slot`, which is in no queue, at the newest end of `queue`.
-    pub(super) fn push(&mut self, queue: usize, slot: u32) {
+    pub(crate) fn push(&mut self, queue: usize, slot: u32) {
         let ends = &mut self.ends[queue];
         let older = std::mem::replace(&mut ends.newest, slot);
         ends.len += 1;
@@ -84,7 +84,7 @@ impl<const N: usize> Queues<N> {
     }
 
     /// Takes `slot` out of its queue; its mark is 0 from now on. Whether it was in one.
-    pub(super) fn take(&mut self, slot: u32) -> bool {
+    pub(crate) fn take(&mut self, slot: u32) -> bool {
         let Some(queue) = self.home(slot) else { return false };
         let Link { newer, older, .. } = self.links[slot as usize];
         let ends = &mut self.ends[queue];
@@ -102,7 +102,7 @@ impl<const N: usize> Queues<N> {
     }
 
     /// The oldest slot of `queue` that `may_go` lets go.
-    pub(super) fn oldest_that(&self, queue: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn oldest_that(&self, queue: usize, may_go: &mut dyn FnMut(u32) -> bool) -> Option<u32> {
         let mut slot = self.oldest(queue);
         while slot != NONE && !may_go(slot) {
             slot = self.newer(slot);
