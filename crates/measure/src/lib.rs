@@ -10,6 +10,7 @@ pub mod disk_caches;
 pub mod medium;
 mod pairs;
 pub mod programs;
+pub mod replay;
 pub mod sqlite;
 pub mod subject;
 pub mod workload;
