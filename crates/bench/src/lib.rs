@@ -19,6 +19,7 @@ pub mod disk_cache;
 pub mod files;
 pub mod machine;
 pub mod mount;
+pub mod placement;
 pub mod report;
 pub mod reproduction;
 pub mod rivalry;

@@ -21,7 +21,7 @@ use tidegate_bench::machine::Machine;
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
-use tidegate_bench::{blocks, disk_cache, files, mount, reproduction, rivalry, rivals, served, write_cache};
+use tidegate_bench::{blocks, disk_cache, files, mount, placement, reproduction, rivalry, rivals, served, write_cache};
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
 use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
@@ -174,6 +174,7 @@ const TOPICS: &[Topic] = &[
     rivalry::TOPIC,
     simulator::TOPIC,
     reproduction::TOPIC,
+    placement::TOPIC,
 ];
 
 /// How much `--smoke` measures.
@@ -242,7 +243,8 @@ fn repeat(wish: &Experiments) -> anyhow::Result<()> {
         (false, true) => Scale::QUICK,
         (false, false) => Scale::FULL,
     };
-    let (virtually, here): (Vec<_>, Vec<_>) = chosen.partition(|one| one.driver == Driver::VirtualCores);
+    let in_virtual_time = |one: &&Experiment| matches!(one.driver, Driver::VirtualCores | Driver::Replay);
+    let (virtually, here): (Vec<_>, Vec<_>) = chosen.partition(in_virtual_time);
     let progress = ProgressBar::new((virtually.len() + here.len()) as u64);
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")?);
     progress.enable_steady_tick(Duration::from_secs(1));

@@ -15,6 +15,7 @@ pub mod mounted;
 pub mod nbd_export;
 pub mod page;
 pub mod personalities;
+pub mod placement;
 pub mod tinca;
 
 use anyhow::Context;
@@ -65,6 +66,8 @@ pub enum Driver {
     Programs,
     /// The paper's platform, in virtual time; needs this program built for virtual cores.
     VirtualCores,
+    /// Replays of traces, counted, in virtual time on no cores.
+    Replay,
 }
 
 /// An experiment of the paper.
@@ -289,6 +292,62 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["tinca-pace", "tinca-pace-above"],
     },
     Experiment {
+        name: "placement-dd",
+        about: "time and hits of dd, looping to random 1 to 10 (UHNVM Fig. 8, 9)",
+        driver: Driver::Replay,
+        measure: placement::uhnvm::dd,
+        figures: &["uhnvm-fig-8", "uhnvm-fig-9"],
+    },
+    Experiment {
+        name: "placement-units",
+        about: "throughput of a loop and random access by size of request (UHNVM Fig. 10)",
+        driver: Driver::Replay,
+        measure: placement::uhnvm::units,
+        figures: &["uhnvm-fig-10a", "uhnvm-fig-10b"],
+    },
+    Experiment {
+        name: "placement-proportions",
+        about: "time and hits over the share of NVM (UHNVM Fig. 11, 12)",
+        driver: Driver::Replay,
+        measure: placement::uhnvm::proportions,
+        figures: &["uhnvm-fig-11a", "uhnvm-fig-12a", "uhnvm-fig-11b", "uhnvm-fig-12b"],
+    },
+    Experiment {
+        name: "placement-sizes",
+        about: "hits over the size of the cache (UHNVM Fig. 13)",
+        driver: Driver::Replay,
+        measure: placement::uhnvm::sizes,
+        figures: &["uhnvm-fig-13", "uhnvm-fig-13-time"],
+    },
+    Experiment {
+        name: "placement-syncs",
+        about: "synchronous writes among reads, with UHNVM's rules and Tidegate's exception",
+        driver: Driver::Replay,
+        measure: placement::uhnvm::syncs,
+        figures: &["uhnvm-syncs", "uhnvm-syncs-written"],
+    },
+    Experiment {
+        name: "placement-shifts",
+        about: "a program that goes on to other files, phase by phase",
+        driver: Driver::Replay,
+        measure: placement::uhnvm::shifts,
+        figures: &["placement-shifts", "placement-shifts-time"],
+    },
+    Experiment {
+        name: "placement-blocks",
+        about: "what blocks by size of the write save, and the size of DRAM (Cheetah Fig. 3, § 3.2)",
+        driver: Driver::Replay,
+        measure: placement::cheetah::block_sizes,
+        figures: &["cheetah-amplification", "cheetah-fig-3", "cheetah-fig-3-dram"],
+    },
+    Experiment {
+        name: "placement-threshold",
+        about: "what the threshold of migration brings to DRAM (Cheetah § 3.1)",
+        driver: Driver::Replay,
+        measure: placement::cheetah::thresholds,
+        figures: &["cheetah-threshold", "cheetah-threshold-moved", "cheetah-threshold-time"],
+    },
+    Experiment {
         name: "platform-tried",
         about: "what was tried against Caiti as published",
         driver: Driver::VirtualCores,
@@ -382,6 +441,25 @@ mod tests {
         }
         let page = page::html(&figures);
         assert!(figures.iter().all(|figure| page.contains(&figure.title)));
+    }
+
+    #[test]
+    fn every_replay_yields_the_figures_it_names_twice_alike() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let replays = || EXPERIMENTS.iter().filter(|one| one.driver == Driver::Replay);
+        // Seconds each; one is enough to show that a seed names the figures.
+        let again = |one: &&Experiment| one.name == "placement-dd" || one.name == "placement-threshold";
+        for experiment in replays() {
+            run(experiment, Scale::SMOKE, folders[0].path()).unwrap();
+        }
+        for experiment in replays().filter(again) {
+            run(experiment, Scale::SMOKE, folders[1].path()).unwrap();
+        }
+        let [figures, repeated] = folders.map(|folder| figures_in(folder.path()).unwrap());
+        let named: Vec<_> = replays().flat_map(|experiment| experiment.figures).collect();
+        assert!(figures.iter().map(|figure| figure.id.as_str()).eq(named.into_iter().copied()));
+        assert!(figures.iter().flat_map(|figure| &figure.series).all(|series| !series.points.is_empty()));
+        assert!(repeated.iter().all(|figure| figures.contains(figure)) && repeated.len() == 5);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //!
 //! Three groups of threads become steps. Write-back is the caller's own. *Reclamation* begins when
 //! nine tenths of a tier's slots are used and goes on until a fifth was reclaimed, from extents
-//! below the threshold at the end of the list. *Migration* moves an extent that reached the
-//! threshold to DRAM.
+//! below the threshold at the end of the list. *Migration* moves an extent that is read and reached
+//! the threshold to DRAM. In the paper it copies: there the file system in NVM keeps all data.
 //!
 //! | DRAM used | threshold as published | normalised |
 //! | --- | --- | --- |
@@ -163,7 +163,8 @@ impl Placement for Cheetah {
             self.used.take(slot);
             self.used.push(queue, slot);
         }
-        if tier == Some(Tier::Nvm) {
+        // Writes find their tier by synchronicity.
+        if tier == Some(Tier::Nvm) && request.kind == IoKind::Read {
             self.notice(extent);
         }
         match (request.kind, tier) {

@@ -6,7 +6,7 @@
 //! ([`Touches`]). Contexts are a table of fixed size; in a full row the one used least lately gives
 //! way, and is learnt anew if it comes again.
 
-use super::touches::{Earlier, Touches};
+use super::touches::{Earlier, SAMPLED, Touches};
 use super::{FilePage, IoRequest, PAGE_BYTES, TierSlots, mixed};
 use std::fmt;
 
@@ -31,6 +31,9 @@ const SAMPLES_MIN: u32 = 4;
 /// Sampled touches of which nothing was touched before, after which it is not expected to be
 /// touched again.
 const FIRSTS_MIN: u32 = 32;
+
+/// The least number of sampled touches that a mean is of.
+const TURNOVER_MIN: u32 = 16;
 
 /// The share of a new sample in a mean.
 const SAMPLE_SHARE: f32 = 1.0 / 16.0;
@@ -126,6 +129,9 @@ pub(super) struct Contexts {
     slots: u32,
     /// Touches that come within so many are soon.
     soon: u32,
+    /// Sampled touches in as many as there are slots; the share of repeated ones is a mean of about
+    /// so many, so that a program's next file does not yet speak against reading files again.
+    turnover: u32,
     current: usize,
     /// The page in which the current request goes on from the one before it.
     continued: Option<FilePage>,
@@ -140,6 +146,7 @@ impl Contexts {
             now: 1,
             slots: slots.all(),
             soon: slots.nvm / 2,
+            turnover: (slots.all() / SAMPLED).max(TURNOVER_MIN),
             current: 0,
             continued: None,
         }
@@ -157,7 +164,7 @@ impl Contexts {
         for (page, _) in request.pages().filter(|(page, _)| Some(*page) != self.continued) {
             let past = self.touches.touch(page.hash(), self.now);
             self.now = self.now.wrapping_add(1).max(1);
-            row.sample(past, self.soon);
+            row.sample(past, self.soon, self.turnover);
         }
     }
 
@@ -245,7 +252,7 @@ impl Row {
         }
     }
 
-    fn sample(&mut self, past: Earlier, soon: u32) {
+    fn sample(&mut self, past: Earlier, soon: u32, turnover: u32) {
         let again = match past {
             Earlier::Unsampled => return,
             Earlier::First => {
@@ -261,7 +268,8 @@ impl Row {
                 1.0
             }
         };
-        self.again_share += SAMPLE_SHARE * (again - self.again_share);
+        let all = self.firsts.saturating_add(self.agains).min(turnover);
+        self.again_share += (again - self.again_share) / all as f32;
         self.sampled += 1;
         if self.sampled > WINDOW_PAGES {
             (self.sampled, self.hot) = (self.sampled / 2, self.hot / 2);

@@ -12,7 +12,7 @@ const ROW: usize = 8;
 const ROWS_MIN: usize = 32;
 
 /// One page in so many is sampled.
-const SAMPLED: u64 = 8;
+pub(super) const SAMPLED: u32 = 8;
 
 /// Bytes that a slot takes here at most: places are rounded up to a power of two.
 pub(super) const BYTES_PER_SLOT: usize = 2 * size_of::<Touched>();
@@ -49,11 +49,11 @@ impl Touches {
 
     /// Notes that the page of this hash is touched at `now`; says when it was before.
     pub(super) fn touch(&mut self, hash: u64, now: u32) -> Earlier {
-        if !hash.is_multiple_of(SAMPLED) {
+        if !hash.is_multiple_of(SAMPLED.into()) {
             return Earlier::Unsampled;
         }
         let fingerprint = u32::try_from(hash >> 32).expect("half of it").max(1);
-        let low = usize::try_from((hash & u64::from(u32::MAX)) / SAMPLED).expect("half of it");
+        let low = usize::try_from((hash & u64::from(u32::MAX)) / u64::from(SAMPLED)).expect("half of it");
         let at = low & (self.rows.len() - 1);
         let row = &mut self.rows[at];
         if let Some(same) = row.iter_mut().find(|touched| touched.fingerprint == fingerprint) {

@@ -11,6 +11,9 @@
 //! | 2 | of a consecutive context of which too little is known |
 //! | 3 to 43 | expected after an interval; half an octave each, the shortest at the top |
 //!
+//! A block that is late goes down to the level of its age, so that what a program has left behind
+//! makes room for what it does now.
+//!
 //! The victim is the block that was used least lately among those of the lowest level. A block
 //! enters a full tier only if its level is above the victim's: of a loop that does not fit, a part
 //! stays and is hit in each pass. Level 1 is the exception, and replaces its oldest.
@@ -37,6 +40,10 @@ const QUEUES: usize = 2 * LEVELS;
 const HALF_OCTAVES: std::ops::RangeInclusive<u32> = 8..=48;
 const _: () = assert!(KNOWN_FIRST + 48 - 8 == LEVELS - 1);
 
+/// A block is late after so many of its level's longest intervals: one of a loop never is, while it
+/// goes on.
+const LATE_INTERVALS: f32 = 1.1;
+
 /// A block is overdue after so many intervals.
 const OVERDUE_INTERVALS: f32 = 4.0;
 
@@ -62,7 +69,7 @@ pub(super) struct ByWorth {
     slots: TierSlots,
     contexts: Contexts,
     used: Queues<QUEUES>,
-    held: Box<[UsedBlock]>,
+    known: Box<[UsedBlock]>,
     /// What a page of the current request gets when it is inserted.
     entering: (usize, f32),
 }
@@ -73,7 +80,7 @@ impl ByWorth {
             slots,
             contexts: Contexts::new(slots),
             used: Queues::new(slots.all()),
-            held: vec![UsedBlock { used: 0, interval: f32::NAN }; slots.all() as usize].into(),
+            known: vec![UsedBlock { used: 0, interval: f32::NAN }; slots.all() as usize].into(),
             entering: (UNKNOWN, f32::NAN),
         }
     }
@@ -94,7 +101,7 @@ impl ByWorth {
 
     /// Corrects what is expected of a block that is used.
     fn renew(&mut self, slot: u32) {
-        let UsedBlock { used, interval } = self.held[slot as usize];
+        let UsedBlock { used, interval } = self.known[slot as usize];
         let last = self.contexts.now().wrapping_sub(used) as f32;
         let before = match (interval.is_nan(), self.contexts.expected()) {
             (false, _) => interval,
@@ -107,7 +114,7 @@ impl ByWorth {
     }
 
     fn enter(&mut self, slot: u32, level: usize, interval: f32) {
-        self.held[slot as usize] = UsedBlock { used: self.contexts.now(), interval };
+        self.known[slot as usize] = UsedBlock { used: self.contexts.now(), interval };
         self.used.push(queue(level, self.slots.tier(slot)), slot);
     }
 
@@ -117,22 +124,33 @@ impl ByWorth {
         places.into_iter().find(|(level, tier)| self.used.len(queue(*level, *tier)) > 0)
     }
 
-    /// Has the oldest block of each level go down if it is overdue.
+    /// Has the oldest block of each level go down if it is late: to the level of its age, and to
+    /// the lowest if it is overdue.
     fn retire(&mut self) {
         for level in UNKNOWN..LEVELS {
-            let patience = match level {
-                UNKNOWN | UNKNOWN_CONSECUTIVE => (UNKNOWN_TOUCHES * self.slots.all()) as f32,
-                _ => OVERDUE_INTERVALS * longest(level),
-            };
             for tier in [Tier::Dram, Tier::Nvm] {
                 let oldest = self.used.oldest(queue(level, tier));
-                let is_overdue =
-                    |slot: u32| self.contexts.now().wrapping_sub(self.held[slot as usize].used) as f32 > patience;
-                if oldest != NONE && is_overdue(oldest) {
-                    self.used.take(oldest);
-                    self.used.push(queue(NOT_AGAIN, tier), oldest);
+                if oldest != NONE {
+                    self.retire_if_late(oldest, level);
                 }
             }
+        }
+    }
+
+    fn retire_if_late(&mut self, slot: u32, at: usize) {
+        let UsedBlock { used, interval } = self.known[slot as usize];
+        let age = self.contexts.now().wrapping_sub(used) as f32;
+        let (late, overdue) = match at {
+            UNKNOWN | UNKNOWN_CONSECUTIVE => {
+                let patience = (UNKNOWN_TOUCHES * self.slots.all()) as f32;
+                (patience, patience)
+            }
+            _ => (LATE_INTERVALS * longest(at), OVERDUE_INTERVALS * interval),
+        };
+        if age > late {
+            let to = if age > overdue { NOT_AGAIN } else { level(age).min(at - 1).max(KNOWN_FIRST) };
+            self.used.take(slot);
+            self.used.push(queue(to, self.slots.tier(slot)), slot);
         }
     }
 
