@@ -9,8 +9,8 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::thread;
 use tidegate_bare_mount::Files;
-use tidegate_mount_transport::{MountAt, MountError, Serving, Unmount, mount, serve, unmount};
 use tidegate_fuse::Features;
+use tidegate_mount_transport::{MountAt, MountError, Serving, Unmount, mount, serve, unmount};
 
 const WANTED: Features = Features::ASYNC_READ.with(Features::ATOMIC_O_TRUNC).with(Features::READDIRPLUS);
 

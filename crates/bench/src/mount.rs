@@ -128,7 +128,10 @@ pub const TOPIC: Topic = Topic {
         Row::here("sqlite-wal-disk", SQLITE_WAL, DISK, Target::Shown, |effort| {
             together(|| sqlite::compare(effort, Journal::Wal, OVER_DISK))
         }),
-        Row::here("sqlite-delete", SQLITE_DELETE, BARE, NEAR_BARE, |effort| {
+        Row::here("sqlite-delete", SQLITE_DELETE, BARE_AND_JOURNAL, NEAR_BARE, |effort| {
+            together(|| sqlite::delete_over_both(effort, OVER_BARE))
+        }),
+        Row::here("sqlite-delete-bare", SQLITE_DELETE, BARE, Target::Shown, |effort| {
             together(|| sqlite::compare(effort, Journal::Delete, OVER_BARE))
         }),
         Row::here("sqlite-delete-disk", SQLITE_DELETE, DISK, Target::Shown, |effort| {
@@ -166,6 +169,7 @@ pub const TOPIC: Topic = Topic {
 
 const BARE: &str = "on the bare server";
 const BARE_AND_DISK: &str = "on the bare server and then on the disk's own file system";
+const BARE_AND_JOURNAL: &str = "on the bare server, and an empty file made and removed on the disk's own file system";
 const DISK: &str = "on the disk's own file system";
 const MEMORY: &str = "in /dev/shm";
 const NEAR_BARE: Target = Target::AtMost(1.3);

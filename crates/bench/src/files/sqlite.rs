@@ -4,7 +4,8 @@ use super::testbed::{Storage, Talker, Testbed, missing};
 use crate::target::Outcome;
 use anyhow::Context;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::fs::{File, remove_file};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_measure::Pairs;
 use tidegate_measure::sqlite::shell_with_groups;
@@ -86,6 +87,30 @@ pub(crate) fn compare(effort: Effort, journal: Journal, at: [Storage; 2]) -> any
 /// The time of a transaction in an atomic group in a storage, over one with a journal there.
 pub(crate) fn groups_over_delete(effort: Effort, storage: Storage) -> anyhow::Result<Outcome> {
     compare_shells(effort, [(storage, Journal::Groups), (storage, Journal::Delete)])
+}
+
+/// The time of a transaction in `over` whose journal is made and removed with it, over one in
+/// `under` and the making and removing of a file on the disk: SOURCE has both too before they are
+/// answered.
+pub(crate) fn delete_over_both(effort: Effort, [over, under]: [Storage; 2]) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&["sqlite3"]) {
+        return Ok(missing);
+    }
+    let (mut over, mut under) = (Shell::start(over, Journal::Delete)?, Shell::start(under, Journal::Delete)?);
+    let disk = Testbed::new(Storage::Disk)?;
+    let mut both = || Ok(under.microseconds(effort)? + microseconds_of_a_file(effort, &disk.root().join("journal"))?);
+    let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || over.microseconds(effort), &mut both)?;
+    Ok(Outcome::ratio(&pairs, "µs"))
+}
+
+/// The time to make an empty file and remove it.
+fn microseconds_of_a_file(effort: Effort, path: &Path) -> anyhow::Result<f64> {
+    let (began, times) = (Instant::now(), effort.steps.min(TRANSACTIONS_MAX));
+    for _ in 0..times {
+        File::create_new(path)?;
+        remove_file(path)?;
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(times))
 }
 
 fn compare_shells(effort: Effort, shells: [(Storage, Journal); 2]) -> anyhow::Result<Outcome> {
