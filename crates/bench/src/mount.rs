@@ -189,8 +189,9 @@ const SYNC_DISK: &str = "4 KiB pwrite + fdatasync on the disk's own file system"
 const BELOW: &str = "syncs of a 4 KiB write that waited for the disk";
 const DEVICE_IO: &str = "requests to the disk until a 4 KiB write is synced, in the quietest of several bursts";
 const APPEND: &str = "100 bytes appended + fsync";
-const CACHED_1: &str = "the longest fdatasync of 1 dirty page beside 512, 16 Ki or 256 Ki cached ones";
-const CACHED_512: &str = "the longest fdatasync of 512 dirty pages beside 512, 16 Ki or 256 Ki cached ones";
+const CACHED_1: &str = "the longest fdatasync of 1 dirty page of 512, 16 Ki or 256 Ki cached ones";
+const CACHED_512: &str =
+    "the longest fdatasync of 512 dirty pages, no two neighbours, of 1 Ki, 16 Ki or 256 Ki cached ones";
 const CACHED_1_DISK: &str = "the same of 1 dirty page on the disk's own file system";
 const CACHED_512_DISK: &str = "the same of 512 dirty pages on the disk's own file system";
 const MEMORY_PER_PAGE: &str = "memory of the service beside 1 Mi pages in the pool, each in a block of its own";

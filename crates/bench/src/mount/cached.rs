@@ -9,8 +9,11 @@ use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_measure::workload::Effort;
 use tidegate_sim::Rng;
 
-/// Cached pages: with fewer operations in a sample, the larger ones are smaller.
-const CACHED: [u64; 3] = [512, 16 << 10, 256 << 10];
+/// Cached pages of the larger files: with fewer operations in a sample, they are smaller.
+const CACHED: [u64; 2] = [16 << 10, 256 << 10];
+
+/// Cached pages of the smallest file, unless more are dirty.
+const CACHED_MIN: u64 = 512;
 
 /// Operations in a sample for which a file has all of these pages.
 const STEPS_OF_ALL: u64 = 20_000;
@@ -44,13 +47,14 @@ impl CachedFile {
     }
 
     /// Nanoseconds of the median `fdatasync` of `dirty` pages; their writes are not timed. The
-    /// pages are spread over the file, and each is another one.
+    /// pages are spread over the file, and no two are neighbours: a run of pages is committed as
+    /// one block, which takes half as long.
     fn nanoseconds(&mut self, dirty: u32, syncs: u32) -> anyhow::Result<f64> {
         let (block, part) = (Block::filled(9), self.pages / u64::from(dirty));
         let mut times = Vec::new();
         for _ in 0..syncs {
             for number in 0..u64::from(dirty) {
-                let page = number * part + self.random.below(part);
+                let page = number * part + self.random.below(part / 2) * 2;
                 self.file.write_all_at(block.bytes(), page * BLOCK_BYTES as u64)?;
             }
             let began = Instant::now();
@@ -68,8 +72,10 @@ pub(super) fn compare(effort: Effort, dirty: u32, storage: Storage) -> anyhow::R
         return Ok(missing);
     }
     let testbed = Testbed::new(storage)?;
-    let share = |pages: u64| (pages * u64::from(effort.steps).min(STEPS_OF_ALL) / STEPS_OF_ALL).max(CACHED[0]);
-    let files = CACHED.iter().enumerate().map(|(nth, pages)| CachedFile::new(&testbed, nth, share(*pages)));
+    let least = CACHED_MIN.max(2 * u64::from(dirty));
+    let share = |pages: u64| (pages * u64::from(effort.steps).min(STEPS_OF_ALL) / STEPS_OF_ALL).max(least);
+    let pages = [least].into_iter().chain(CACHED.map(share));
+    let files = pages.enumerate().map(|(nth, pages)| CachedFile::new(&testbed, nth, pages));
     let mut files = files.collect::<anyhow::Result<Vec<_>>>()?;
     // Else samples would be measured beside the write-back of all this.
     testbed.mount().map_or(Ok(()), |mount| mount.flush())?;
