@@ -52,6 +52,7 @@ pub(crate) struct FileService {
 
 impl Answers for FileService {
     fn answer<'b>(&self, request: &Request<'_>, attempt: Attempt, buffer: &'b mut [u8]) -> Reply<'b> {
+        self.open_files.count_request();
         let answered = match request.operation {
             Operation::Forget { lookups } => return self.forget([(request.header.node, lookups)]),
             Operation::BatchForget(forgets) => return self.forget(forgets),

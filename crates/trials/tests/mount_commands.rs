@@ -43,6 +43,9 @@ fn status_counts_files_by_state_syncs_with_what_they_save_and_reads_by_tier() {
     assert_eq!(by_pool["read_below_bytes"], 4096);
     assert!(by_pool["saved_us_per_sync"].is_f64() && by_pool["per_second"]["syncs"].is_f64(), "{by_pool}");
     assert_eq!(by_pool["obstacle"], Value::Null);
+    open.sync_all().unwrap();
+    let requests = |status: &Value| status["requests"].as_u64().unwrap();
+    assert!(requests(&by_pool) > 0 && requests(&status(&bed.pool())) > requests(&by_pool), "a sync is a request");
     for directory in [&mnt, &bed.at("source")] {
         assert_eq!(status(directory)["pool"], *bed.pool().to_string_lossy(), "{}", directory.display());
     }

@@ -20,6 +20,9 @@ pub struct FileStates {
 pub struct MountCounts {
     /// Nanoseconds since then.
     pub up_ns: u64,
+    /// Requests of the kernel.
+    #[serde(default)]
+    pub requests: u64,
     /// Operations on names that were recorded in the pool.
     pub names: u64,
     /// Those that waited for a sync of SOURCE.
@@ -74,6 +77,7 @@ impl MountCounts {
         }
         MountCounts {
             up_ns: self.up_ns - last.up_ns,
+            requests: self.requests.saturating_sub(last.requests),
             names: self.names.saturating_sub(last.names),
             names_below: self.names_below.saturating_sub(last.names_below),
             syncs: self.syncs.saturating_sub(last.syncs),

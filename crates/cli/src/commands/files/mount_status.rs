@@ -97,6 +97,7 @@ impl fmt::Display for StatusReport {
             line(f, "retained", format_args!("data of {retained} files, {next}"))?;
         }
         line(f, "dirty", format_args!("{} not synced", Human(self.status.dirty_bytes)))?;
+        line(f, "requests", format_args!("{} of the kernel", counts.requests))?;
         self.write_syncs(f)?;
         let (names, below) = (counts.names, counts.names_below);
         line(f, "names", format_args!("{names} operations recorded in the pool, {below} waited for SOURCE"))?;

@@ -49,6 +49,8 @@ pub(crate) struct OpenFiles {
     reads_below: AtomicU64,
     /// Groups of writes that were committed.
     groups: AtomicU64,
+    /// Requests of the kernel that were answered.
+    requests: AtomicU64,
     /// Why files are not written back, if the last step of write-back failed.
     pub(crate) obstacle: Mutex<Option<FileError>>,
 }
@@ -137,6 +139,7 @@ impl OpenFiles {
             admission: ReadAdmission::new(),
             reads_below: AtomicU64::new(0),
             groups: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             obstacle: Mutex::default(),
         }
     }
@@ -193,6 +196,12 @@ impl OpenFiles {
         states
     }
 
+    /// Counts a request of the kernel.
+    pub(crate) fn count_request(&self) {
+        // Relaxed: it is read for people, who compare nothing with it.
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What was done since the mount began; `below` are the syncs of the files there.
     pub(crate) fn counts(&self, below: &SyncTimes) -> MountCounts {
         let (counters, stores) = (self.pool.counters(), self.pool.region().counters());
@@ -201,6 +210,7 @@ impl OpenFiles {
         let (disk_syncs, disk_syncs_ns) = below.read();
         MountCounts {
             up_ns: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            requests: self.requests.load(Ordering::Relaxed),
             names: names.recorded,
             names_below: names.syncs_below,
             syncs: counters.commits,
