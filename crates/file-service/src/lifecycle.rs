@@ -6,6 +6,7 @@ pub(crate) mod control;
 pub(crate) mod failure;
 pub(crate) mod left;
 pub(crate) mod mounted;
+pub(crate) mod older_kernel;
 pub(crate) mod opening;
 pub(crate) mod pool_of;
 pub(crate) mod recovered;

@@ -41,9 +41,11 @@ measure() {
     echo "report $1 $(cat $b/size) $(cat $b/queue/logical_block_size) unread"
 }
 
-# Loads modules by their names, in this order.
+# Loads modules by their names, in this order, but for those that are a part of the kernel.
 load() {
-    for module in $*; do insmod /modules/$module.ko; done
+    for module in $*; do
+        if [ -e /modules/$module.ko ]; then insmod /modules/$module.ko; fi
+    done
 }
 
 # Gives the raw DIMM $1 page structures, as a block device for DAX ($2 is pfn, $3 its driver nd_pmem) or a character device

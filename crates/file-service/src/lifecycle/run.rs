@@ -7,6 +7,7 @@
 use crate::lifecycle::control::ControlSocket;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::{BegunMount, MountRequest, begin};
+use crate::lifecycle::older_kernel::log_lacks;
 use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::served_mount::ServedMount;
 use rustix::fd::OwnedFd;
@@ -70,6 +71,7 @@ pub fn run(
             return Err(error.into());
         }
     };
+    log_lacks(&device.session);
     let (task, _locks) = task_of(begun, &request, &socket)?;
     let tell = |event| match event {
         MountEvent::Serves { restarts: 0 } => listener.mounted(&pool),

@@ -35,6 +35,29 @@ pub(super) const MODULES: [&str; 23] = [
     "drivers/md/bcache/bcache.ko",
 ];
 
+/// The list of modules that a kernel has in its image.
+const BUILT_IN: &str = "modules.builtin";
+
+/// Which of Debian 12's kernels a guest runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestKernel {
+    /// Debian 12's own: Linux 6.1.
+    #[default]
+    Stable,
+    /// Linux 6.12, from the archive of security updates, without drivers of real machines.
+    Newer,
+}
+
+impl GuestKernel {
+    /// The package that depends on today's.
+    fn metapackage(self) -> &'static str {
+        match self {
+            GuestKernel::Stable => "linux-image-amd64",
+            GuestKernel::Newer => "linux-image-6.12-cloud-amd64",
+        }
+    }
+}
+
 /// A kernel image and its modules.
 pub(super) struct Kernel {
     pub(super) package: String,
@@ -42,10 +65,9 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel that Debian's `linux-image-amd64` stands for today, fetched unless the cache has
-    /// it.
-    pub(super) fn fetch() -> Result<Kernel, MissingError> {
-        let package = current_package()?;
+    /// The kernel that Debian has today, fetched unless the cache has it.
+    pub(super) fn fetch(kernel: GuestKernel) -> Result<Kernel, MissingError> {
+        let package = current_package(kernel.metapackage())?;
         let cache = cache()?;
         let kernel = Kernel { folder: cache.join(folder_name(&package)), package };
         let lock_path = cache.join("kernel.lock");
@@ -61,8 +83,18 @@ impl Kernel {
         self.folder.join("boot").join(format!("vmlinuz-{}", self.release()))
     }
 
+    /// Those of [`MODULES`] that are no part of the image.
+    pub(super) fn modules(&self) -> Result<Vec<&'static str>, MissingError> {
+        modules_beside_image(&self.tree(&self.folder))
+    }
+
     pub(super) fn module(&self, name: &str) -> PathBuf {
-        self.folder.join("lib/modules").join(self.release()).join("kernel").join(name)
+        self.tree(&self.folder).join("kernel").join(name)
+    }
+
+    /// The folder of modules, of a package unpacked in `folder`.
+    fn tree(&self, folder: &Path) -> PathBuf {
+        folder.join("lib/modules").join(self.release())
     }
 
     fn release(&self) -> &str {
@@ -73,26 +105,39 @@ impl Kernel {
         let fresh = cache.join(format!("{}.{}", self.package, std::process::id()));
         fs::create_dir_all(&fresh).map_err(MissingError::file(&fresh))?;
         run(Command::new("apt-get").args(["download", "--quiet", &self.package]).current_dir(&fresh), "apt")?;
-        let wanted = MODULES.map(|module| format!("./lib/modules/{}/kernel/{module}", self.release()));
-        let unpack =
-            format!("dpkg --fsys-tarfile {}_*.deb | tar -x ./boot {} && rm {0}_*.deb", self.package, wanted.join(" "));
-        run(Command::new("sh").args(["-e", "-c", &unpack]).current_dir(&fresh), "dpkg")?;
+        let shell = |line: &str| run(Command::new("sh").args(["-e", "-c", line]).current_dir(&fresh), "dpkg");
+        let (package, tree) = (&self.package, format!("./lib/modules/{}", self.release()));
+        shell(&format!("dpkg --fsys-tarfile {package}_*.deb >tar; tar -xf tar ./boot {tree}/{BUILT_IN}"))?;
+        let wanted = modules_beside_image(&self.tree(&fresh))?;
+        // Newer kernels have them compressed.
+        let wanted: String = wanted.iter().map(|module| format!(" '{tree}/kernel/{module}*'")).collect();
+        shell(&format!("tar -xf tar --wildcards {wanted}; rm tar {package}_*.deb"))?;
+        shell("find lib -name '*.ko.xz' -exec busybox xz -d {} +")?;
         fs::rename(&fresh, &self.folder).map_err(MissingError::file(&self.folder))
     }
 }
 
-/// The folder of a package unpacked with today's [`MODULES`]; other modules lie in another.
+/// The folder of a package unpacked with today's [`MODULES`] and the list of those in the image;
+/// other ones lie in another.
 fn folder_name(package: &str) -> String {
-    format!("{package}-{}", &hex(&Sha256::digest(MODULES.join(" ")))[..8])
+    format!("{package}-{}", &hex(&Sha256::digest(format!("{} {BUILT_IN}", MODULES.join(" "))))[..8])
 }
 
-fn current_package() -> Result<String, MissingError> {
+/// Those of [`MODULES`] that the kernel with this folder of modules does not have in its image.
+fn modules_beside_image(tree: &Path) -> Result<Vec<&'static str>, MissingError> {
+    let list = tree.join(BUILT_IN);
+    let built_in = fs::read_to_string(&list).map_err(MissingError::file(&list))?;
+    let is_in_image = |module: &str| built_in.lines().any(|line| line.strip_prefix("kernel/") == Some(module));
+    Ok(MODULES.into_iter().filter(|module| !is_in_image(module)).collect())
+}
+
+fn current_package(metapackage: &str) -> Result<String, MissingError> {
     let mut question = Command::new("apt-cache");
-    question.args(["depends", "--important", "linux-image-amd64"]);
+    question.args(["depends", "--important", metapackage]);
     let answer = run(&mut question, "apt")?;
     answer
         .split_whitespace()
-        .find(|word| word.starts_with("linux-image-") && *word != "linux-image-amd64")
+        .find(|word| word.starts_with("linux-image-") && *word != metapackage)
         .map(str::to_owned)
         .ok_or_else(|| MissingError::Command {
             command: format!("{question:?}"),

@@ -17,11 +17,12 @@ mod stores;
 mod tools;
 pub mod writes;
 
+pub use kernel::GuestKernel;
 pub use stores::Stores;
 
 use crate::artefacts::{CProgram, MissingError, announce, run, sha256_of_file};
 use archive::Archive;
-use kernel::{Kernel, MODULES};
+use kernel::Kernel;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::BTreeMap;
 use std::fs;
@@ -88,6 +89,7 @@ pub enum GuestError {
 /// A guest to be booted: its NVDIMMs, its disks, its files, its script.
 #[derive(Debug, Default)]
 pub struct Guest {
+    kernel: GuestKernel,
     dimms: Vec<Dimm>,
     /// What QEMU calls them.
     disks: Vec<String>,
@@ -110,6 +112,11 @@ impl Guest {
         Guest::default()
     }
 
+    /// Has the guest run this kernel.
+    pub fn kernel(&mut self, kernel: GuestKernel) {
+        self.kernel = kernel;
+    }
+
     /// Puts a host file into the next slot, whose number is returned. Its size has to be a multiple
     /// of 4096. With `label_bytes` of 0 its namespace has no label, and Linux looks for BTT v1.1;
     /// else the last bytes hold labels.
@@ -119,9 +126,10 @@ impl Guest {
     }
 
     /// Makes a host file the next disk: `/dev/vda`, `/dev/vdb` and so on, once the script has said
-    /// `disks`.
+    /// `disks`. What the guest wrote outlives the guest, in the page cache of this machine; a flush
+    /// does not wait for this machine's own disk.
     pub fn disk(&mut self, image: &Path) {
-        self.disks.push(image.display().to_string());
+        self.disks.push(format!("{},cache=unsafe", image.display()));
     }
 
     /// Makes the export `name` of the NBD server on `socket` the next disk, numbered with those of
@@ -183,7 +191,7 @@ impl Guest {
 
     /// Boots the guest and returns when its script begins. Dropping the answer kills the guest.
     pub fn boot(self, limit: Duration) -> Result<Running, GuestError> {
-        let kernel = Kernel::fetch()?;
+        let kernel = Kernel::fetch(self.kernel)?;
         let folder = tempfile::tempdir().map_err(MissingError::file(&std::env::temp_dir()))?;
         let archive = folder.path().join("initramfs");
         let bytes = [base_archive(&kernel)?, self.own_archive()].concat();
@@ -319,7 +327,7 @@ fn base_archive(kernel: &Kernel) -> Result<Vec<u8>, MissingError> {
     archive.file("init", INIT.as_bytes());
     let read = |path: &Path| fs::read(path).map_err(MissingError::file(path));
     archive.file("bin/busybox", &read(&busybox)?).file("bin/sectors", &read(&sectors)?);
-    for module in MODULES {
+    for module in kernel.modules()? {
         let name = module.rsplit('/').next().expect("a path has a last part");
         archive.file(&format!("modules/{name}"), &read(&kernel.module(module))?);
     }
