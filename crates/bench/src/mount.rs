@@ -7,6 +7,7 @@
 
 mod cached;
 mod calls;
+mod cluster;
 mod databases;
 mod large_pool;
 mod mounted;
@@ -20,6 +21,7 @@ use crate::files::store;
 use crate::files::testbed::Storage;
 use crate::target::{Outcome, Row, Target, Topic};
 use calls::{Act, Load, Place, count};
+use cluster::{Asked, Counted};
 use programs::{COPY, GIT_STATUS, MAKE, UNPACK, buffered};
 use tidegate_measure::workload::{Effort, on_core};
 
@@ -164,6 +166,24 @@ pub const TOPIC: Topic = Topic {
         Row::here("mariadb", MARIADB, BARE, NEAR_BARE_RATE, |effort| mariadb(effort, Storage::BareMount)),
         Row::here("mariadb-memory", MARIADB, MEMORY, Target::Shown, |effort| mariadb(effort, Storage::Memory)),
         Row::here("mariadb-disk", MARIADB, DISK, Target::Shown, |effort| mariadb(effort, Storage::Disk)),
+        Row::here("cluster-sync", CLUSTER_MEMORY, IN_MOUNTS, Target::AtLeast(0.5), |effort| {
+            cluster::measure(effort, Asked::MemoryOverMounts)
+        }),
+        Row::here("cluster-sync-disk", CLUSTER_DISK, IN_MOUNTS, Target::Shown, |effort| {
+            cluster::measure(effort, Asked::DiskOverMounts)
+        }),
+        Row::here("cluster-requests", "requests to the mount of a brick", CLUSTER_CALL, Target::Shown, |effort| {
+            cluster::measure(effort, Asked::Count(Counted::Requests))
+        }),
+        Row::here("cluster-names", "attributes set in the mount of a brick", CLUSTER_CALL, Target::Shown, |effort| {
+            cluster::measure(effort, Asked::Count(Counted::Names))
+        }),
+        Row::here("cluster-syncs", "syncs in the mount of a brick", CLUSTER_CALL, Target::Shown, |effort| {
+            cluster::measure(effort, Asked::Count(Counted::Syncs))
+        }),
+        Row::here("cluster-waits", CLUSTER_WAITS, CLUSTER_CALL, Target::AtMost(0.0), |effort| {
+            cluster::measure(effort, Asked::Count(Counted::Waits))
+        }),
     ],
 };
 
@@ -214,6 +234,11 @@ const ROCKSDB: &str = "RocksDB, db_bench fillsync, values of 128 bytes, on one c
 const POSTGRES_2: &str = "PostgreSQL, pgbench, 2 clients, on one core";
 const POSTGRES_8: &str = "PostgreSQL, pgbench, 8 clients, on one core";
 const MARIADB: &str = "MariaDB, 2 clients, commits of one row, on one core";
+const CLUSTER_MEMORY: &str = "GlusterFS, 3 replicas, 4 KiB pwrite + fdatasync, bricks in /dev/shm";
+const CLUSTER_DISK: &str = "GlusterFS, 3 replicas, 4 KiB pwrite + fdatasync, bricks on the disk's own file system";
+const IN_MOUNTS: &str = "bricks in mounts";
+const CLUSTER_WAITS: &str = "syncs and attributes in the mount of a brick that waited for the disk";
+const CLUSTER_CALL: &str = "4 KiB pwrite + fdatasync of the client of GlusterFS";
 
 /// Runs a row whose program and servers share one core. Where the scheduler puts them decides
 /// otherwise: to wake an idle core takes longer than most requests.

@@ -9,12 +9,17 @@
 
 use anyhow::Context;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::{PAGE_BYTES, Version};
+use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
+use tidegate_layout::file_cache::PoolSuperblock;
 use tidegate_media::emulate::{Emulated, Profile};
 use tidegate_media::{Allocation, MappedRegion};
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Bytes a random walk covers: far more than any cache holds.
 pub const WALK_BYTES: u64 = 1 << 30;
@@ -153,6 +158,28 @@ impl Drop for LargePages {
         let _ = unmount(&self.0, UnmountFlags::DETACH);
         let _ = std::fs::remove_dir(&self.0);
     }
+}
+
+/// Removes the memory of unsynced writes of every pool in `folder`: a service that was killed for
+/// good leaves it.
+pub fn remove_left_memory(folder: &Path) {
+    let pools = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for (uuid, lanes) in pools.filter_map(|entry| uuid_and_lanes(&entry.path())) {
+        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-gone"));
+        for lane in 0..lanes {
+            // A service that ended by itself has removed it.
+            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{lane}"));
+        }
+    }
+}
+
+fn uuid_and_lanes(path: &Path) -> Option<([u8; 16], u32)> {
+    let file = File::open(path).ok()?;
+    let mut raw = PoolSuperblock::new_zeroed();
+    file.read_exact_at(raw.as_mut_bytes(), SUPERBLOCK_COPIES_AT[0]).ok()?;
+    let pool = raw.check(file.metadata().ok()?.len()).ok()?;
+    Some((pool.uuid, pool.plan.lanes))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tidegate_sim::Rng;
 const LEG_STEPS: usize = 256;
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct Effort {
     /// Pairs of samples in a ratio
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(PAIRS_MIN..=PAIRS_MAX))]

@@ -9,7 +9,6 @@
 pub mod acts;
 pub mod applications;
 pub mod artefacts;
-pub mod cluster;
 pub mod flips;
 pub mod golden;
 pub mod guest;

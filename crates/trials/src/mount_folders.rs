@@ -1,10 +1,11 @@
 //! A mount whose service tests start, kill and end by themselves.
 
-use crate::mounted::{kill_all, remove_left_memory};
+use crate::mounted::kill_all;
 use crate::served::{program, until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use tidegate_measure::medium::remove_left_memory;
 
 /// A SOURCE, a MOUNTPOINT, and a pool in memory that outlives processes.
 pub struct MountFolders {

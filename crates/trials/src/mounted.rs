@@ -9,14 +9,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use tempfile::TempDir;
-use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
-use tidegate_layout::file_cache::PoolSuperblock;
+use tidegate_measure::medium::remove_left_memory;
 use tidegate_measure::programs::alone;
-use zerocopy::{FromZeros, IntoBytes};
 
 /// What the service says when programs can use the mount.
 const MOUNTED: &str = "mounted";
@@ -357,28 +355,6 @@ fn make_large(disk: &Path, journaled: Journaled) {
 fn tool(command: &mut Command) {
     let done = command.output().expect("the program is everywhere");
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
-/// Removes the memory of unsynced writes of every pool in `folder`: a service that was killed for
-/// good leaves it.
-pub fn remove_left_memory(folder: &Path) {
-    let pools = fs::read_dir(folder).into_iter().flatten().flatten();
-    for (uuid, lanes) in pools.filter_map(|entry| uuid_and_lanes(&entry.path())) {
-        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        let _ = fs::remove_file(format!("/dev/shm/tidegate-{uuid}-gone"));
-        for lane in 0..lanes {
-            // A service that ended by itself has removed it.
-            let _ = fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{lane}"));
-        }
-    }
-}
-
-fn uuid_and_lanes(path: &Path) -> Option<([u8; 16], u32)> {
-    let file = File::open(path).ok()?;
-    let mut raw = PoolSuperblock::new_zeroed();
-    file.read_exact_at(raw.as_mut_bytes(), SUPERBLOCK_COPIES_AT[0]).ok()?;
-    let pool = raw.check(file.metadata().ok()?.len()).ok()?;
-    Some((pool.uuid, pool.plan.lanes))
 }
 
 fn start(disk: &Path, memory: &Path, pool_size: &str) -> Child {

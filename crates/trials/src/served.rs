@@ -6,5 +6,5 @@
 mod program;
 mod stack;
 
-pub use program::{Server, Volume, program, until, until_succeeds};
+pub use program::{Server, Volume, program, until};
 pub use stack::{Attached, Mounted};

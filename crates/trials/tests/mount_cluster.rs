@@ -16,8 +16,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use tidegate_measure::cluster::{Bricks, Cluster, ClusterParts, NODES};
 use tidegate_trials::acts::{Done, filled, number_of};
-use tidegate_trials::cluster::{Cluster, NODES};
+use tidegate_trials::served::program;
 
 const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 16;
@@ -34,27 +35,41 @@ struct Event {
 }
 
 const EVENTS: [Event; 3] = [
-    Event { name: "mount", kill: Cluster::kill_mount, restart: Cluster::restart_mount },
-    Event { name: "node", kill: Cluster::kill_node, restart: Cluster::restart_node },
-    Event { name: "memory", kill: Cluster::kill_node, restart: Cluster::replace_memory },
+    Event {
+        name: "mount",
+        kill: |cluster, node| cluster.kill_mount(node).unwrap(),
+        restart: |cluster, node| cluster.restart_mount(node).unwrap(),
+    },
+    Event {
+        name: "node",
+        kill: |cluster, node| cluster.kill_node(node).unwrap(),
+        restart: |cluster, node| cluster.restart_node(node).unwrap(),
+    },
+    Event {
+        name: "memory",
+        kill: |cluster, node| cluster.kill_node(node).unwrap(),
+        restart: |cluster, node| cluster.replace_memory(node).unwrap(),
+    },
 ];
 
 #[test]
 fn a_cluster_heals_what_a_killed_node_missed() {
-    let cluster = Cluster::start();
+    let disk = std::env::temp_dir();
+    let cluster = Cluster::start(ClusterParts { tidegate: program(), disk: &disk, pool_size: "64M" }).unwrap();
+    let volume = cluster.add_volume(Bricks::Mounts).unwrap();
     for round in 0..rounds() {
         // The first node answers the commands of the trial.
         let node = 1 + round % (NODES - 1);
         for event in &EVENTS {
-            survives(&cluster, node, event, &format!("{}-{round}", event.name));
+            survives((&cluster, &volume), node, event, &format!("{}-{round}", event.name));
         }
     }
 }
 
 /// Writes in a folder of this name while the event happens. Afterwards every replica has what was
 /// acknowledged, also in former folders.
-fn survives(cluster: &Cluster, node: usize, event: &Event, name: &str) {
-    let folder = cluster.volume().join(name);
+fn survives((cluster, volume): (&Cluster, &Path), node: usize, event: &Event, name: &str) {
+    let folder = volume.join(name);
     fs::create_dir(&folder).unwrap();
     for name in ["log", "pages"] {
         fs::write(folder.join(name), []).unwrap();
@@ -66,14 +81,14 @@ fn survives(cluster: &Cluster, node: usize, event: &Event, name: &str) {
         (event.restart)(cluster, node);
         go_on(heard);
     });
-    cluster.heal();
+    cluster.heal().unwrap();
     check_log(&folder, appended);
     check_pages(&folder, overwritten);
     check_replaced(&folder, replaced);
-    let expected = digests(&cluster.volume());
+    let expected = digests(volume);
     assert!(expected.len() as u64 >= 2 + replaced.min(FILES));
     for node in 0..NODES {
-        assert_eq!(digests(&cluster.brick_from_here(node)), expected, "node {node} after {name}");
+        assert_eq!(digests(&cluster.brick_from_here(node, Bricks::Mounts)), expected, "node {node} after {name}");
     }
 }
 

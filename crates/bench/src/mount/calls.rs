@@ -71,7 +71,7 @@ impl Place {
 }
 
 /// A thread's file, and what it does with it.
-struct Client {
+pub(super) struct Client {
     act: Act,
     path: PathBuf,
     file: File,
@@ -81,7 +81,8 @@ struct Client {
 }
 
 impl Client {
-    fn new(act: Act, folder: &Path, number: usize, blocks: u64) -> anyhow::Result<Client> {
+    /// The file with this number in `folder`, with so many blocks.
+    pub(super) fn new(act: Act, folder: &Path, number: usize, blocks: u64) -> anyhow::Result<Client> {
         let path = folder.join(format!("file-{number}"));
         let mut options = File::options();
         options.read(true).write(true).create(true).append(act == Act::AppendAndSync);
@@ -99,7 +100,8 @@ impl Client {
         Ok(client)
     }
 
-    fn call(&mut self) -> std::io::Result<()> {
+    /// Does it once.
+    pub(super) fn call(&mut self) -> std::io::Result<()> {
         let at = self.random.below(self.blocks) * BLOCK_BYTES as u64;
         match self.act {
             Act::WriteAndSync => {
@@ -116,7 +118,8 @@ impl Client {
         }
     }
 
-    fn median_nanoseconds(&mut self, calls: u32) -> anyhow::Result<f64> {
+    /// Does it so often, and returns the median time.
+    pub(super) fn median_nanoseconds(&mut self, calls: u32) -> anyhow::Result<f64> {
         let timed = || {
             let began = Instant::now();
             self.call().map(|()| began.elapsed())

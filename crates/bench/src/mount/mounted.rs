@@ -89,15 +89,19 @@ impl Mounted {
 
     /// A number of the service's status.
     pub(crate) fn status(&self, number: &str) -> anyhow::Result<u64> {
-        let status = said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?;
-        let status: serde_json::Value = serde_json::from_str(&status)?;
-        status[number].as_u64().with_context(|| format!("no {number} in {status}"))
+        number_in(&said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?, number)
     }
 
     /// The pool.
     pub(super) fn pool(&self) -> anyhow::Result<&Path> {
         Ok(self.pool.as_ref().context("the bare server has no pool")?.as_path())
     }
+}
+
+/// A number of what `tidegate status --json` said.
+pub(super) fn number_in(status: &str, number: &str) -> anyhow::Result<u64> {
+    let status: serde_json::Value = serde_json::from_str(status)?;
+    status[number].as_u64().with_context(|| format!("no {number} in {status}"))
 }
 
 impl Drop for Mounted {

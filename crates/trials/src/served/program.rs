@@ -6,11 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use tidegate_measure::waiting::{PATIENCE, comes_true};
 use tidegate_nbd_client::client::{Client, Dialect};
-
-/// How long anything may take: many times what it needs, as a machine may be busy with much else.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The path of `tidegate`, see [`built`].
 pub fn program() -> &'static Path {
@@ -25,26 +22,6 @@ pub fn program() -> &'static Path {
 /// minutes.
 pub fn until(what: &str, holds: impl FnMut() -> bool) {
     assert!(comes_true(holds), "still waiting for {what} after {PATIENCE:?}");
-}
-
-/// Waits until an attempt succeeds, and panics with its last failure if none has within ten
-/// minutes.
-pub fn until_succeeds(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
-    let mut failure = String::new();
-    let succeeded = comes_true(|| attempt().map_err(|last| failure = last).is_ok());
-    assert!(succeeded, "still waiting for {what} after {PATIENCE:?}: {failure}");
-}
-
-/// Waits for a condition that nothing announces: whether it came within ten minutes.
-pub(super) fn comes_true(mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-    true
 }
 
 /// A volume in a file of its own, made by `tidegate create`.

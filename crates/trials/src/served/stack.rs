@@ -1,11 +1,12 @@
 //! Clients between a served volume and ordinary programs: nbdfuse makes it a file, a loop device a
 //! disk, a mount a file system.
 
-use super::program::{comes_true, until};
+use super::program::until;
 use crate::artefacts::run;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use tidegate_measure::waiting::comes_true;
 
 /// A served volume as a loop device. Dropped, it is detached, whether or not its server still
 /// lives.
