@@ -20,6 +20,7 @@ pub mod files;
 pub mod machine;
 pub mod mount;
 pub mod placement;
+pub mod replay;
 pub mod report;
 pub mod reproduction;
 pub mod rivalry;

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tidegate_bench::calibrate::{self, Calibration};
 use tidegate_bench::files::{Probing, probe};
 use tidegate_bench::machine::Machine;
+use tidegate_bench::replay::{Replaying, replay};
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
@@ -50,6 +51,8 @@ enum Command {
     Experiments(Experiments),
     /// Serve a subject of the experiments over NBD until this is ended
     Serve(Serve),
+    /// Replay a trace of requests over tiers of DRAM and NVM, by each placement
+    Replay(Replaying),
     /// Draw the figures of a folder as one HTML file
     Report(Report),
     /// Write and sync as often as lines of the input say, and tell the time: a part of
@@ -225,6 +228,7 @@ fn main() -> ExitCode {
         Command::Predict(wish) => report(predict(&wish)),
         Command::Experiments(wish) => report(repeat(&wish)),
         Command::Serve(wish) => report(export(&wish)),
+        Command::Replay(wish) => report(replay(&wish).map(|table| say(table.trim_end()))),
         Command::Report(wish) => report(draw(&wish)),
         Command::Probe(wish) => report(probe(&wish, std::io::stdin().lock(), std::io::stdout())),
     }
