@@ -22,10 +22,15 @@ const RUNS: usize = 4;
 /// Pages after which older ones count half.
 const WINDOW_PAGES: u32 = 128;
 
+/// Sampled touches after which older ones count half. Few would let chance take a context for
+/// cluster-hot and back, and each time its pages leave their tier.
+const HOT_WINDOW_SAMPLES: u32 = 1024;
+
 /// A request of so many pages is consecutive by itself.
 const LONG_PAGES: u32 = 16;
 
-/// Sampled touches that a pattern or an expectation needs.
+/// Sampled touches that a pattern needs, and repeated ones that an expectation needs.
+const HOT_SAMPLES_MIN: u32 = 16;
 const SAMPLES_MIN: u32 = 4;
 
 /// Sampled touches of which nothing was touched before, after which it is not expected to be
@@ -186,7 +191,7 @@ impl Contexts {
             AccessPattern::Looping
         } else if most(row.consecutive + row.looped, row.pages) {
             AccessPattern::Sequential
-        } else if row.sampled >= SAMPLES_MIN && most(row.hot, row.sampled) {
+        } else if row.sampled >= HOT_SAMPLES_MIN && most(row.hot, row.sampled) {
             AccessPattern::ClusterHot
         } else {
             AccessPattern::Random
@@ -271,7 +276,7 @@ impl Row {
         let all = self.firsts.saturating_add(self.agains).min(turnover);
         self.again_share += (again - self.again_share) / all as f32;
         self.sampled += 1;
-        if self.sampled > WINDOW_PAGES {
+        if self.sampled > HOT_WINDOW_SAMPLES {
             (self.sampled, self.hot) = (self.sampled / 2, self.hot / 2);
         }
     }
