@@ -20,6 +20,9 @@ mod costs;
 #[cfg(test)]
 mod displaced;
 mod failing;
+mod lease_threads;
+mod leased_steps;
+mod leases;
 mod machine;
 mod model;
 mod mutants;
@@ -30,6 +33,7 @@ pub(crate) use model::{Allowed, FileModel};
 
 pub use checker::{FilesTally, judge_file_scripts};
 pub use failing::judge_refusals;
+pub use lease_threads::judge_lease_threads;
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;

@@ -92,6 +92,7 @@ impl<R: Region> FileCache<R> {
     /// until the file is synced or drained, synced ones until they are written back.
     pub fn close(&self, file: FileId) -> Result<(), FileError> {
         let mut lane = self.lane();
+        lane.revoke(file)?;
         let closed = lane.file_mut(file)?;
         closed.opens = closed.opens.saturating_sub(1);
         lane.forget_if_done(file)
@@ -103,7 +104,8 @@ impl<R: Region> FileCache<R> {
     pub fn close_if_done(&self, file: FileId, settle: impl FnOnce() -> Result<(), Refused>) -> Result<bool, FileError> {
         let is_used = |cached: &File| cached.opens > 1 || cached.pins > 0 || !cached.is_done();
         let (backing, modified, owes_time) = {
-            let lane = self.lane();
+            let mut lane = self.lane();
+            lane.revoke(file)?;
             let cached = lane.file(file)?;
             if is_used(cached) {
                 return Ok(false);

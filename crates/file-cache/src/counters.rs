@@ -15,6 +15,8 @@ pub struct Counters {
     pub bytes_written_back: u64,
     /// Syncs of files below.
     pub syncs_below: u64,
+    /// Bytes that processes wrote by leases, and the lane took over.
+    pub bytes_adopted: u64,
     /// Bytes of direct writes that went to files below at once.
     pub bytes_written_direct: u64,
     /// Bytes that became clean entries after they were read from below.
@@ -42,6 +44,7 @@ impl Counters {
             bytes_committed: self.bytes_committed + other.bytes_committed,
             bytes_written_back: self.bytes_written_back + other.bytes_written_back,
             syncs_below: self.syncs_below + other.syncs_below,
+            bytes_adopted: self.bytes_adopted + other.bytes_adopted,
             bytes_written_direct: self.bytes_written_direct + other.bytes_written_direct,
             bytes_admitted: self.bytes_admitted + other.bytes_admitted,
             reads_dram: self.reads_dram + other.reads_dram,

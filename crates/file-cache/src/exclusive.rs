@@ -21,12 +21,14 @@ use tidegate_media::Region;
 use tidegate_media::sync::{Mutex, MutexGuard};
 
 impl<R: Region> FileCache<R> {
-    /// The lane, while no exclusive operation on the file is under way.
+    /// The lane, while no exclusive operation on the file is under way. Nobody has a lease of it
+    /// then.
     pub(crate) fn ready(&self, file: FileId) -> Result<MutexGuard<'_, Lane<R>>, FileError> {
         loop {
-            let lane = self.lane();
+            let mut lane = self.lane();
             let cached = lane.file(file)?;
             if !cached.busy {
+                lane.revoke(file)?;
                 return Ok(lane);
             }
             let gate = cached.gate.clone();
@@ -49,11 +51,13 @@ impl<R: Region> FileCache<R> {
         })
     }
 
-    /// Has `act` change the file below, as nothing else does meanwhile.
+    /// Has `act` change the file below, as nothing else does meanwhile, nor a process that had a
+    /// lease.
     pub(crate) fn gated<T>(&self, file: FileId, act: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
         let gate = self.pin(file)?;
         let entered = gate.lock();
-        let done = act();
+        let revoked = self.lane().revoke(file);
+        let done = revoked.and_then(|()| act());
         drop(entered);
         self.unpin(file)?;
         done

@@ -96,10 +96,12 @@ impl<R: Region> FileCache<R> {
         })
     }
 
-    /// Takes over the length that the kernel's path left, if it may have touched the file.
+    /// Takes over what a process with a lease wrote, and the length that the kernel's path left, if
+    /// it may have touched the file.
     pub(crate) fn refresh(&self, file: FileId) -> Result<(), FileError> {
         let backing = {
-            let lane = self.lane();
+            let mut lane = self.lane();
+            lane.revoke(file)?;
             let cached = lane.file(file)?;
             if !cached.passed {
                 return Ok(());

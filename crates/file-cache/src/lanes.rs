@@ -3,6 +3,8 @@
 pub(crate) mod entries;
 pub(crate) mod file;
 pub(crate) mod lane;
+pub(crate) mod lease;
+pub(crate) mod leases;
 pub(crate) mod modified;
 pub(crate) mod records;
 pub(crate) mod segments;

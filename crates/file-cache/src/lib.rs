@@ -101,6 +101,11 @@
 //!
 //! The crate `crashcheck` enumerates every cut and kill of short scripts against this.
 //!
+//! # Leases
+//!
+//! A file may be lent to another process, which writes it without asking: `lanes/leases.rs`. Any
+//! other operation on the file ends that first.
+//!
 //! # Locks
 //!
 //! One lock for a lane, for steps in memory only. An operation that goes below takes the gate of
@@ -132,6 +137,8 @@ pub use counters::Counters;
 pub use error::FileError;
 pub use io::holes::FileLength;
 pub use lanes::file::FileId;
+pub use lanes::lease::LeaseId;
+pub use lanes::leases::leased_file::{LeasedFile, Wrote};
 pub use namespace::{
     Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
     NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
@@ -140,7 +147,7 @@ pub use open::attach::Detached;
 pub use open::check::{PoolReport, check};
 pub use open::format::{PoolFormatError, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 pub use open::recover::{Outcome, Recovered};
-pub use pool::{FilePool, PoolFile};
+pub use pool::{FilePool, PoolFile, PoolLease};
 pub use sync::group::GroupWrite;
 pub use sync::group_bytes::GroupBytes;
 pub use tiers::write_back::WriteBackStep;

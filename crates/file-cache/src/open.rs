@@ -15,6 +15,7 @@ use crate::cache::FileCache;
 use crate::counters::Counters;
 use crate::lanes::file::{File, FileId, Record};
 use crate::lanes::lane::Lane;
+use crate::lanes::leases::found::EndOf;
 use crate::lanes::records::words_of;
 use crate::lanes::slots::Slots;
 use crate::open::format::{PoolOpenError, broken_rule, lane_plan};
@@ -36,9 +37,14 @@ impl<R: Region> FileCache<R> {
     pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, PoolOpenError> {
         let plan = lane_plan(&region, lane)?;
         let medium = Medium { region, plan };
-        let Contents { records, mut entries, version, ring } = load(&medium)?;
+        let Contents { records, mut entries, version, ring, leases } = load(&medium)?;
+        let ended = if dram.load_u64(0)? == 0 { EndOf::Machine } else { EndOf::Process };
+        if ended == EndOf::Machine {
+            leases.iter().try_for_each(|lease| lease.take_back(&medium))?;
+        }
         let (unsynced, left) = Unsynced::open(dram, plan.files)?;
-        let used = entries.iter().map(|entry| (entry.extent.unit, entry.extent.class));
+        let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class));
+        let used = entries.iter().map(|entry| (entry.extent.unit, entry.extent.class)).chain(logs);
         let blocks = Blocks::with_used(plan.chunks, used);
         let blocks = blocks.ok_or_else(|| broken_rule(plan.entry_at(0), "no two entries have the same block"))?;
         let mut lane = Lane {
@@ -54,12 +60,16 @@ impl<R: Region> FileCache<R> {
             spoilt: Vec::new(),
             clean: Clock::new(plan.entries),
             unsynced,
+            leases: BTreeMap::new(),
             counters: Counters::default(),
             now: 0,
         };
         entries.sort_unstable_by_key(|entry| (entry.version, entry.slot));
+        let logs = leases.iter().map(|found| found.slot);
+        lane.slots.begin(entries.iter().map(|entry| entry.slot).chain(logs));
         lane.take_over(&records, &entries)?;
         lane.take_over_unsynced(left)?;
+        lane.take_over_leases(&leases, ended)?;
         lane.forget_what_is_below()?;
         Ok(FileCache { lane: Mutex::new(lane), sweep: Mutex::new(()) })
     }
@@ -76,7 +86,6 @@ impl<R: Region> Lane<R> {
             file.modified = modified;
             self.add_file(FileId(*number), file);
         }
-        self.slots.begin(entries.iter().map(|entry| entry.slot));
         for Counted { slot, version, extent, is_clean } in entries {
             let file = FileId(extent.file);
             if *is_clean {

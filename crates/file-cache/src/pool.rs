@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::error::FileError;
 use crate::io::holes::FileLength;
 use crate::lanes::file::FileId;
+use crate::lanes::lease::LeaseId;
 use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, identify};
 use crate::open::recover::Recovered;
@@ -17,6 +18,7 @@ use crate::sync::group::GroupWrite;
 use crate::tiers::write_back::WriteBackStep;
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_layout::file_cache::{Class, LeaseGrant};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
 
@@ -25,6 +27,13 @@ use tidegate_media::sync::Mutex;
 pub struct PoolFile {
     lane: usize,
     file: FileId,
+}
+
+/// A lease of a file of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolLease {
+    lane: usize,
+    lease: LeaseId,
 }
 
 /// Every lane of a pool, for one process.
@@ -106,6 +115,40 @@ impl<R: Region> FilePool<R> {
     /// The file's length in bytes, as programs see it.
     pub fn size(&self, file: PoolFile) -> Result<u64, FileError> {
         self.lane(file)?.size(file.file)
+    }
+
+    /// Lends a file to another process: see [`FileCache::lend`].
+    pub fn lend(
+        &self,
+        file: PoolFile,
+        room: Range<u64>,
+        log: Class,
+    ) -> Result<Option<(PoolLease, LeaseGrant)>, FileError> {
+        let granted = self.lane(file)?.lend(file.file, room, log)?;
+        Ok(granted.map(|(lease, grant)| (PoolLease { lane: file.lane, lease }, grant)))
+    }
+
+    /// Takes over what was written by a lease, and lends new blocks: see [`FileCache::extend`].
+    pub fn extend(&self, lease: PoolLease) -> Result<bool, FileError> {
+        self.lanes.get(lease.lane).map_or(Ok(false), |lane| lane.extend(lease.lease))
+    }
+
+    /// Ends the lease of a file: see [`FileCache::revoke`].
+    pub fn revoke(&self, file: PoolFile) -> Result<(), FileError> {
+        self.lane(file)?.revoke(file.file)
+    }
+
+    /// Ends a lease that its process has left: see [`FileCache::release`].
+    pub fn release(&self, lease: PoolLease) -> Result<(), FileError> {
+        self.lanes.get(lease.lane).map_or(Ok(()), |lane| lane.release(lease.lease))
+    }
+
+    /// Every lease that was not released yet.
+    pub fn leases(&self) -> Vec<PoolLease> {
+        let of_lane = |(lane, cache): (usize, &FileCache<Arc<R>>)| {
+            cache.leases().into_iter().map(move |lease| PoolLease { lane, lease })
+        };
+        self.lanes.iter().enumerate().flat_map(of_lane).collect()
     }
 
     /// Notes when a program changed the file's contents: see [`FileCache::note_modified`].

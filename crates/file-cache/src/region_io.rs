@@ -2,7 +2,9 @@
 //!
 //! Only what concerns records flushes here; the order of a commit is told where it is made.
 
-use tidegate_layout::file_cache::{Change, Extent, FileElement, FileEntry, FileRecord, LanePlan, TrustedRecord};
+use tidegate_layout::file_cache::{
+    Change, Extent, FileElement, FileEntry, FileRecord, LanePlan, LeaseMark, TrustedLease, TrustedRecord,
+};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
 use tidegate_wal::{Element, RingPlan};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -40,6 +42,7 @@ impl Target {
         match *change {
             Change::Entry { slot, .. } => Target::Entry(slot),
             Change::Record { file, .. } => Target::Record(file),
+            Change::Lease { slot, .. } => Target::Entry(slot),
         }
     }
 }
@@ -91,6 +94,27 @@ impl<R: Region> Medium<R> {
         self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, FileEntry::state_word(version, length));
     }
 
+    /// Stores how much of a lease log was taken over.
+    #[track_caller]
+    pub(crate) fn store_lease(&self, slot: u32, mark: LeaseMark, version: u64) {
+        self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, FileEntry::lease_word(mark, version));
+    }
+
+    /// Has a free entry name a lease log, durably. What was streamed before is durable first.
+    pub(crate) fn put_lease(&self, slot: u32, lease: &TrustedLease, version: u64) -> Result<(), Sealed> {
+        self.store_state(slot, version, 0);
+        self.flush_entry(slot);
+        self.fence()?;
+        for (at, word) in (self.plan.entry_at(slot)..).step_by(8).zip(&FileEntry::lease_words(lease, version)[..3]) {
+            self.region.store_u64(at, *word);
+        }
+        self.flush_entry(slot);
+        self.fence()?;
+        self.store_lease(slot, lease.mark, version);
+        self.flush_entry(slot);
+        self.fence()
+    }
+
     #[track_caller]
     pub(crate) fn flush_entry(&self, slot: u32) {
         self.region.flush(self.plan.entry_at(slot), size_of::<FileEntry>() as u64);
@@ -116,6 +140,7 @@ impl<R: Region> Medium<R> {
                 self.region.store_u64(at + FileRecord::VOID_AT, void);
                 self.region.store_u64(at + FileRecord::VERSION_AT, version);
             }
+            Change::Lease { slot, mark, version } => self.store_lease(slot, mark, version),
         }
     }
 
@@ -127,7 +152,7 @@ impl<R: Region> Medium<R> {
         let fresh = || {
             changes.iter().filter_map(|change| match change {
                 Change::Entry { slot, extent, version } => Some((*slot, extent, *version)),
-                Change::Record { .. } => None,
+                Change::Record { .. } | Change::Lease { .. } => None,
             })
         };
         for (slot, _, version) in fresh() {

@@ -7,8 +7,8 @@ use crate::disk_cache::{
     RingElement, START_SUMS_AT, StartSum, Superblock,
 };
 use crate::file_cache::{
-    FileElement, FileEntry, FileRecord, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead,
-    VolatileSlot,
+    FileElement, FileEntry, FileRecord, LeaseElement, LeaseHead, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES,
+    VolatileFile, VolatileHead, VolatileSlot,
 };
 use crate::kept::{
     KeptSize, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripAttributes, StripCounts, StripHead, StripRecord,
@@ -44,6 +44,8 @@ pub fn describe() -> String {
         FileElement::DESCRIPTION,
         FileRecord::DESCRIPTION,
         FileEntry::DESCRIPTION,
+        LeaseHead::DESCRIPTION,
+        LeaseElement::DESCRIPTION,
         NameRecord::DESCRIPTION,
         VolatileHead::DESCRIPTION,
         VolatileFile::DESCRIPTION,

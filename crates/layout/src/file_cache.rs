@@ -6,7 +6,8 @@
 //! each file, entries, and chunks of 1 MiB. A chunk is cut into blocks of one class. An *entry*
 //! says which bytes of a file lie in a block; its last word alone makes it count. An *element* of
 //! the ring gives the new state of an entry or a record, and counts while it lies between the
-//! cursors.
+//! cursors. An entry may also name a *lease log*: a block to which another process writes what it
+//! has written to a file.
 //!
 //! Before the lanes lies the *namespace log*, if the pool has one: a line with two cursors, and a
 //! ring of records of changes to names.
@@ -17,6 +18,8 @@
 
 mod entry;
 mod entry_check;
+mod lease;
+mod lease_mark;
 mod modified;
 mod namespace;
 mod record;
@@ -26,6 +29,8 @@ mod volatile;
 pub use entry::{
     CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNITS_PER_CHUNK, VERSION_MAX,
 };
+pub use lease::{LEASE_CLASS, LeaseElement, LeaseGrant, LeaseHead, LeasePlan, NOT_CLOSED, TrustedLease, block_in};
+pub use lease_mark::LeaseMark;
 pub use modified::{modified_time, modified_word};
 pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,

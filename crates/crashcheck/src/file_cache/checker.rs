@@ -1,6 +1,7 @@
 //! The judge of cuts: recovers, compares, opens, reads, writes on, and cuts again.
 
 use crate::checker::Failure;
+use crate::file_cache::leases::Leases;
 use crate::file_cache::machine::{
     BY_THE_CACHE, FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing,
 };
@@ -115,13 +116,15 @@ pub(crate) struct Expected {
 /// A process at work on a machine, and the model beside it.
 pub(crate) struct Process {
     pub(crate) machine: Arc<Machine>,
-    pool: FilePool<Watched>,
-    ids: Vec<PoolFile>,
+    pub(crate) pool: FilePool<Watched>,
+    pub(crate) ids: Vec<PoolFile>,
     pub(crate) models: Vec<FileModel>,
+    /// Programs that write files by leases.
+    pub(crate) leases: Leases,
     /// What the next write writes.
-    byte: u8,
+    pub(crate) byte: u8,
     /// When the program changed a file last.
-    time: u64,
+    pub(crate) time: u64,
 }
 
 impl Process {
@@ -130,7 +133,7 @@ impl Process {
         let open = |number| open(machine, &pool, number);
         let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
         let time = models.iter().map(|model| model.time).fold(0, u64::max);
-        Ok(Process { machine: machine.clone(), pool, ids, models, byte, time })
+        Ok(Process { machine: machine.clone(), pool, ids, models, leases: Leases::default(), byte, time })
     }
 
     /// Takes the times over that the files have.
@@ -146,16 +149,19 @@ impl Process {
     /// Does one step, and says what may be found if it is interrupted.
     pub(crate) fn step(&mut self, small: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
         let former = self.models.clone();
+        let ends = self.begin_step(step)?;
         let below = self.pool.counters().below;
         let mixed = self.act(small, step)?;
+        self.end_step(ends)?;
         let mixed =
             mixed || self.pool.counters().below != below && !matches!(step, FileStep::Reopen | FileStep::Restart);
         self.compare()?;
         let both = || former.iter().zip(&self.models);
+        let taken_over = &self.leases.between;
         // A group syncs its file first, and is a commit of its own.
         let seen_whole = mixed || matches!(step, FileStep::Group { .. });
-        let cut = both().map(|(old, new)| {
-            let seen = [&old.now, &new.now].into_iter().filter(|_| seen_whole);
+        let cut = both().zip(taken_over).map(|((old, new), between)| {
+            let seen = [&old.now, &new.now].into_iter().filter(|_| seen_whole).chain(between);
             let is_mixed = mixed || old.is_mixed() || new.is_mixed();
             let allowed = Allowed::of(old.may.iter().chain(&new.may).chain(seen).cloned(), is_mixed);
             allowed.changed(old.durable_time, new.time)
@@ -191,11 +197,8 @@ impl Process {
                 let committed = self.pool.counters().commits != commits;
                 self.models[file].write_with_room(at, &data, committed);
             }
-            FileStep::Sync(file) => {
-                let synced = self.pool.sync(self.ids[file]).map_err(Failure::new)?;
-                self.models[file].sync();
-                self.models[file].known &= synced == Synced::Atomically;
-            }
+            FileStep::Sync(file) => self.sync(file)?,
+            FileStep::LeasedWrite { .. } | FileStep::LeasedSync(_) | FileStep::EndLease(_) => self.leased_step(step)?,
             FileStep::Truncate { file, size } => {
                 self.pool.truncate(self.ids[file], size).map_err(Failure::new)?;
                 self.models[file].truncate(size);
@@ -207,12 +210,7 @@ impl Process {
                     self.pool.write_back_step(lane, u64::MAX).map_err(Failure::new)?;
                 }
             }
-            FileStep::WriteDirty => {
-                for lane in 0..self.pool.lanes() {
-                    while self.pool.write_dirty_step(lane, u64::MAX, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
-                }
-                self.models.iter_mut().for_each(FileModel::write_dirty);
-            }
+            FileStep::WriteDirty => self.write_dirty()?,
             FileStep::Admit(file) => drop(self.pool.admit(self.ids[file], 0..u64::MAX).map_err(Failure::new)?),
             FileStep::Strange(file) => self.change_between(file)?,
             FileStep::Close(file) => {
@@ -221,7 +219,7 @@ impl Process {
                 // The pool may have forgotten it.
                 self.models[file].known = false;
             }
-            FileStep::Restart => *self = Process::start(&self.machine, self.models.clone(), self.byte)?,
+            FileStep::Restart => self.restart()?,
             FileStep::Drain(file) => {
                 self.pool.drain(self.ids[file]).map_err(Failure::new)?;
                 self.models[file].drain();
@@ -254,6 +252,13 @@ impl Process {
         Ok(())
     }
 
+    pub(crate) fn sync(&mut self, file: usize) -> Result<(), Failure> {
+        let synced = self.pool.sync(self.ids[file]).map_err(Failure::new)?;
+        self.models[file].sync();
+        self.models[file].known &= synced == Synced::Atomically;
+        Ok(())
+    }
+
     /// Closes a file as its owner does.
     fn close(&self, file: usize) -> Result<(), Failure> {
         let settle = || {
@@ -278,6 +283,10 @@ impl Process {
         else {
             return Ok(());
         };
+        self.note_time(file)
+    }
+
+    pub(crate) fn note_time(&mut self, file: usize) -> Result<(), Failure> {
         self.time += 1;
         self.machine.note(file, self.time);
         self.models[file].time = self.time;
@@ -286,13 +295,23 @@ impl Process {
 
     fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
         let data = self.data(len);
+        self.write_bytes(file, at, &data, persistence)
+    }
+
+    pub(crate) fn write_bytes(
+        &mut self,
+        file: usize,
+        at: u64,
+        data: &[u8],
+        persistence: Persistence,
+    ) -> Result<(), Failure> {
         let Counters { below, commits, .. } = self.pool.counters();
-        self.pool.write(self.ids[file], at, &data, persistence).map_err(Failure::new)?;
+        self.pool.write(self.ids[file], at, data, persistence).map_err(Failure::new)?;
         let committed = self.pool.counters().commits != commits;
         let model = &mut self.models[file];
         match persistence {
-            Persistence::Asynchronous => model.write_with_room(at, &data, committed),
-            Persistence::Synchronous => model.write_sync(at, &data),
+            Persistence::Asynchronous => model.write_with_room(at, data, committed),
+            Persistence::Synchronous => model.write_sync(at, data),
         }
         if self.pool.counters().below != below {
             model.drain();
@@ -337,7 +356,7 @@ impl Process {
         Ok(())
     }
 
-    fn data(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn data(&mut self, len: usize) -> Vec<u8> {
         self.byte += 1;
         vec![self.byte; len]
     }
@@ -366,6 +385,10 @@ impl Process {
             return Err(Failure::new(format_args!("the files were changed at {found:?}, not {times:?}")));
         }
         for (number, (id, model)) in self.ids.iter().zip(&self.models).enumerate() {
+            // To read it would end its lease.
+            if self.leases.is_live(number)? {
+                continue;
+            }
             let found = contents(&self.pool, *id)?;
             let bytes = found.len();
             if found != model.now {

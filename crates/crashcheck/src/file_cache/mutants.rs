@@ -2,7 +2,7 @@
 //! A campaign that does not fail on such a machine is blind to that mistake.
 
 use std::borrow::Cow;
-use tidegate_layout::file_cache::{FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan};
+use tidegate_layout::file_cache::{FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan, LeaseElement};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A mistake in the order of things.
@@ -35,6 +35,10 @@ pub enum FilesBug {
     OneStamp,
     /// A record does not say when its file was changed last.
     TimeNotStored,
+    /// What a process with a lease says to be committed is not written back.
+    LeaseFlushMissing,
+    /// The fence between what such a process writes and what it lets others see is missing.
+    LeaseFenceMissing,
     /// A file below does not get the time of its last change with a sync.
     TimeNotBelow,
 }
@@ -44,6 +48,7 @@ pub(crate) struct Faults {
     bug: Option<FilesBug>,
     plan: LanePlan,
     data: bool,
+    leased: bool,
     elements: bool,
     cursors: bool,
     /// Whether anything was streamed since the machine started.
@@ -54,7 +59,7 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn new(bug: Option<FilesBug>, plan: LanePlan) -> Faults {
-        Faults { bug, plan, data: false, elements: false, cursors: false, begun: false, frees: false }
+        Faults { bug, plan, data: false, leased: false, elements: false, cursors: false, begun: false, frees: false }
     }
 
     fn has(&self, bug: FilesBug) -> bool {
@@ -85,6 +90,7 @@ impl Faults {
     pub(crate) fn streamed<'a>(&mut self, at: u64, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         self.begun = true;
         self.data |= at >= self.plan.chunks_at();
+        self.leased |= at >= self.plan.chunks_at() && bytes.len() == size_of::<LeaseElement>();
         if !self.is_in_ring(at) {
             return Cow::Borrowed(bytes);
         }
@@ -136,6 +142,7 @@ impl Faults {
         let one_entry = self.is_entry(at) && len <= 32;
         match self.bug {
             Some(FilesBug::CursorsFlushMissing) => at == self.plan.cursors_at && self.cursors,
+            Some(FilesBug::LeaseFlushMissing) => at >= self.plan.chunks_at() && len == 8,
             Some(FilesBug::SettleFlushMissing) => one_entry && self.elements,
             Some(FilesBug::RedoFlushMissing) => one_entry && !self.begun,
             Some(FilesBug::LengthFlushMissing) => one_entry && !self.elements,
@@ -147,10 +154,11 @@ impl Faults {
     pub(crate) fn drops_fence(&mut self) -> bool {
         let drops = match self.bug {
             Some(FilesBug::DataFenceMissing) => self.data,
+            Some(FilesBug::LeaseFenceMissing) => self.leased,
             Some(FilesBug::HeadFenceMissing) => self.cursors,
             _ => false,
         };
-        (self.data, self.elements, self.cursors) = (false, false, false);
+        (self.data, self.leased, self.elements, self.cursors) = (false, false, false, false);
         drops
     }
 

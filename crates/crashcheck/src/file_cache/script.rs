@@ -85,6 +85,19 @@ pub enum FileStep {
     Drain(usize),
     /// Closes the file, and opens it again.
     Close(usize),
+    /// A program writes `len` bytes at `at` by a lease, which it gets first if it has none.
+    LeasedWrite {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// That program syncs the file.
+    LeasedSync(usize),
+    /// That program ends.
+    EndLease(usize),
     /// The process ends; the next one brings all that it left below.
     Reopen,
     /// The process ends; the next one goes on with what it left.

@@ -66,6 +66,8 @@ pub(crate) struct File {
     pub(crate) touched: u64,
     /// Goes up when the file is cut or drained.
     pub(crate) recast: u64,
+    /// The lease of the process that writes it without asking, by the entry that names its log.
+    pub(crate) lease: Option<u32>,
     /// How often in a row it could not be written back: other files have their turn first.
     pub(crate) refusals: u32,
 }
@@ -129,6 +131,7 @@ impl File {
             owes_sync_below: false,
             touched: 0,
             recast: 0,
+            lease: None,
             refusals: 0,
         }
     }
@@ -155,7 +158,7 @@ impl File {
     /// Whether the pool need not know the file if nobody has it open: all that was promised of it
     /// is below, durably. Whoever has it open sees to its time.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_all_below() && (self.opens > 0 || self.modified == self.modified_below)
+        self.lease.is_none() && self.is_all_below() && (self.opens > 0 || self.modified == self.modified_below)
     }
 
     /// Whether all that was promised of it is below, durably, but for its time.

@@ -4,6 +4,7 @@ use crate::below::FileIdentity;
 use crate::counters::Counters;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
+use crate::lanes::lease::Lease;
 use crate::lanes::slots::Slots;
 use crate::region_io::{LaneElement, Medium};
 use crate::tiers::dram::{Unsynced, bytes_in};
@@ -34,6 +35,8 @@ pub(crate) struct Lane<R> {
     /// Chooses among entries whose bytes are below too.
     pub(crate) clean: Clock,
     pub(crate) unsynced: Unsynced,
+    /// Leases that were not released yet, by the entries that name their logs.
+    pub(crate) leases: BTreeMap<u32, Lease>,
     pub(crate) counters: Counters,
     /// The caller's time.
     pub(crate) now: u64,

@@ -22,6 +22,7 @@ impl<R: Region> FileCache<R> {
     /// next sync. Whoever syncs the file below from now on gives it this time.
     pub fn note_modified(&self, file: FileId, modified: u64) -> Result<(), FileError> {
         let mut lane = self.lane();
+        lane.revoke(file)?;
         lane.file_mut(file)?.modified = modified;
         lane.unsynced.set_modified(file.0, modified);
         Ok(())
@@ -29,7 +30,9 @@ impl<R: Region> FileCache<R> {
 
     /// When a program changed the file's contents, if the file below may say otherwise; or 0.
     pub fn modified(&self, file: FileId) -> Result<u64, FileError> {
-        Ok(self.lane().file(file)?.modified)
+        let mut lane = self.lane();
+        lane.revoke(file)?;
+        Ok(lane.file(file)?.modified)
     }
 }
 

@@ -183,6 +183,11 @@ impl Slots {
         Some(next)
     }
 
+    /// Takes this entry if it is free.
+    pub(crate) fn take_this(&mut self, number: u32) {
+        self.free.retain(|free| *free != number);
+    }
+
     /// The opposite of [`Slots::take_free`].
     pub(crate) fn give_back(&mut self, number: u32) {
         self.free.push(number);

@@ -90,7 +90,12 @@ fn look_at_lane<R: Region>(medium: &Medium<Arc<R>>, report: &mut PoolReport) -> 
         findings.push(broken);
         Ok(())
     })?;
-    let used = entries.iter().map(|Counted { extent, .. }| (extent.unit, extent.class));
+    let leases = raw.leases(&medium.plan, &mut |broken| {
+        findings.push(broken);
+        Ok(())
+    })?;
+    let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class));
+    let used = entries.iter().map(|Counted { extent, .. }| (extent.unit, extent.class)).chain(logs);
     if Blocks::with_used(medium.plan.chunks, used).is_none() {
         let (rule, at) = ("no two entries have the same block", medium.plan.entry_at(0));
         findings.push(Corrupt { rule, at, found: "a block of two entries".to_owned() });

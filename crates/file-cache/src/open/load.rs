@@ -7,10 +7,13 @@
 //! 3. An entry that is longer than its record allows is cut, durably: a later record may say a
 //!    greater length. A clean entry that does not count is freed, durably.
 
+use crate::lanes::leases::found::FoundLease;
 use crate::open::format::corrupt;
 use crate::region_io::{LaneElement, Medium, Target, ring_plan};
 use std::collections::{BTreeMap, BTreeSet};
-use tidegate_layout::file_cache::{Change, EntryState, Extent, FileEntry, FileRecord, LENGTH_BITS, TrustedRecord};
+use tidegate_layout::file_cache::{
+    Change, EntryState, Extent, FileEntry, FileRecord, LENGTH_BITS, LanePlan, TrustedRecord,
+};
 use tidegate_media::{Corrupt, Region, Result};
 use tidegate_wal::{Loaded, RedoRing};
 use zerocopy::{FromZeros, IntoBytes};
@@ -27,6 +30,8 @@ pub(crate) struct Contents {
     /// The greatest version that any entry or record has.
     pub(crate) version: u64,
     pub(crate) ring: RedoRing<LaneElement>,
+    /// Lease logs.
+    pub(crate) leases: Vec<FoundLease>,
 }
 
 /// An entry that counts.
@@ -51,7 +56,8 @@ pub(crate) fn load<R: Region>(medium: &Medium<R>) -> Result<Contents> {
     raw.store_changed(medium)?;
     let ring = loaded.finish(region)?;
     let entries = raw.counted(medium)?;
-    Ok(Contents { version: raw.version(), records: raw.records, entries, ring })
+    let leases = raw.leases(&medium.plan, &mut refuse)?;
+    Ok(Contents { version: raw.version(), records: raw.records, entries, ring, leases })
 }
 
 /// Called with each broken rule; an error ends the look.
@@ -112,6 +118,13 @@ impl Raw {
                     self.changed_records.insert(file);
                 }
             }
+            Change::Lease { slot, mark, version } => {
+                let Some(entry) = self.entries.get_mut(slot as usize) else { return };
+                if version > entry.version() {
+                    entry.state = FileEntry::lease_word(mark, version).into();
+                    self.changed_entries.insert(slot, *change);
+                }
+            }
         }
     }
 
@@ -137,6 +150,9 @@ impl Raw {
     pub(super) fn counting<R: Region>(&self, medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Vec<Counted>> {
         let mut counting = Vec::new();
         for (slot, raw) in (0..).zip(&self.entries) {
+            if raw.is_lease() {
+                continue;
+            }
             let is_clean = raw.is_clean();
             // Without a stamp nobody can tell later that the file below was changed by others.
             let counts = |record: &TrustedRecord| {
@@ -154,6 +170,21 @@ impl Raw {
             }
         }
         Ok(counting)
+    }
+
+    /// The lease logs that entries name.
+    pub(super) fn leases(&self, plan: &LanePlan, on_broken: OnBroken<'_>) -> Result<Vec<FoundLease>> {
+        let mut leases = Vec::new();
+        for (slot, raw) in (0..).zip(&self.entries).filter(|(_, raw)| raw.is_lease()) {
+            match raw.lease(plan) {
+                Ok(lease) => {
+                    let has_file = self.records.contains_key(&lease.file);
+                    leases.push(FoundLease { slot, lease, has_file });
+                }
+                Err(broken) => on_broken(corrupt(plan.entry_at(slot), broken))?,
+            }
+        }
+        Ok(leases)
     }
 
     /// The entries that count, each cut, durably, as its record says.

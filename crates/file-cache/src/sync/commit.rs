@@ -69,7 +69,7 @@ impl<R: Region> Lane<R> {
     }
 
     /// An entry and a block, given up by clean ones if none is free.
-    fn take(&mut self, class: Class) -> Result<Option<(u32, u32)>, FileError> {
+    pub(crate) fn take(&mut self, class: Class) -> Result<Option<(u32, u32)>, FileError> {
         loop {
             if let Some(slot) = self.slots.take_free() {
                 if let Some(unit) = self.blocks.take(class) {
@@ -151,10 +151,11 @@ impl<R: Region> Lane<R> {
             .map(|()| true)
     }
 
-    /// Commits `changes`, which carry the next version, by the ring, and stores them. Data they
-    /// speak of was streamed. Entries that died before are free afterwards.
+    /// Commits `changes`, which carry the next version or later ones, by the ring, and stores them.
+    /// Data they speak of was streamed. Entries that died before are free afterwards.
     pub(crate) fn commit_changes(&mut self, changes: &[Change]) -> Result<(), FileError> {
-        if self.version == VERSION_MAX {
+        let newest = changes.iter().map(Change::version).fold(self.version, u64::max);
+        if newest > VERSION_MAX {
             return Err(FileError::Worn);
         }
         let medium = &self.medium;
@@ -168,7 +169,7 @@ impl<R: Region> Lane<R> {
         dead.iter().chain(&spoilt).for_each(|slot| medium.flush_entry(*slot));
         self.ring.commit(&medium.region, &elements, Retire::AsNeeded, |target| medium.flush_target(target))?;
         changes.iter().for_each(|change| medium.carry_out(change));
-        self.version += 1;
+        self.version = newest;
         dead.into_iter().for_each(|slot| self.free_slot(slot));
         Ok(())
     }

@@ -59,6 +59,26 @@ impl Blocks {
         unit
     }
 
+    /// Takes this block, if it is free. A chunk none of whose blocks is in use is cut for that.
+    pub(crate) fn take_this(&mut self, unit: u32, class: Class) -> bool {
+        let chunk = unit / UNITS_PER_CHUNK;
+        let open = &mut self.open[usize::from(class.number())];
+        if let Some(place) = self.whole.iter().position(|whole| *whole == chunk) {
+            self.whole.remove(place);
+            self.cut[chunk as usize] = units_of(chunk, class).collect();
+            open.insert(chunk);
+        }
+        let free = &mut self.cut[chunk as usize];
+        let Some(place) = free.iter().position(|free| *free == unit).filter(|_| open.contains(&chunk)) else {
+            return false;
+        };
+        free.remove(place);
+        if free.is_empty() {
+            open.remove(&chunk);
+        }
+        true
+    }
+
     /// Gives a block back.
     pub(crate) fn give(&mut self, unit: u32, class: Class) {
         let chunk = unit / UNITS_PER_CHUNK;
@@ -151,6 +171,22 @@ mod tests {
         assert!(!free.iter().any(|unit| used.contains(unit)));
         free.into_iter().chain(used).for_each(|unit| blocks.give(unit, small));
         assert_eq!(blocks.take(large), Some(UNITS_PER_CHUNK));
+    }
+
+    #[test]
+    fn a_certain_block_is_taken_once_and_only_as_one_of_its_class() {
+        let (small, large) = (Class::ALL[2], Class::ALL[3]);
+        let mut blocks = Blocks::with_used(2, [(0, large)].into_iter()).unwrap();
+        assert!(!blocks.take_this(0, large) && !blocks.take_this(64, small));
+        assert!(blocks.take_this(64, large) && !blocks.take_this(64, large));
+        let second = UNITS_PER_CHUNK + 16;
+        assert!(blocks.take_this(second, small) && !blocks.take_this(second, small));
+        let each = (UNITS_PER_CHUNK / small.units()) as usize;
+        assert_eq!(std::iter::from_fn(|| blocks.take(small)).filter(|unit| *unit != second).count(), each - 1);
+        for unit in (UNITS_PER_CHUNK..2 * UNITS_PER_CHUNK).step_by(small.units() as usize) {
+            blocks.give(unit, small);
+        }
+        assert_eq!(blocks.take(Class::ALL[6]), Some(UNITS_PER_CHUNK));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod clean;
 mod direct;
 mod dram;
+mod leases;
 mod modified;
 
 use std::sync::Mutex;

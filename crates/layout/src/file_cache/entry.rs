@@ -1,5 +1,6 @@
 //! Entries, and the elements of a lane's ring.
 
+use crate::file_cache::lease_mark::LeaseMark;
 use crate::on_media::{Broken, on_media, rule};
 use std::mem::offset_of;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -35,11 +36,14 @@ on_media! {
         /// class of the block: it has 256 · 4^class bytes
         16: class: U16,
         /// 1: the entry is clean, as the file below has its bytes too, durably; it counts although
-        /// it may be void, as long as the file has the record's stamp; 0: it is not
+        /// it may be void, as long as the file has the record's stamp; 2: the block is a lease log;
+        /// 0: neither
         18: clean: U16,
         /// zero
         20: reserved: [u8; 4],
-        /// length in bits 20..0, 0 in a free entry; version in bits 63..21
+        /// length in bits 20..0, 0 in a free entry; version in bits 63..21. The length of a lease
+        /// log says how many elements were taken over, modulo 2^20, and one; 2^20 + 1 says that the
+        /// lease was revoked
         24: state: U64,
     }
 }
@@ -49,14 +53,15 @@ on_media! {
     pub struct FileElement [32] {
         /// number of the entry or of the record
         0: target: U32,
-        /// 1: an entry; 2: a record
+        /// 1: an entry; 2: a record; 3: an entry that names a lease log, of which only the last
+        /// word changes
         4: kind: U16,
-        /// class of the block; 0 for a record
+        /// class of the block; otherwise 0
         6: class: U16,
-        /// the entry's offset; the record's size
+        /// the entry's offset; the record's size; otherwise 0
         8: place: U64,
         /// the entry's file in bits 31..0 and unit in bits 63..32; up to which version entries of
-        /// the record's file are void
+        /// the record's file are void; otherwise 0
         16: what: U64,
         /// the entry's last word; the record's version in bits 63..21
         24: state: U64,
@@ -114,6 +119,23 @@ pub enum Change {
         /// The commit's version.
         version: u64,
     },
+    /// More of a lease log was taken over.
+    Lease {
+        /// Number of the entry that names the log.
+        slot: u32,
+        /// How much.
+        mark: LeaseMark,
+        /// The commit's version.
+        version: u64,
+    },
+}
+
+impl Change {
+    /// The commit's version.
+    pub fn version(&self) -> u64 {
+        let (Change::Entry { version, .. } | Change::Record { version, .. } | Change::Lease { version, .. }) = *self;
+        version
+    }
 }
 
 impl Class {
@@ -170,6 +192,9 @@ pub(super) fn length_of(state: u64) -> u32 {
 }
 
 impl FileEntry {
+    /// What an entry says in the place of whether it is clean that names a lease log.
+    pub(super) const LEASE: u16 = 2;
+
     /// Where the last word lies, from the entry's beginning.
     pub const STATE_AT: u64 = offset_of!(FileEntry, state) as u64;
 
@@ -223,6 +248,7 @@ impl FileEntry {
 impl FileElement {
     pub(super) const ENTRY: u16 = 1;
     pub(super) const RECORD: u16 = 2;
+    pub(super) const LEASE: u16 = 3;
 
     /// The element that says so.
     pub fn new(change: &Change) -> FileElement {
@@ -242,6 +268,14 @@ impl FileElement {
                 place: U64::new(size),
                 what: U64::new(void),
                 state: U64::new(state(version, 0)),
+            },
+            Change::Lease { slot, mark, version } => FileElement {
+                target: U32::new(slot),
+                kind: U16::new(FileElement::LEASE),
+                class: U16::ZERO,
+                place: U64::ZERO,
+                what: U64::ZERO,
+                state: U64::new(FileEntry::lease_word(mark, version)),
             },
         }
     }

@@ -3,6 +3,7 @@
 use crate::file_cache::entry::{
     Change, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNITS_PER_CHUNK, class_of, length_of,
 };
+use crate::file_cache::lease_mark::LeaseMark;
 use crate::file_cache::superblock::LanePlan;
 use crate::on_media::{Broken, rule};
 
@@ -10,7 +11,7 @@ use crate::on_media::{Broken, rule};
 pub(super) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 impl Extent {
-    fn check(&self, plan: &LanePlan) -> Result<(), Broken> {
+    pub(super) fn check(&self, plan: &LanePlan) -> Result<(), Broken> {
         let fits = u64::from(self.length) <= self.class.bytes();
         rule(fits, "an extent fits into its block", 24, self.length)?;
         let end = self.offset.checked_add(u64::from(self.length)).is_some_and(|end| end <= FILE_BYTES_MAX);
@@ -49,8 +50,12 @@ impl FileElement {
             rule(self.place.get() <= FILE_BYTES_MAX, "a file's length is in range", 8, self.place)?;
             return Ok(Change::Record { file: target, size: self.place.get(), void: what, version });
         }
-        rule(self.kind.get() == FileElement::ENTRY, "an element's kind is known", 4, self.kind)?;
+        let kinds = [FileElement::ENTRY, FileElement::LEASE];
+        rule(kinds.contains(&self.kind.get()), "an element's kind is known", 4, self.kind)?;
         rule(target < plan.entries, "an element names an entry", 0, target)?;
+        if self.kind.get() == FileElement::LEASE {
+            return Ok(Change::Lease { slot: target, mark: LeaseMark::of_bits(length_of(word))?, version });
+        }
         rule(length_of(word) > 0, "an element's extent has bytes", 24, word)?;
         let [f0, f1, f2, f3, u0, u1, u2, u3] = what.to_le_bytes();
         let extent = Extent {
@@ -100,7 +105,7 @@ mod tests {
         assert_eq!(clean.as_bytes()[16..24], FileEntry::clean_word(EXTENT.class).to_le_bytes());
         assert_eq!((clean.is_clean(), clean.check(&plan()).is_ok()), (true, true));
         clean.clean = 2.into();
-        assert_eq!((clean.is_clean(), clean.check(&plan()).is_ok()), (false, false));
+        assert_eq!((clean.is_clean(), clean.check(&plan()).is_ok()), (false, false), "it names a lease log");
         (clean.clean, clean.state) = (1.into(), FileEntry::state_word(5, 0).into());
         assert!(!clean.is_clean(), "a free entry is not");
     }

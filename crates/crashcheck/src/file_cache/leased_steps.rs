@@ -1,0 +1,160 @@
+//! What programs with leases do in a script, and what the model makes of it.
+
+use crate::checker::Failure;
+use crate::file_cache::checker::Process;
+use crate::file_cache::leases::Lent;
+use crate::file_cache::machine::FILES;
+use crate::file_cache::script::FileStep;
+use tidegate_file_cache::{LeasedFile, Persistence, Wrote};
+use tidegate_layout::file_cache::Class;
+use tidegate_sim::on_core;
+
+/// Where files may be written by a lease.
+const ROOM: u64 = 8192;
+
+/// The cores of these programs, by the numbers of their files.
+const FIRST_CORE: u32 = 40;
+
+impl Process {
+    /// The model of each file whose lease the step is to end has all of it durable.
+    pub(crate) fn begin_step(&mut self, step: FileStep) -> Result<[bool; FILES], Failure> {
+        self.leases.between = Default::default();
+        let mut ends = [false; FILES];
+        for (file, ends) in ends.iter_mut().enumerate() {
+            *ends = step.revokes(file) && self.leases.is_live(file)?;
+            if *ends {
+                self.has_adopted(file);
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Leases that the step was to end are revoked; others may be.
+    pub(crate) fn end_step(&mut self, ends: [bool; FILES]) -> Result<(), Failure> {
+        for (file, ends) in ends.into_iter().enumerate() {
+            let live = self.leases.is_live(file)?;
+            if ends && live {
+                return Err(Failure::new(format_args!("file {file} has its lease still")));
+            }
+            if !live {
+                self.has_adopted(file);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pool takes over, write by write, what was written to a file by its lease.
+    fn has_adopted(&mut self, file: usize) {
+        let Some(lent) = &mut self.leases.lent[file] else { return };
+        if !lent.states.is_empty() {
+            self.leases.between[file].extend(lent.states.drain(..));
+            self.models[file].sync();
+        }
+    }
+
+    /// Does a step of a program with a lease.
+    pub(crate) fn leased_step(&mut self, step: FileStep) -> Result<(), Failure> {
+        match step {
+            FileStep::LeasedWrite { file, at, len } => self.leased_write(file, at, len),
+            FileStep::LeasedSync(file) => self.leased_sync(file),
+            FileStep::EndLease(file) => self.end_lease(file),
+            _ => Ok(()),
+        }
+    }
+
+    /// The process that has the pool open ends, and programs with leases go on.
+    pub(crate) fn restart(&mut self) -> Result<(), Failure> {
+        let leases = std::mem::take(&mut self.leases);
+        *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
+        self.leases = leases;
+        Ok(())
+    }
+
+    /// Has every unsynced write leave DRAM; what is written by leases is not there.
+    pub(crate) fn write_dirty(&mut self) -> Result<(), Failure> {
+        for lane in 0..self.pool.lanes() {
+            while self.pool.write_dirty_step(lane, u64::MAX, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
+        }
+        for (file, model) in self.models.iter_mut().enumerate() {
+            if !self.leases.is_live(file)? {
+                model.write_dirty();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes by a lease, or as others do if there is none to be had.
+    fn leased_write(&mut self, file: usize, at: u64, len: usize) -> Result<(), Failure> {
+        let (data, core) = (self.data(len), core_of(file));
+        if !self.leases.is_live(file)? && !self.lend(file)? {
+            self.note_time(file)?;
+            return self.write_bytes(file, at, &data, Persistence::Asynchronous);
+        }
+        let time = self.time + 1;
+        for _ in 0..2 {
+            let Some(lent) = &mut self.leases.lent[file] else { break };
+            let wrote = on_core(core, || lent.file.write(at, &data, time)).map_err(Failure::new)?;
+            match wrote {
+                Wrote::Done => {
+                    self.time = time;
+                    self.machine.note(file, time);
+                    self.models[file].time = time;
+                    self.models[file].write(at, &data);
+                    let now = self.models[file].now.clone();
+                    if lent.file.size() != now.len() as u64 {
+                        return Err(Failure::new(format_args!("a lease says {} bytes", lent.file.size())));
+                    }
+                    lent.states.push(now);
+                    return Ok(());
+                }
+                Wrote::OutOfBlocks => {
+                    let id = lent.id;
+                    self.has_adopted(file);
+                    self.pool.extend(id).map_err(Failure::new)?;
+                }
+                Wrote::OutOfRoom | Wrote::Revoked | Wrote::InDoubt => {
+                    return Err(Failure::new(format_args!("a write by a lease is {wrote:?}")));
+                }
+            }
+        }
+        Err(Failure::new("a lease has no blocks after it was extended"))
+    }
+
+    /// Syncs what was written by a lease; as others do if there is none.
+    fn leased_sync(&mut self, file: usize) -> Result<(), Failure> {
+        if !self.leases.is_live(file)? {
+            return self.sync(file);
+        }
+        let Some(lent) = &mut self.leases.lent[file] else { return Ok(()) };
+        on_core(core_of(file), || lent.file.sync()).map_err(Failure::new)?;
+        lent.states.clear();
+        self.models[file].sync();
+        Ok(())
+    }
+
+    /// The program with the lease ends.
+    fn end_lease(&mut self, file: usize) -> Result<(), Failure> {
+        match self.leases.lent[file].take() {
+            Some(Lent { id, .. }) => self.pool.release(id).map_err(Failure::new),
+            None => Ok(()),
+        }
+    }
+
+    /// Gets a lease of a file, if there is room for one.
+    fn lend(&mut self, file: usize) -> Result<bool, Failure> {
+        self.end_lease(file)?;
+        // Room is reserved below.
+        self.note_time(file)?;
+        let granted = self.pool.lend(self.ids[file], 0..ROOM, Class::ALL[0]).map_err(Failure::new)?;
+        self.models[file].sync();
+        let Some((id, grant)) = granted else { return Ok(false) };
+        self.models[file].known = true;
+        let leased = LeasedFile::new(self.machine.memory(), grant);
+        self.leases.lent[file] = Some(Lent { id, file: leased, states: Vec::new() });
+        Ok(true)
+    }
+}
+
+fn core_of(file: usize) -> u32 {
+    FIRST_CORE + u32::try_from(file).expect("few files")
+}

@@ -1,0 +1,58 @@
+//! Programs that write files by leases, beside the process that has the pool open.
+
+use crate::checker::Failure;
+use crate::file_cache::machine::{FILES, Watched};
+use crate::file_cache::script::FileStep;
+use std::collections::BTreeSet;
+use tidegate_file_cache::{LeasedFile, PoolLease};
+
+/// A lease of a file, and the program that has it.
+pub(crate) struct Lent {
+    pub(crate) id: PoolLease,
+    pub(crate) file: LeasedFile<Watched>,
+    /// What the file was like after each write since the last sync.
+    pub(crate) states: Vec<Vec<u8>>,
+}
+
+/// What programs with leases have, for each file.
+#[derive(Default)]
+pub(crate) struct Leases {
+    pub(crate) lent: [Option<Lent>; FILES],
+    /// What a power cut in the step may leave too, as the pool takes writes over one by one.
+    pub(crate) between: [BTreeSet<Vec<u8>>; FILES],
+}
+
+impl Leases {
+    /// Whether the program of a file writes it by a lease now.
+    pub(crate) fn is_live(&self, file: usize) -> Result<bool, Failure> {
+        let Some(lent) = &self.lent[file] else { return Ok(false) };
+        Ok(!lent.file.is_revoked().map_err(Failure::new)?)
+    }
+}
+
+impl FileStep {
+    /// Whether the step ends a lease of a file that it finds: it is done by others than the program
+    /// that has the lease.
+    pub(crate) fn revokes(self, leased: usize) -> bool {
+        match self {
+            FileStep::Write { file, .. }
+            | FileStep::WriteSync { file, .. }
+            | FileStep::WriteDirect { file, .. }
+            | FileStep::Group { file, .. }
+            | FileStep::Append { file, .. }
+            | FileStep::SetTime(file)
+            | FileStep::Sync(file)
+            | FileStep::Truncate { file, .. }
+            | FileStep::Punch { file, .. }
+            | FileStep::Zero { file, .. }
+            | FileStep::Admit(file)
+            | FileStep::Drain(file)
+            | FileStep::Close(file)
+            | FileStep::EndLease(file) => file == leased,
+            FileStep::Reopen | FileStep::Restart | FileStep::Strange(_) => true,
+            FileStep::WriteBack | FileStep::WriteDirty | FileStep::LeasedWrite { .. } | FileStep::LeasedSync(_) => {
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Every power cut and kill of short scripts in which programs write files by leases, and others
+//! revoke them at every step; and mistakes planted there. `TIDEGATE_STEPS` gives more scripts than
+//! CI runs.
+
+use std::time::Instant;
+use tidegate_crashcheck::file_cache::{FileStep, FilesBug, SmallPool, judge_file_scripts};
+use tidegate_crashcheck::mutants::shown_by;
+
+const FIRST: FileStep = FileStep::LeasedWrite { file: 0, at: 40, len: 60 };
+const OVER: FileStep = FileStep::LeasedWrite { file: 0, at: 60, len: 30 };
+const LONG: FileStep = FileStep::LeasedWrite { file: 0, at: 90, len: 4200 };
+const OTHER: FileStep = FileStep::LeasedWrite { file: 1, at: 0, len: 50 };
+const SYNC: FileStep = FileStep::LeasedSync(0);
+const END: FileStep = FileStep::EndLease(0);
+const LARGE: FileStep = FileStep::WriteSync { file: 1, at: 0, len: 3000 };
+
+/// Judges each of these steps as the last one of a script: `few`, and `more` if that was asked for.
+fn judge(name: &str, pool: &SmallPool, before: &[FileStep], few: &[FileStep], more: &[FileStep]) {
+    let more = if std::env::var_os("TIDEGATE_STEPS").is_some() { more } else { &[] };
+    let scripts: Vec<Vec<FileStep>> = few.iter().chain(more).map(|step| vec![*step]).collect();
+    if scripts.is_empty() {
+        return;
+    }
+    let start = Instant::now();
+    let tally =
+        judge_file_scripts(pool, before, scripts.into_iter(), None).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{name}: {tally}; {:.1} s", start.elapsed().as_secs_f64());
+    assert!(tally.states > 0 && tally.kills > 0);
+}
+
+#[test]
+fn every_cut_of_what_programs_with_leases_do() {
+    let pool = SmallPool::of(4);
+    judge("leased, fresh", &pool, &[], &[FIRST], &[LONG]);
+    judge("leased", &pool, &[FIRST], &[OVER, SYNC, END], &[OTHER]);
+    judge("leased, any order", &pool.clone().in_any_order(), &[FIRST], &[SYNC], &[OVER, END]);
+    let both = [FIRST, SYNC, OTHER, OVER];
+    judge("leased, two programs", &pool, &both, &[], &[FIRST, OVER, OTHER, SYNC, END, FileStep::Restart]);
+}
+
+/// Unsynced and synced writes lie in the log when somebody else touches the file.
+#[test]
+fn every_cut_of_every_revocation() {
+    let pool = SmallPool::of(4);
+    let few = [
+        FileStep::Write { file: 0, at: 0, len: 300 },
+        FileStep::WriteSync { file: 0, at: 20, len: 30 },
+        FileStep::Truncate { file: 0, size: 25 },
+        FileStep::Sync(0),
+        FileStep::Close(0),
+    ];
+    judge("revoked, synced", &pool, &[FIRST, SYNC, OVER], &few, &FileStep::ALPHABET);
+    judge("revoked, unsynced", &pool, &[FIRST, OVER], &[FileStep::Drain(0)], &FileStep::ALPHABET);
+    judge("revoked, two programs", &pool, &[FIRST, SYNC, OTHER, OVER], &[], &FileStep::ALPHABET);
+}
+
+/// The log has four elements: the pool takes writes over while the lease goes on.
+#[test]
+fn every_cut_of_an_extended_lease() {
+    let pool = SmallPool::of(4);
+    let others = [FileStep::WriteBack, FileStep::Sync(0), FileStep::Drain(0)];
+    judge("extended", &pool, &[FIRST, OVER, LONG, SYNC], &[OVER, FileStep::WriteBack], &others);
+    let again = [FIRST, OVER, SYNC, OVER, FIRST, OVER];
+    judge("extended, again", &pool, &again, &[FileStep::Restart], &[OVER, LONG, SYNC, FileStep::Drain(0)]);
+}
+
+/// The process that has the pool open ends, and the program with the lease goes on.
+#[test]
+fn every_cut_after_the_pool_was_opened_anew() {
+    let pool = SmallPool::of(4);
+    let restarted = [FIRST, SYNC, OVER, FileStep::Restart];
+    let more = [OVER, SYNC, END, FileStep::Sync(0), FileStep::WriteBack, FileStep::Restart, FileStep::Close(0)];
+    judge("restarted", &pool, &restarted, &[OVER, SYNC, END, FileStep::Restart], &more);
+    judge("restarted, leased again", &pool, &[&restarted[..], &[OVER]].concat(), &[FileStep::Restart], &more);
+}
+
+/// Leases find no room, or leave none to others.
+#[test]
+fn every_cut_of_leases_of_a_small_pool() {
+    judge("small", &SmallPool::of(1), &[LARGE], &[FIRST], &[SYNC, OVER]);
+    judge("small, leased", &SmallPool::of(2), &[FIRST], &[], &[FIRST, OTHER, LARGE, FileStep::WriteBack]);
+}
+
+fn caught(bug: FilesBug, script: &[FileStep]) {
+    let script = || std::iter::once(script.to_vec());
+    let pool = SmallPool::of(4);
+    judge_file_scripts(&pool, &[], script(), None).unwrap_or_else(|failure| panic!("{failure}"));
+    let failure = shown_by(|| judge_file_scripts(&pool, &[], script(), Some(bug)));
+    println!("{bug:?}: {}", failure.expect_err("the mistake is not caught"));
+}
+
+#[test]
+fn a_leased_sync_that_is_not_written_back_is_caught() {
+    caught(FilesBug::LeaseFlushMissing, &[FIRST, SYNC]);
+}
+
+#[test]
+fn a_leased_write_that_others_see_before_it_is_durable_is_caught() {
+    caught(FilesBug::LeaseFenceMissing, &[FIRST, SYNC]);
+}
+
+/// Entries that count, and an element that is to be taken over again.
+#[test]
+fn elements_taken_over_apart_from_their_count_are_caught() {
+    caught(FilesBug::SyncNotAtomic, &[FIRST, OVER, SYNC, FileStep::Sync(0)]);
+}

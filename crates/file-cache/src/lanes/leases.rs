@@ -1,0 +1,98 @@
+//! Leases: another process writes a file without asking.
+//!
+//! The process that has a lease streams bytes to blocks that were lent to it, and says in a *lease
+//! log* where they belong. It stores to these blocks, to its line of the log's head and to elements
+//! of the log, and to nothing else; everything that it says is checked before the lane rests on it.
+//! [`LeasedFile`](leased_file::LeasedFile) is its side.
+//!
+//! # Who stores what
+//!
+//! | words | by | what |
+//! | --- | --- | --- |
+//! | the log's entry | the lane | how many elements were taken over, or: closed |
+//! | `lease` | the lane | the lease goes on |
+//! | `lent`, `closed` | the lane | how many elements have a block; how many count |
+//! | a block, its element, **fence**, `visible` | the process | a write |
+//! | `committed`, flush, **fence** | the process | a sync |
+//!
+//! # How a write becomes the lane's
+//!
+//! The lane *adopts* visible elements: it checks each, and commits entries that name the blocks
+//! where they lie. No byte is copied. Each element is a version of its own, so a later one has the
+//! bytes of an earlier one. The commit says in the log's entry how many elements were taken over:
+//! none is taken over twice, and none is left out.
+//!
+//! # How a lease ends
+//!
+//! Any operation on the file that is not its process' own *revokes* the lease first:
+//!
+//! 1. `lease` becomes 0. A sequentially consistent **fence**.
+//! 2. `visible` is read, and stored in `closed`: so many elements count.
+//! 3. They are adopted; then the entry says that the log is closed, **fence**.
+//!
+//! The process stores `visible`, and looks at `lease` after a sequentially consistent fence of its
+//! own. If it finds its number, step 2 comes later and sees the write. If it does not, `closed`
+//! tells whether the write counts. So nobody waits for a process that sleeps, is stopped or is
+//! dead, and no write is done twice or not at all.
+//!
+//! A process that sleeps may wake up and go on with a block that it was lent. So the log and the
+//! blocks that were not adopted stay as they are until the lease is *released*: the process says
+//! that it has left, or is dead.
+//!
+//! # When the lane is opened
+//!
+//! After a power loss committed elements count, and nobody has a lease any more. After a kill of
+//! the process that had the lane open, visible ones count, all leases are revoked, and logs and
+//! blocks wait to be released.
+
+mod adopt;
+pub(crate) mod found;
+pub(crate) mod leased_file;
+mod lend;
+
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::lanes::file::FileId;
+use crate::lanes::lane::Lane;
+use crate::lanes::lease::{Lease, LeaseId};
+use tidegate_layout::file_cache::LEASE_CLASS;
+use tidegate_media::Region;
+
+impl<R: Region> FileCache<R> {
+    /// Every lease that was not released yet.
+    pub fn leases(&self) -> Vec<LeaseId> {
+        self.lane().leases.keys().copied().map(LeaseId).collect()
+    }
+
+    /// Ends the lease of a file, if it has one. What its process wrote is the lane's then.
+    pub fn revoke(&self, file: FileId) -> Result<(), FileError> {
+        self.lane().revoke(file)
+    }
+
+    /// Ends a lease whose process has left the blocks that it was lent, or is dead.
+    pub fn release(&self, lease: LeaseId) -> Result<(), FileError> {
+        self.lane().release(lease.0)
+    }
+}
+
+impl<R: Region> Lane<R> {
+    /// Gives back a lease's log and blocks.
+    fn release(&mut self, slot: u32) -> Result<(), FileError> {
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        if self.file(lease.file).is_ok_and(|file| file.lease == Some(slot)) {
+            self.revoke(lease.file)?;
+        }
+        // Not older than any element of the ring.
+        self.medium.store_state(slot, self.version, 0);
+        self.medium.flush_entry(slot);
+        self.medium.fence()?;
+        let Some(Lease { unit, class, lent, .. }) = self.leases.remove(&slot) else { return Ok(()) };
+        for (unit, entry) in lent {
+            self.blocks.give(unit, LEASE_CLASS);
+            self.slots.give_back(entry);
+        }
+        self.blocks.give(unit, class);
+        self.slots.give_back(slot);
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! How what a process wrote becomes the lane's.
+
+use crate::error::FileError;
+use crate::lanes::file::FileId;
+use crate::lanes::lane::Lane;
+use tidegate_layout::file_cache::{Change, Extent, LeaseElement, LeaseMark, NOT_CLOSED, VERSION_MAX};
+use tidegate_media::sync::{Ordering, fence};
+use tidegate_media::{Error, Region};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// An element that is as it may be.
+struct Adopted {
+    slot: u32,
+    extent: Extent,
+    modified: u64,
+}
+
+impl<R: Region> Lane<R> {
+    pub(super) fn load_word(&self, at: u64) -> Result<u64, FileError> {
+        Ok(self.medium.region.load_u64(at).map_err(Error::from)?)
+    }
+
+    /// Ends the lease of a file, if it has one.
+    pub(crate) fn revoke(&mut self, file: FileId) -> Result<(), FileError> {
+        let Some(slot) = self.file(file)?.lease else { return Ok(()) };
+        self.close_log(slot)?;
+        self.file_mut(file)?.lease = None;
+        Ok(())
+    }
+
+    /// Takes over what counts of a lease that ends, once and for all.
+    pub(super) fn close_log(&mut self, slot: u32) -> Result<(), FileError> {
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        let plan = lease.plan;
+        self.medium.region.store_u64(plan.lease_at(), 0);
+        // SeqCst pairs with the fence between a process' store of `visible` and its look at
+        // `lease`: one of the two sees the other's store.
+        fence(Ordering::SeqCst);
+        let mut closed = self.load_word(plan.closed_at())?;
+        if closed == NOT_CLOSED {
+            closed = self.load_word(plan.visible_at())?;
+            self.medium.region.store_u64(plan.closed_at(), closed);
+        }
+        self.adopt(slot, closed)?;
+        self.medium.store_lease(slot, LeaseMark::Closed, self.version);
+        self.medium.flush_entry(slot);
+        Ok(self.medium.fence()?)
+    }
+
+    /// Takes over the elements before number `until`, in as many commits as the ring asks for, up
+    /// to one that breaks a rule: it is its own process' loss, with all later ones.
+    pub(super) fn adopt(&mut self, slot: u32, until: u64) -> Result<(), FileError> {
+        // One element of each commit is the log's.
+        let most = self.medium.plan.commit_elements_max().saturating_sub(1).max(1);
+        loop {
+            let elements = self.next_elements(slot, until, most)?;
+            if elements.is_empty() {
+                return Ok(());
+            }
+            self.adopt_elements(slot, &elements)?;
+        }
+    }
+
+    /// The next elements before number `until` that are as they may be, at most `most`.
+    fn next_elements(&mut self, slot: u32, until: u64, most: usize) -> Result<Vec<Adopted>, FileError> {
+        let mut elements: Vec<Adopted> = Vec::new();
+        let Some(lease) = self.leases.get(&slot) else { return Ok(elements) };
+        let until = until.min(lease.adopted + u64::from(lease.plan.elements));
+        for number in (lease.adopted..until).take(most) {
+            let mut raw = LeaseElement::new_zeroed();
+            self.medium.region.read(lease.plan.element_at(number), raw.as_mut_bytes()).map_err(Error::from)?;
+            let Ok(extent) = raw.check(number, lease.file.0, &self.medium.plan) else { break };
+            let Some(slot) = lease.lent.get(&extent.unit).copied() else { break };
+            if elements.iter().any(|element| element.slot == slot) {
+                break;
+            }
+            elements.push(Adopted { slot, extent, modified: raw.modified.get() });
+        }
+        Ok(elements)
+    }
+
+    /// Commits entries that name the blocks where the bytes lie, each with a version of its own.
+    fn adopt_elements(&mut self, slot: u32, elements: &[Adopted]) -> Result<(), FileError> {
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        let (file, adopted, first) = (lease.file, lease.adopted + elements.len() as u64, self.version + 1);
+        let last = self.version + elements.len() as u64;
+        if last > VERSION_MAX {
+            return Err(FileError::Worn);
+        }
+        self.note_adopted(file, elements)?;
+        let entries = (first..).zip(elements);
+        let entry =
+            |(version, element): (u64, &Adopted)| Change::Entry { slot: element.slot, extent: element.extent, version };
+        let mut changes: Vec<Change> = entries.clone().map(entry).collect();
+        changes.push(Change::Lease { slot, mark: LeaseMark::open(adopted), version: last });
+        self.commit_changes(&changes)?;
+        if let Some(lease) = self.leases.get_mut(&slot) {
+            lease.adopted = adopted;
+            for Adopted { extent, .. } in elements {
+                lease.lent.remove(&extent.unit);
+            }
+        }
+        for (version, Adopted { slot, extent, .. }) in entries {
+            self.counters.bytes_adopted += u64::from(extent.length);
+            self.index_entry(file, *slot, extent, version)?;
+            self.has_written(file, extent.end())?;
+        }
+        Ok(())
+    }
+
+    /// Length and time that the file comes to have, for whoever completes the commit after a kill;
+    /// the time is durable with the commit.
+    fn note_adopted(&mut self, file: FileId, elements: &[Adopted]) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        let end = elements.iter().map(|element| element.extent.end()).fold(0, u64::max);
+        if end > cached.size {
+            let durable = cached.record.map_or(0, |record| record.size);
+            self.unsynced.grows_to(file.0, end.max(durable));
+        }
+        let said = elements.iter().rev().map(|element| element.modified).find(|modified| *modified != 0);
+        if let Some(modified) = said {
+            self.file_mut(file)?.modified = modified;
+            self.unsynced.set_modified(file.0, modified);
+        }
+        self.begin_modified(file).map(drop)
+    }
+}
