@@ -214,7 +214,7 @@ fn an_entry_that_is_made_ready_is_not_brought_back() {
 }
 
 /// Digests of seeds 0 to 2 with files.
-const FILE_DIGESTS: [u64; 3] = [0x4d8941b970766d24, 0xb7fb3c5e72c5bd3d, 0x5c5f6f9fe2d34236];
+const FILE_DIGESTS: [u64; 3] = [0x8bf596f4279074f6, 0x1722cb4043808382, 0xb5e22c0bce52948a];
 
 #[test]
 fn a_seed_with_files_has_one_digest() {
