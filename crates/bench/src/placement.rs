@@ -248,23 +248,15 @@ fn published(figure: &Figure, place: &str) -> anyhow::Result<f64> {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
-    use tidegate_reproduction::figure::{Chart, Point, Series};
+    use crate::reproduction::tests::figure_of;
+    use tidegate_reproduction::figure::{Point, Series};
 
     fn of(values: &[(&str, f64)]) -> Figure {
         let one = |(label, value): &(&str, f64)| Series {
             label: (*label).to_owned(),
             points: vec![Point::of("here", &[*value], None)],
         };
-        Figure {
-            id: "f".to_owned(),
-            paper: String::new(),
-            title: String::new(),
-            chart: Chart::Bars,
-            unit: String::new(),
-            baseline: None,
-            notes: Vec::new(),
-            series: values.iter().map(one).collect(),
-        }
+        figure_of(values.iter().map(one))
     }
 
     #[test]

@@ -317,15 +317,12 @@ fn opens(page: &Path, (width, height): (u32, u32)) -> anyhow::Result<()> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use tidegate_reproduction::figure::{Chart, Point};
 
-    fn with(values: &[(f64, f64)]) -> Figure {
-        let one = |(published, ours): &(f64, f64)| Series {
-            label: published.to_string(),
-            points: vec![Point::of("here", &[*ours], Some(*published))],
-        };
+    /// A figure of these series, about nothing.
+    pub(crate) fn figure_of(series: impl Iterator<Item = Series>) -> Figure {
         Figure {
             id: "f".to_owned(),
             paper: String::new(),
@@ -334,8 +331,16 @@ mod tests {
             unit: String::new(),
             baseline: None,
             notes: Vec::new(),
-            series: values.iter().map(one).collect(),
+            series: series.collect(),
         }
+    }
+
+    fn with(values: &[(f64, f64)]) -> Figure {
+        let one = |(published, ours): &(f64, f64)| Series {
+            label: published.to_string(),
+            points: vec![Point::of("here", &[*ours], Some(*published))],
+        };
+        figure_of(values.iter().map(one))
     }
 
     #[test]
