@@ -321,9 +321,14 @@ pub trait Placement: Send {
     /// Chooses a block of `tier` that `condition` does not pin, and forgets it.
     fn evict(&mut self, tier: Tier, condition: &mut dyn FnMut(u32) -> Condition) -> Option<Eviction>;
 
-    /// The next step in the background, or None if there is nothing to do.
-    fn work(&mut self, free: FreeSlots) -> Option<Work>;
+    /// The next step in the background, or None if there is nothing to do. Most have none.
+    fn work(&mut self, _free: FreeSlots) -> Option<Work> {
+        None
+    }
 
     /// The bytes of NVM that are read or written, whole, for `bytes` of one page: at least as many.
-    fn nvm_bytes(&self, bytes: u32) -> u32;
+    /// Where blocks have no sizes of their own, these are the memory's lines.
+    fn nvm_bytes(&self, bytes: u32) -> u32 {
+        bytes.next_multiple_of(LINE_BYTES)
+    }
 }

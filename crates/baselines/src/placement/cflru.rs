@@ -5,7 +5,7 @@
 use super::recency::Recency;
 use super::tier_with_room;
 use tidegate_policy::placement::{
-    Condition, Decision, Eviction, FilePage, FreeSlots, IoKind, IoRequest, Placement, Reason, Tier, TierSlots, Work,
+    Condition, Decision, Eviction, FilePage, FreeSlots, IoKind, IoRequest, Placement, Reason, Tier, TierSlots,
 };
 
 /// The window is this part of the list.
@@ -63,13 +63,5 @@ impl Placement for Cflru {
         let slot = self.victim(|slot| slots.tier(slot) == tier && condition(slot) != Condition::Pinned)?;
         self.used.remove(slot);
         Some(Eviction { slot, reason: Reason::Rule })
-    }
-
-    fn work(&mut self, _: FreeSlots) -> Option<Work> {
-        None
-    }
-
-    fn nvm_bytes(&self, bytes: u32) -> u32 {
-        bytes.next_multiple_of(tidegate_policy::placement::LINE_BYTES)
     }
 }

@@ -7,7 +7,7 @@ use super::recency::Recency;
 use super::tier_with_room;
 use std::collections::BTreeMap;
 use tidegate_policy::placement::{
-    Condition, Decision, Eviction, FilePage, FreeSlots, IoKind, IoRequest, Placement, Reason, Tier, TierSlots, Work,
+    Condition, Decision, Eviction, FilePage, FreeSlots, IoKind, IoRequest, Placement, Reason, Tier, TierSlots,
 };
 
 /// Evicts by two lists.
@@ -138,13 +138,5 @@ impl Placement for IoCache {
         }
         self.remove(slot);
         Some(Eviction { slot, reason: Reason::Rule })
-    }
-
-    fn work(&mut self, _: FreeSlots) -> Option<Work> {
-        None
-    }
-
-    fn nvm_bytes(&self, bytes: u32) -> u32 {
-        bytes.next_multiple_of(tidegate_policy::placement::LINE_BYTES)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::recency::Recency;
 use tidegate_policy::placement::{
-    Condition, Decision, Eviction, FilePage, FreeSlots, IoRequest, Placement, Reason, Tier, TierSlots, Work,
+    Condition, Decision, Eviction, FilePage, FreeSlots, IoRequest, Placement, Reason, Tier, TierSlots,
 };
 use tidegate_sim::Rng;
 
@@ -50,13 +50,5 @@ impl Placement for ByChance {
         let slot = self.used.oldest_first().find(|slot| may_go(slot))?;
         self.used.remove(slot);
         Some(Eviction { slot, reason: Reason::Rule })
-    }
-
-    fn work(&mut self, _: FreeSlots) -> Option<Work> {
-        None
-    }
-
-    fn nvm_bytes(&self, bytes: u32) -> u32 {
-        bytes.next_multiple_of(tidegate_policy::placement::LINE_BYTES)
     }
 }

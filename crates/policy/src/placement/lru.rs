@@ -59,12 +59,4 @@ impl Placement for LruPlacement {
         self.used.take(slot);
         Some(Eviction { slot, reason: Reason::UsedLast })
     }
-
-    fn work(&mut self, _: FreeSlots) -> Option<super::Work> {
-        None
-    }
-
-    fn nvm_bytes(&self, bytes: u32) -> u32 {
-        bytes.next_multiple_of(super::LINE_BYTES)
-    }
 }

@@ -114,10 +114,6 @@ impl Placement for Uhnvm {
         Some(Eviction { slot, reason: Reason::UsedLast })
     }
 
-    fn work(&mut self, _: FreeSlots) -> Option<super::Work> {
-        None
-    }
-
     /// NVM is read and written in blocks.
     fn nvm_bytes(&self, _: u32) -> u32 {
         u32::try_from(super::PAGE_BYTES).expect("small")

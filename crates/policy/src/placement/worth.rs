@@ -252,14 +252,6 @@ impl Placement for ByWorth {
         self.used.take(slot);
         Some(Eviction { slot, reason: Reason::LaterUsed })
     }
-
-    fn work(&mut self, _: FreeSlots) -> Option<super::Work> {
-        None
-    }
-
-    fn nvm_bytes(&self, bytes: u32) -> u32 {
-        bytes.next_multiple_of(super::LINE_BYTES)
-    }
 }
 
 #[cfg(test)]
