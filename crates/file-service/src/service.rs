@@ -28,8 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request, Unique};
-use tidegate_mount_transport::Answers;
-use tidegate_mount_transport::DescriptorStore;
+use tidegate_mount_transport::{Answers, DescriptorStore};
 
 /// How long the kernel may rely on names and attributes. Every change comes through the mount, so
 /// nothing but a change of the kernel's own makes them out of date.
@@ -175,7 +174,7 @@ impl FileService {
             }
             Operation::TmpFile { flags, mode, umask } => self.make_unnamed(header, flags, Permissions { mode, umask }),
             Operation::Read { handle, offset, len, flags } => self.read(handle, (offset, len), flags, buffer),
-            Operation::Write(ref write) => self.write(node, write),
+            Operation::Write(ref write) => self.write(write),
             Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),
             Operation::Release { handle, .. } => self.release(handle),
             Operation::FSync { handle, .. } => self.sync(handle),

@@ -160,11 +160,11 @@ impl<'a> Reply<'a> {
         Reply::record(&wire::PollOut { revents: events, padding: 0 })
     }
 
-    /// Says too that the operation changed attributes of a node on which the kernel relies: after
-    /// a write it only asks for times and length again. See [`Reply::stale_attributes`].
+    /// Says too of which node, if any, the operation changed attributes on which the kernel relies:
+    /// after a write it only asks for times and length again. See [`Reply::stale_attributes`].
     #[must_use]
-    pub fn with_stale_attributes(self, node: NodeId) -> Reply<'a> {
-        Reply { stale: Some(node), ..self }
+    pub fn with_stale_attributes(self, node: Option<NodeId>) -> Reply<'a> {
+        Reply { stale: node, ..self }
     }
 
     /// Returns the node whose attributes the kernel has to ask for again. Whoever sends the reply

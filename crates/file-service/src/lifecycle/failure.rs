@@ -7,9 +7,7 @@ use std::process::ExitStatus;
 use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
-use tidegate_mount_transport::DeviceError;
-use tidegate_mount_transport::HandoverError;
-use tidegate_mount_transport::MountError;
+use tidegate_mount_transport::{DeviceError, HandoverError, MountError};
 
 /// What was refused or failed; the text says what, and the program adds what to do next.
 #[derive(Debug, thiserror::Error)]

@@ -16,12 +16,9 @@ use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
 use tidegate_media::LockedFile;
-use tidegate_mount_transport::EndSignals;
-use tidegate_mount_transport::MemoryLog;
-use tidegate_mount_transport::MountAt;
-use tidegate_mount_transport::ServersTask;
-use tidegate_mount_transport::{KeepAliveError, MountEnd, MountEvent, keep_alive};
-use tidegate_mount_transport::{check, mount};
+use tidegate_mount_transport::{
+    EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, check, keep_alive, mount,
+};
 
 /// What a program hears of its mount.
 pub trait Listener: Sync {

@@ -41,12 +41,9 @@ use tidegate_fuse::Handle;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::threads::Periodic;
 use tidegate_media::{LockedFile, Region};
-use tidegate_mount_transport::DescriptorStore;
-use tidegate_mount_transport::EndSignals;
-use tidegate_mount_transport::unmount;
-use tidegate_mount_transport::{Handover, HandoverError};
-use tidegate_mount_transport::{MountError, Unmount};
-use tidegate_mount_transport::{Serving, serve};
+use tidegate_mount_transport::{
+    DescriptorStore, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
+};
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_host::files::mount_table::{self, MountedFileSystem};
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::progress::ProgressMeter;
-use tidegate_mount_transport::{KIND, unmount};
-use tidegate_mount_transport::{MountError, Unmount};
+use tidegate_mount_transport::{KIND, MountError, Unmount, unmount};
 
 /// Between two looks whether the service has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

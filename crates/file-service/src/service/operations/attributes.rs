@@ -157,34 +157,35 @@ impl FileService {
     }
 
     /// Takes set-user-ID, set-group-ID and capabilities of a file away whose contents were changed:
-    /// capabilities always, the others if the kernel asks for it. Returns whether it looked at the
-    /// file for those: the kernel relies on the mode that it saw last, which this server or one
+    /// capabilities always, the others if the kernel asks for it. Returns the node if it looked at
+    /// the file for those: the kernel relies on the mode that it saw last, which this server or one
     /// before it may have changed.
-    pub(crate) fn take_privileges(&self, file: &OpenFile, privileges: Privileges) -> bool {
+    pub(crate) fn take_privileges(&self, file: &OpenFile, privileges: Privileges) -> Option<NodeId> {
         if !file.privileges.need_look(privileges) {
-            return false;
+            return None;
         }
         // After a failure of the log no sync succeeds, and recovery finds the privileges as before.
-        let Ok(mut naming) = self.names.begin() else { return false };
+        let mut naming = self.names.begin().ok()?;
         file.privileges.begin_look();
-        match file.with_backing(|backing| self.take_privileges_below(&mut naming, backing, privileges)) {
+        let backing = file.backing();
+        let node = self.inodes().of_identity(backing.identity());
+        match self.take_privileges_below(&mut naming, (node, &backing), privileges) {
             Ok(mode) if mode & (SET_USER_ID | SET_GROUP_ID) == 0 => {}
             Ok(_) => file.privileges.found_set_ids(),
             Err(_) => file.privileges.suspect(),
         }
-        privileges == Privileges::Clear
+        node.filter(|_| privileges == Privileges::Clear)
     }
 
     /// Takes privileges away from a file below; its mode then.
     fn take_privileges_below(
         &self,
         naming: &mut Naming<'_>,
-        backing: &OpenedFile,
+        (node, backing): (Option<NodeId>, &OpenedFile),
         privileges: Privileges,
     ) -> Result<u32> {
         let descriptor = backing.descriptor();
         let about = about(descriptor)?;
-        let node = self.inodes().of_identity(backing.identity());
         let subject = node.and_then(|node| self.subject(node, &about));
         // A file without capabilities is the usual case, and no failure.
         if rustix::fs::fremovexattr(descriptor, CAPABILITIES).is_ok()

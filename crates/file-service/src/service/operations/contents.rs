@@ -19,32 +19,32 @@ const SEEK_HOLE: u32 = 4;
 
 impl FileService {
     pub(crate) fn open<'b>(&self, header: &Header, flags: u32, privileges: Privileges) -> Result<Reply<'b>> {
-        let (handle, opened) = self.open_handle((header.node, header.unique), flags, privileges)?;
-        let cuts = OFlags::from_bits_retain(flags).contains(OFlags::TRUNC);
-        let reply = Reply::opened(handle, opened);
-        Ok(if cuts && privileges == Privileges::Clear { reply.with_stale_attributes(header.node) } else { reply })
+        let ((handle, flags), stale) = self.open_handle((header.node, header.unique), flags, privileges)?;
+        Ok(Reply::opened(handle, flags).with_stale_attributes(stale))
     }
 
-    /// Opens a node as `flags` say. Pages that the kernel has stay: every change passes it.
+    /// Opens a node as `flags` say. Pages that the kernel has stay: every change passes it. Returns
+    /// too whose attributes it has to ask for again.
     pub(crate) fn open_handle(
         &self,
         (node, request): (NodeId, Unique),
         flags: u32,
         privileges: Privileges,
-    ) -> Result<(Handle, OpenFlags)> {
+    ) -> Result<((Handle, OpenFlags), Option<NodeId>)> {
         let flags = OFlags::from_bits_retain(flags);
         let access = access_of(flags);
         let file = self.open_node(node, access)?;
+        let mut stale = None;
         if flags.contains(OFlags::TRUNC) {
             if let Err(errno) = self.open_files.truncate(&file, 0) {
                 self.open_files.close(&file);
                 return Err(errno);
             }
-            self.take_privileges(&file, privileges);
+            stale = self.take_privileges(&file, privileges);
         }
         self.keep_open(node, &file);
         let opening = Opening { node, access, request };
-        Ok((self.handles.add(file, opening), OpenFlags::KEEP_CACHE))
+        Ok(((self.handles.add(file, opening), OpenFlags::KEEP_CACHE), stale))
     }
 
     /// Opens a node's file that was just made and recorded, and that `made` is open for.
@@ -132,17 +132,16 @@ impl FileService {
         Ok(Reply::data(&buffer[..read]))
     }
 
-    pub(crate) fn write<'b>(&self, node: NodeId, write: &Write<'_>) -> Result<Reply<'b>> {
+    pub(crate) fn write<'b>(&self, write: &Write<'_>) -> Result<Reply<'b>> {
         let file = self.handles.file(write.handle)?;
-        let looked = self.take_privileges(&file, Privileges::asked(write.kill_privileges));
+        let stale = self.take_privileges(&file, Privileges::asked(write.kill_privileges));
         let written = self.write_contents(&file, write).inspect_err(|_| {
-            if looked {
+            if stale.is_some() {
                 // The kernel hears of it with the next write.
                 file.privileges.suspect();
             }
         })?;
-        let reply = Reply::written(u32::try_from(written).unwrap_or(u32::MAX));
-        Ok(if looked { reply.with_stale_attributes(node) } else { reply })
+        Ok(Reply::written(u32::try_from(written).unwrap_or(u32::MAX)).with_stale_attributes(stale))
     }
 
     /// Writes to a group, to the file below or to the cache; how many bytes.
@@ -152,10 +151,12 @@ impl FileService {
         }
         // O_SYNC is O_DSYNC and one bit more.
         let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
-        match (caching_of(write.flags), is_synchronous) {
-            (Caching::Direct, false) => self.open_files.write_direct(file, write.offset, write.data)?,
-            (_, true) => self.open_files.write(file, write.offset, write.data, Persistence::Synchronous)?,
-            (_, false) => self.open_files.write(file, write.offset, write.data, Persistence::Asynchronous)?,
+        let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
+        match (caching_of(write.flags), persistence) {
+            (Caching::Direct, Persistence::Asynchronous) => {
+                self.open_files.write_direct(file, write.offset, write.data)?;
+            }
+            _ => self.open_files.write(file, write.offset, write.data, persistence)?,
         }
         Ok(write.data.len())
     }

@@ -75,7 +75,7 @@ impl FileService {
     ) -> Result<Reply<'b>> {
         let (handle, open_flags) = match made {
             Some(made) => self.open_made((node, request), (made, about))?,
-            None => self.open_handle((node, request), flags, Privileges::Keep)?,
+            None => self.open_handle((node, request), flags, Privileges::Keep)?.0,
         };
         Ok(Reply::created(&self.entry(node, about)?, handle, open_flags))
     }
@@ -414,8 +414,7 @@ mod tests {
     use tidegate_file_cache::{FilePool, Persistence, PoolSpec, dram_bytes, format};
     use tidegate_fuse::{Handle, Unique};
     use tidegate_media::{MappedRegion, Region};
-    use tidegate_mount_transport::DescriptorStore;
-    use tidegate_mount_transport::MemoryLog;
+    use tidegate_mount_transport::{DescriptorStore, MemoryLog};
 
     /// A service without threads.
     struct Testbed {
