@@ -1,0 +1,187 @@
+//! What a program with the direct path and the service of its mount say to each other: `ioctl`s on
+//! a descriptor of a file of the mount. Nothing else passes between the two but the pool's memory.
+//!
+//! | command | asks | answer |
+//! | --- | --- | --- |
+//! | [`DESCRIBE`] | which file is the pool? | [`PoolDescription`] |
+//! | [`CLAIM`] | a lease of this file | [`Claim`] |
+//! | [`EXTEND`] | more blocks for a lease | [`LeaseRequest`] |
+//! | [`LEAVE`] | nothing: the program touches the lease's memory no more | [`LeaseRequest`] |
+//! | [`READ`] | bytes of a leased file, without an end of the lease | [`Read`] |
+//!
+//! A file system that is none of ours answers `ENOTTY`. A service that speaks another [`VERSION`]
+//! answers a claim with [`Answer::Never`].
+//!
+//! Both sides run on one machine, so integers have its byte order.
+
+use std::mem::offset_of;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Version of these messages.
+pub const VERSION: u32 = 1;
+
+/// Longest path of a pool, in bytes.
+pub const PATH_BYTES_MAX: usize = 4064;
+
+/// Most bytes of one [`Read`].
+pub const READ_BYTES_MAX: usize = 8192;
+
+/// Asks which file is the pool.
+pub const DESCRIBE: u32 = command(OUT, 1, size_of::<PoolDescription>());
+/// Asks for a lease.
+pub const CLAIM: u32 = command(IN | OUT, 2, size_of::<Claim>());
+/// Asks for more blocks for a lease.
+pub const EXTEND: u32 = command(IN | OUT, 3, size_of::<LeaseRequest>());
+/// Tells that a lease's memory is not touched any more.
+pub const LEAVE: u32 = command(IN | OUT, 4, size_of::<LeaseRequest>());
+/// Reads a leased file.
+pub const READ: u32 = command(IN | OUT, 5, size_of::<Read>());
+
+/// The kernel's bits for an `ioctl` that passes its argument in, or out.
+const IN: u32 = 1;
+const OUT: u32 = 2;
+/// The letter of these `ioctl`s: one that the kernel's list does not have.
+const LETTER: u32 = 0xD7;
+
+/// The number of an `ioctl`, as `_IOC` makes it.
+const fn command(direction: u32, number: u32, bytes: usize) -> u32 {
+    assert!(bytes < 1 << 14, "an ioctl passes less than 16 KiB");
+    #[expect(clippy::cast_possible_truncation, reason = "it was just compared")]
+    let bytes = bytes as u32;
+    direction << 30 | bytes << 16 | LETTER << 8 | number
+}
+
+/// How a claim or a request about a lease was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// As asked.
+    Granted,
+    /// Not now: others use the file, or the pool has no room. It may be asked again later.
+    Later,
+    /// Not for this file and this process.
+    Never,
+}
+
+impl Answer {
+    /// The word that says so in a message.
+    pub fn word(self) -> u32 {
+        match self {
+            Answer::Granted => 1,
+            Answer::Later => 2,
+            Answer::Never => 3,
+        }
+    }
+
+    /// What a word says. One that nobody knows is no grant.
+    pub fn of(word: u32) -> Answer {
+        match word {
+            1 => Answer::Granted,
+            2 => Answer::Later,
+            _ => Answer::Never,
+        }
+    }
+}
+
+/// Which file is the pool.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PoolDescription {
+    /// [`VERSION`] of the service.
+    pub version: u32,
+    /// Bytes of `path` that are its own.
+    pub path_bytes: u32,
+    /// The file's identity, as `fstat` tells it.
+    pub device: u64,
+    /// See `device`.
+    pub inode: u64,
+    /// The file's length in bytes.
+    pub bytes: u64,
+    /// Where the service opened it, without a zero byte.
+    pub path: [u8; PATH_BYTES_MAX],
+}
+
+/// A claim of a file, and its answer.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Claim {
+    /// [`VERSION`] of the program.
+    pub version: u32,
+    /// Word of the [`Answer`]. What follows is 0 without a grant.
+    pub answer: u32,
+    /// Asked: where the program is about to write.
+    pub at: u64,
+    /// Asked: how many bytes.
+    pub len: u64,
+    /// The lease's number.
+    pub lease: u64,
+    /// Offset of the lease log in the pool.
+    pub log_at: u64,
+    /// Elements that the log has places for.
+    pub log_elements: u64,
+    /// Offset in the pool from which on the lane's blocks lie.
+    pub blocks_at: u64,
+    /// The file's length.
+    pub size: u64,
+    /// Offset in the file from which on the program may write.
+    pub room_from: u64,
+    /// One past the last byte that it may write.
+    pub room_until: u64,
+}
+
+/// A request about a lease.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct LeaseRequest {
+    /// The lease's number.
+    pub lease: u64,
+    /// Word of the [`Answer`].
+    pub answer: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A read of a leased file.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Read {
+    /// The lease's number.
+    pub lease: u64,
+    /// Offset of the first byte.
+    pub at: u64,
+    /// Asked: how many bytes, at most [`READ_BYTES_MAX`]. Answered: how many were read; fewer at
+    /// the end of the file only.
+    pub len: u32,
+    /// Word of the [`Answer`].
+    pub answer: u32,
+    /// The bytes.
+    pub data: [u8; READ_BYTES_MAX],
+}
+
+impl Read {
+    /// Bytes of the message before its data.
+    pub const HEAD_BYTES: usize = offset_of!(Read, data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program and a service of different builds meet.
+    #[test]
+    fn golden_numbers_of_the_commands() {
+        assert_eq!(
+            [DESCRIBE, CLAIM, EXTEND, LEAVE, READ],
+            [0x9000_d701, 0xc050_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705]
+        );
+    }
+
+    #[test]
+    fn a_word_that_nobody_knows_is_no_grant() {
+        for answer in [Answer::Granted, Answer::Later, Answer::Never] {
+            assert_eq!(Answer::of(answer.word()), answer);
+        }
+        for word in [0, 4, u32::MAX] {
+            assert_eq!(Answer::of(word), Answer::Never);
+        }
+    }
+}
