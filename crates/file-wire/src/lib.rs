@@ -12,9 +12,10 @@
 //! A file system that is none of ours answers `ENOTTY`. A service that speaks another [`VERSION`]
 //! answers a claim with [`Answer::Never`].
 //!
-//! Both sides run on one machine, so integers have its byte order.
+//! A number is little-endian, and its bytes are where the struct says.
 
 use std::mem::offset_of;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of these messages.
@@ -87,15 +88,15 @@ impl Answer {
 #[repr(C)]
 pub struct PoolDescription {
     /// [`VERSION`] of the service.
-    pub version: u32,
+    pub version: U32,
     /// Bytes of `path` that are its own.
-    pub path_bytes: u32,
+    pub path_bytes: U32,
     /// The file's identity, as `fstat` tells it.
-    pub device: u64,
+    pub device: U64,
     /// See `device`.
-    pub inode: u64,
+    pub inode: U64,
     /// The file's length in bytes.
-    pub bytes: u64,
+    pub bytes: U64,
     /// Where the service opened it, without a zero byte.
     pub path: [u8; PATH_BYTES_MAX],
 }
@@ -105,27 +106,27 @@ pub struct PoolDescription {
 #[repr(C)]
 pub struct Claim {
     /// [`VERSION`] of the program.
-    pub version: u32,
+    pub version: U32,
     /// Word of the [`Answer`]. What follows is 0 without a grant.
-    pub answer: u32,
+    pub answer: U32,
     /// Asked: where the program is about to write.
-    pub at: u64,
+    pub at: U64,
     /// Asked: how many bytes.
-    pub len: u64,
+    pub len: U64,
     /// The lease's number.
-    pub lease: u64,
+    pub lease: U64,
     /// Offset of the lease log in the pool.
-    pub log_at: u64,
+    pub log_at: U64,
     /// Elements that the log has places for.
-    pub log_elements: u64,
+    pub log_elements: U64,
     /// Offset in the pool from which on the lane's blocks lie.
-    pub blocks_at: u64,
+    pub blocks_at: U64,
     /// The file's length.
-    pub size: u64,
+    pub size: U64,
     /// Offset in the file from which on the program may write.
-    pub room_from: u64,
+    pub room_from: U64,
     /// One past the last byte that it may write.
-    pub room_until: u64,
+    pub room_until: U64,
 }
 
 /// A request about a lease.
@@ -133,11 +134,11 @@ pub struct Claim {
 #[repr(C)]
 pub struct LeaseRequest {
     /// The lease's number.
-    pub lease: u64,
+    pub lease: U64,
     /// Word of the [`Answer`].
-    pub answer: u32,
+    pub answer: U32,
     /// Zero.
-    pub reserved: u32,
+    pub reserved: U32,
 }
 
 /// A read of a leased file.
@@ -145,14 +146,14 @@ pub struct LeaseRequest {
 #[repr(C)]
 pub struct Read {
     /// The lease's number.
-    pub lease: u64,
+    pub lease: U64,
     /// Offset of the first byte.
-    pub at: u64,
+    pub at: U64,
     /// Asked: how many bytes, at most [`READ_BYTES_MAX`]. Answered: how many were read; fewer at
     /// the end of the file only.
-    pub len: u32,
+    pub len: U32,
     /// Word of the [`Answer`].
-    pub answer: u32,
+    pub answer: U32,
     /// The bytes.
     pub data: [u8; READ_BYTES_MAX],
 }
