@@ -14,6 +14,8 @@
 //!
 //! A number is little-endian, and its bytes are where the struct says.
 
+#![forbid(unsafe_code)]
+
 use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
