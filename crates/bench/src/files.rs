@@ -1,9 +1,10 @@
-//! The topic `files`: programs that were never changed, with their files below a root of
-//! `tidegate run`, beside the same programs without.
+//! The topic `files`: unchanged programs with the direct path to their files, beside the same
+//! programs without.
 //!
-//! Every program is a process of its own, and both of a row live at the same time. Those under
-//! `run` have a pool in memory and their files on the disk; the others have their files on the same
-//! disk, or in memory. The scheduler puts them where it likes, as it does for anybody.
+//! Every program is a process of its own, and both of a row live at the same time. Those with the
+//! direct path have their files in a mount, whose pool is in memory and whose SOURCE on the disk;
+//! the others have them on the same disk, or in memory. The scheduler puts them where it likes, as
+//! it does for anybody, unless the row says otherwise.
 
 mod count;
 pub(crate) mod disk;
@@ -16,130 +17,144 @@ pub(crate) mod testbed;
 
 pub use probe::{Pattern, Probing, probe};
 
-use crate::target::{Row, Target, Topic};
-use redis::Policy;
+use crate::mount::{self, COPY, GIT_STATUS, MAKE, UNPACK};
+use crate::target::{Outcome, Row, Target, Topic};
 use sqlite::Journal;
 use testbed::Storage;
+use tidegate_measure::workload::Effort;
 
-/// The disk that rows measure on, if there can be one: it would be made anew for each row.
+/// A disk that rows measure on, if there can be one: it would be made anew for each row.
 pub fn hold_disk() -> Option<impl Sized> {
     // A row that needs it says what is wrong.
     disk::Disk::shared().ok()
 }
 
+/// MiB of a pool with room for all that is written between two turns.
+const POOL_MIB: u32 = 512;
+
+/// Files with the direct path.
+const DIRECT: Storage = Storage::Direct(POOL_MIB);
+const DIRECT_OVER_MEMORY: [Storage; 2] = [DIRECT, Storage::Memory];
+const DIRECT_OVER_DISK: [Storage; 2] = [DIRECT, Storage::Disk];
+const DIRECT_OVER_MOUNT: [Storage; 2] = [DIRECT, Storage::Mount(POOL_MIB)];
+const MEMORY_OVER_DIRECT: [Storage; 2] = [Storage::Memory, DIRECT];
+
 /// The table.
 pub const TOPIC: Topic = Topic {
     name: "files",
-    about: "programs that were never changed under `tidegate run`, and without",
+    about: "unchanged programs with the direct path to their files, and without",
     rows: &[
-        Row::here(
-            "write-floor",
-            WRITES_UNDER_RUN,
-            "streamed 4 KiB copy + fence",
-            Target::AtMost(5.0),
-            probe::over_floor,
-        ),
-        Row::here(
-            "write-disk",
-            "the same on the disk's own file system",
-            "under run",
-            Target::AtLeast(60.0),
-            probe::disk_over_run,
-        ),
-        Row::here("append-lines", "lines flushed under run", APPEND, Target::AtMost(8.0), count::append_lines),
-        Row::here("append-fences", "fences under run", APPEND, Target::AtMost(4.0), count::append_fences),
-        Row::here("cached-lines", BESIDE_MANY, "beside 512", Target::Within(0.0), count::lines_beside_many),
-        Row::here(
-            "cached-time",
-            "the longest time of such a sync, beside 512, 16 Ki or 1 Mi blocks",
-            "the shortest",
-            Target::AtMost(2.0),
-            count::time_beside_many,
-        ),
-        Row::here(
-            "redis-always-50",
-            "redis SET, 50 clients, appendfsync always, under run",
-            "appendfsync no on the disk",
-            Target::AtLeast(0.95),
-            |effort| redis::always_over_no(effort, redis::RUN, 1),
-        ),
-        Row::here(
-            "redis-always-50x10",
-            "redis SET, 50 clients, pipelines of 10, appendfsync always, under run",
-            "appendfsync no on the disk",
-            Target::AtLeast(0.95),
-            |effort| redis::always_over_no(effort, redis::RUN, 10),
-        ),
-        Row::here("redis-always-1", REDIS_ONE, "on the disk", Target::AtLeast(3.0), |effort| {
-            redis::same_over_disk(effort, Policy::Always, 1)
+        Row::here("write-floor", WRITES, "streamed 4 KiB copy + fence", Target::AtMost(4.0), probe::over_floor),
+        Row::here("write-disk", WRITES_ON_DISK, IN_DIRECT, Target::Shown, |effort| {
+            probe::over_direct(effort, Storage::Disk, (Pattern::Random, BLOCK))
         }),
-        Row::here(
-            "redis-always-p99",
-            "99th percentile of these, under run",
-            "with the files in /dev/shm",
-            Target::AtMost(1.15),
-            redis::p99_over_memory,
-        ),
-        Row::here(
-            "redis-no",
-            "redis SET, 50 clients, appendfsync no, under run",
-            "on the disk",
-            Target::Within(0.05),
-            |effort| redis::same_over_disk(effort, Policy::No, 50),
-        ),
-        Row::here("sqlite-wal", SQLITE_WAL, "under run", Target::AtLeast(5.0), |effort| {
-            sqlite::compare(effort, Journal::Wal, [Storage::Disk, sqlite::RUN])
+        Row::here("write-mount", WRITES_IN_MOUNT, IN_DIRECT, Target::Shown, |effort| {
+            probe::over_direct(effort, Storage::Mount(1024), (Pattern::Random, BLOCK))
         }),
-        Row::here("sqlite-delete", SQLITE_DELETE, "under run", Target::AtLeast(8.0), |effort| {
-            sqlite::compare(effort, Journal::Delete, [Storage::Disk, sqlite::RUN])
+        Row::here("o-sync-memory", O_SYNC, MEMORY, Target::AtLeast(1.05), |effort| {
+            synchronous::compare(effort, DIRECT_OVER_MEMORY)
         }),
-        Row::here("rocksdb-fillsync", ROCKSDB_SYNC, "on the disk", Target::AtLeast(12.0), |effort| {
-            store::fill_sync(effort, [store::RUN, Storage::Disk])
+        Row::here("o-sync-disk", O_SYNC, DISK, Target::Shown, |effort| synchronous::compare(effort, DIRECT_OVER_DISK)),
+        Row::here("two-threads", WRITES, BY_TWO_THREADS, Target::AtLeast(0.9), probe::one_over_two_threads),
+        Row::here("two-processes", WRITES, BY_TWO_PROCESSES, Target::AtLeast(0.9), probe::one_over_two_processes),
+        Row::here("buffered-write", BUFFERED, IN_DIRECT, Target::AtLeast(1.0), |effort| {
+            probe::over_direct(effort, Storage::Disk, (Pattern::Buffered, BLOCK))
         }),
-        Row::here("rocksdb-fillrandom", ROCKSDB_FILL, "on the disk", Target::Within(0.05), store::fill_random),
-        Row::here(
-            "tar",
-            "a source tree packed and unpacked by tar, under run",
-            "on the disk",
-            Target::Within(0.05),
-            store::tar,
-        ),
-        Row::here(
-            "o-sync-1k",
-            "fio psync, 1 KiB at random, O_SYNC, under run",
-            "on the disk",
-            Target::AtLeast(40.0),
-            |effort| synchronous::compare(effort, "1k", Storage::Disk),
-        ),
-        Row::here(
-            "o-sync-4k",
-            "fio psync, 4 KiB at random, O_SYNC, under run",
-            "on the disk",
-            Target::AtLeast(40.0),
-            |effort| synchronous::compare(effort, "4k", Storage::Disk),
-        ),
-        Row::here(
-            "o-sync-16k",
-            "fio psync, 16 KiB at random, O_SYNC, under run",
-            "on the disk",
-            Target::AtLeast(40.0),
-            |effort| synchronous::compare(effort, "16k", Storage::Disk),
-        ),
-        Row::here(
-            "o-sync-4k-memory",
-            "fio psync, 4 KiB at random, O_SYNC, under run",
-            "in /dev/shm",
-            Target::AtLeast(1.0),
-            |effort| synchronous::compare(effort, "4k", Storage::Memory),
-        ),
+        Row::here("read-64", READ_64, IN_DIRECT, Target::AtLeast(0.95), |effort| read(effort, 64)),
+        Row::here("read-4k", READ_4K, IN_DIRECT, Target::AtLeast(0.95), |effort| read(effort, BLOCK)),
+        Row::here("read-1m", READ_1M, IN_DIRECT, Target::AtLeast(0.95), |effort| read(effort, 1 << 20)),
+        Row::here("append-lines", "lines flushed", APPEND, Target::AtMost(8.0), count::append_lines),
+        Row::here("append-fences", "fences", APPEND, Target::AtMost(3.0), count::append_fences),
+        Row::here("revocation", "microseconds of another process' read", "lease", Target::AtMost(1000.0), |effort| {
+            probe::revocation(effort)
+        }),
+        Row::here("redis-50", REDIS_50, "appendfsync no on the disk", Target::AtLeast(0.97), |effort| {
+            redis::always_over_no(effort, DIRECT, 1)
+        }),
+        Row::here("redis-50x10", REDIS_50X10, "appendfsync no on the disk", Target::AtLeast(0.97), |effort| {
+            redis::always_over_no(effort, DIRECT, 10)
+        }),
+        Row::here("redis-1", REDIS_1_MEMORY, IN_DIRECT, Target::AtLeast(0.95), |effort| {
+            redis::always_median(effort, MEMORY_OVER_DIRECT)
+        }),
+        Row::here("redis-1-disk", REDIS_1_DISK, IN_DIRECT, Target::Shown, |effort| {
+            redis::always_median(effort, [Storage::Disk, DIRECT])
+        }),
+        Row::here("redis-p99", REDIS_P99, MEMORY, Target::AtMost(1.15), |effort| {
+            redis::p99_over_memory(effort, DIRECT)
+        }),
+        Row::here("redis-no", REDIS_NO, DISK, Target::Within(0.05), |effort| {
+            redis::never_synced(effort, DIRECT_OVER_DISK)
+        }),
+        Row::here("sqlite-wal", SQLITE_WAL, IN_DIRECT, Target::AtLeast(0.9), |effort| {
+            mount::together(|| sqlite::compare(effort, Journal::Wal, MEMORY_OVER_DIRECT))
+        }),
+        Row::here("sqlite-wal-disk", SQLITE_WAL_DISK, IN_DIRECT, Target::Shown, |effort| {
+            mount::together(|| sqlite::compare(effort, Journal::Wal, [Storage::Disk, DIRECT]))
+        }),
+        Row::here("sqlite-delete", SQLITE_DELETE, IN_DIRECT, Target::AtLeast(0.4), |effort| {
+            mount::together(|| sqlite::compare(effort, Journal::Delete, MEMORY_OVER_DIRECT))
+        }),
+        Row::here("sqlite-delete-disk", SQLITE_DELETE_DISK, IN_DIRECT, Target::Shown, |effort| {
+            mount::together(|| sqlite::compare(effort, Journal::Delete, [Storage::Disk, DIRECT]))
+        }),
+        Row::here("rocksdb-fillsync", ROCKSDB_SYNC, MEMORY, Target::AtLeast(0.9), |effort| {
+            store::fill_sync(effort, DIRECT_OVER_MEMORY)
+        }),
+        Row::here("rocksdb-fillsync-disk", ROCKSDB_SYNC, DISK, Target::Shown, |effort| {
+            store::fill_sync(effort, DIRECT_OVER_DISK)
+        }),
+        Row::here("rocksdb-fillrandom", ROCKSDB_FILL, DISK, Target::Within(0.05), |effort| {
+            store::fill_random(effort, DIRECT_OVER_DISK)
+        }),
+        Row::here("untar", "tar xf of a source tree", IN_MOUNT, Target::AtMost(1.05), |effort| {
+            mount::task(effort, UNPACK, DIRECT_OVER_MOUNT)
+        }),
+        Row::here("copy", "cp -a of a source tree", IN_MOUNT, Target::AtMost(1.05), |effort| {
+            mount::task(effort, COPY, DIRECT_OVER_MOUNT)
+        }),
+        Row::here("git-status", "git status of a source tree", IN_MOUNT, Target::AtMost(1.05), |effort| {
+            mount::task(effort, GIT_STATUS, DIRECT_OVER_MOUNT)
+        }),
+        Row::here("make", "make -j2 of 40 C files", IN_MOUNT, Target::AtMost(1.05), |effort| {
+            mount::task(effort, MAKE, DIRECT_OVER_MOUNT)
+        }),
     ],
 };
 
-const WRITES_UNDER_RUN: &str = "4 KiB written at random over 256 MiB and fdatasync, 1 thread, under run";
-const APPEND: &str = "100 bytes appended and fdatasync";
-const BESIDE_MANY: &str = "lines flushed by a sync of 8 blocks in the pool, beside 1 Mi blocks out of sync";
-const REDIS_ONE: &str = "redis SET, 1 client, appendfsync always, under run";
-const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=FULL, time on the disk";
-const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL, time on the disk";
-const ROCKSDB_SYNC: &str = "RocksDB, db_bench fillsync, values of 128 bytes, under run";
-const ROCKSDB_FILL: &str = "RocksDB, db_bench fillrandom, values of 128 bytes, under run";
+/// Bytes of a page.
+const BLOCK: usize = 4096;
+
+const IN_DIRECT: &str = "with the direct path";
+const IN_MOUNT: &str = "the same in the mount alone";
+const DISK: &str = "on the disk's own file system";
+const MEMORY: &str = "in /dev/shm";
+const WRITES: &str = "4 KiB pwrite at random over 256 MiB + fdatasync, direct path, 1 thread";
+const WRITES_ON_DISK: &str = "4 KiB pwrite at random over 256 MiB + fdatasync on the disk's own file system";
+const WRITES_IN_MOUNT: &str = "4 KiB pwrite at random over 256 MiB + fdatasync in the mount alone";
+const BY_TWO_THREADS: &str = "the same by 2 threads at a time, a file each";
+const BY_TWO_PROCESSES: &str = "the same by 2 processes at a time, a file each";
+const O_SYNC: &str = "fio psync, 4 KiB at random over 256 MiB, O_SYNC, direct path";
+const BUFFERED: &str = "4 KiB pwrite at random over 256 MiB on the disk's own file system";
+const READ_64: &str = "cached pread of 64 bytes at random over 256 MiB on the disk's own file system";
+const READ_4K: &str = "cached pread of 4 KiB at random over 256 MiB on the disk's own file system";
+const READ_1M: &str = "cached pread of 1 MiB at random over 256 MiB on the disk's own file system";
+const APPEND: &str = "100 bytes appended + fdatasync";
+const REDIS_50: &str = "redis SET, 50 clients, appendfsync always, direct path";
+const REDIS_50X10: &str = "redis SET, 50 clients, pipelines of 10, appendfsync always, direct path";
+const REDIS_1_MEMORY: &str = "median time of redis SET, 1 client, appendfsync always, in /dev/shm";
+const REDIS_1_DISK: &str = "median time of redis SET, 1 client, appendfsync always, on the disk's own file system";
+const REDIS_P99: &str = "99th percentile of redis SET, 1 client, appendfsync always, direct path";
+const REDIS_NO: &str = "redis SET, 50 clients, appendfsync no, direct path";
+const SQLITE_WAL: &str = "SQLite, transactions of one row, WAL and synchronous=FULL, in /dev/shm, on one core";
+const SQLITE_WAL_DISK: &str =
+    "SQLite, transactions of one row, WAL and synchronous=FULL, on the disk's own file system";
+const SQLITE_DELETE: &str = "SQLite, transactions of one row, DELETE and synchronous=FULL, in /dev/shm, on one core";
+const SQLITE_DELETE_DISK: &str =
+    "SQLite, transactions of one row, DELETE and synchronous=FULL, on the disk's own file system";
+const ROCKSDB_SYNC: &str = "RocksDB, db_bench fillsync, values of 128 bytes, direct path";
+const ROCKSDB_FILL: &str = "RocksDB, db_bench fillrandom, values of 128 bytes, direct path";
+
+fn read(effort: Effort, bytes: usize) -> anyhow::Result<Outcome> {
+    probe::over_direct(effort, Storage::Disk, (Pattern::Read, bytes))
+}

@@ -367,7 +367,10 @@ fn measure(targets: &Targets) -> Tally {
     warn_if_slow();
     let (style, mut tally) = (targets.style(), Tally::default());
     say(style.opening(&Machine::this()));
-    let _disk = targets.chosen().any(|(topic, _)| topic.name == mount::TOPIC.name).then(files::hold_disk);
+    let _disk = targets
+        .chosen()
+        .any(|(topic, _)| [mount::TOPIC.name, files::TOPIC.name].contains(&topic.name))
+        .then(files::hold_disk);
     for (topic, rows) in targets.chosen() {
         style.heading(topic).iter().for_each(say);
         for row in rows {

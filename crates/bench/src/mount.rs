@@ -22,7 +22,8 @@ use crate::files::testbed::Storage;
 use crate::target::{Outcome, Row, Target, Topic};
 use calls::{Act, Load, Place, count};
 use cluster::{Asked, Counted};
-use programs::{COPY, GIT_STATUS, MAKE, UNPACK, buffered};
+use programs::buffered;
+pub(crate) use programs::{COPY, GIT_STATUS, MAKE, Task, UNPACK};
 use tidegate_measure::workload::{Effort, on_core};
 
 /// MiB of a pool with room for all that is written between two turns.
@@ -242,8 +243,13 @@ const CLUSTER_CALL: &str = "4 KiB pwrite + fdatasync of the client of GlusterFS"
 
 /// Runs a row whose program and servers share one core. Where the scheduler puts them decides
 /// otherwise: to wake an idle core takes longer than most requests.
-fn together(measure: impl FnOnce() -> anyhow::Result<Outcome> + Send) -> anyhow::Result<Outcome> {
+pub(crate) fn together(measure: impl FnOnce() -> anyhow::Result<Outcome> + Send) -> anyhow::Result<Outcome> {
     on_core(calls::CLIENT_CORE, measure)
+}
+
+/// Milliseconds of a task in the first storage over those in the second, all on one core.
+pub(crate) fn task(effort: Effort, task: Task, at: [Storage; 2]) -> anyhow::Result<Outcome> {
+    together(|| programs::compare(effort, task, at))
 }
 
 fn postgres(effort: Effort, clients: u32, under: Storage) -> anyhow::Result<Outcome> {

@@ -1,13 +1,15 @@
-//! A program that writes and syncs: this program's own child, under `run` or without. It does as
-//! many writes as it is told, and tells their time.
+//! A program that writes, reads and syncs: this program's own child, with the direct path or
+//! without. It does as many operations as it is told, and tells their time.
 
 use super::testbed::{Storage, Talker, Testbed, missing};
 use crate::target::Outcome;
 use clap::ValueEnum;
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Instant;
 use tidegate_measure::Pairs;
 use tidegate_measure::medium;
@@ -15,63 +17,96 @@ use tidegate_measure::subject::{BLOCK_BYTES, Bare, Block, StreamedCopies, sweep}
 use tidegate_measure::workload::{Effort, Walk};
 use tidegate_sim::Rng;
 
-/// Bytes that random writes go to.
+/// Bytes that operations are spread over.
 const SPAN_BYTES: u64 = 256 << 20;
 
 /// MiB of a pool that has room for all of them, out of sync.
 const POOL_MIB: u32 = 1024;
 
-/// Syncs in a sample under run, at most; the disk does a tenth.
-const SYNCS_MAX: u32 = 4000;
+/// With the direct path.
+const DIRECT: Storage = Storage::Direct(POOL_MIB);
 
-/// Bytes of an append.
-const APPEND_BYTES: usize = 100;
+/// Operations in a sample with the direct path, at most; the disk does a tenth.
+const OPERATIONS_MAX: u32 = 4000;
 
-/// Where a probe writes.
+/// What a probe does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pattern {
-    /// Blocks of 4 KiB, anywhere in 256 MiB.
+    /// Writes blocks of 4 KiB anywhere in 256 MiB, each with a sync.
     Random,
-    /// 100 bytes behind the last.
-    Append,
+    /// The same without a sync.
+    Buffered,
+    /// Reads so many bytes anywhere in 256 MiB, after some were written and synced.
+    Read,
 }
 
 /// What a probe is told when it starts.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Probing {
-    /// Where it writes
+    /// What it does
     pub pattern: Pattern,
-    /// The file, made if it is absent
-    pub file: PathBuf,
+    /// The files, made if they are absent; each has a thread
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Bytes of a read
+    #[arg(long, default_value_t = BLOCK_BYTES)]
+    pub bytes: usize,
 }
 
-/// Does as many writes with a sync behind each as a line of `asked` says, and tells the nanoseconds
-/// they took.
+/// Does as many operations on each file as a line of `asked` says, and tells the nanoseconds until
+/// all were done.
 pub fn probe(wish: &Probing, asked: impl BufRead, mut told: impl Write) -> anyhow::Result<()> {
-    let appends = wish.pattern == Pattern::Append;
-    let mut file =
-        File::options().read(true).append(appends).write(true).create(true).truncate(false).open(&wish.file)?;
-    if !appends {
-        fill(&file)?;
-    }
-    let (mut random, block) = (Rng::new(7), Block::filled(7));
+    let mut workers = wish.files.iter().map(|path| Worker::new(wish, path)).collect::<anyhow::Result<Vec<_>>>()?;
     for line in asked.lines() {
-        let writes: u32 = line?.trim().parse()?;
+        let times: u32 = line?.trim().parse()?;
         let began = Instant::now();
-        for _ in 0..writes {
-            match wish.pattern {
-                Pattern::Random => {
-                    let at = random.below(SPAN_BYTES / BLOCK_BYTES as u64) * BLOCK_BYTES as u64;
-                    file.write_all_at(block.bytes(), at)?;
-                }
-                Pattern::Append => file.write_all(&block.bytes()[..APPEND_BYTES])?,
-            }
-            file.sync_data()?;
-        }
+        thread::scope(|scope| {
+            let (first, others) = workers.split_first_mut().expect("there is a file");
+            let others: Vec<_> = others.iter_mut().map(|worker| scope.spawn(|| worker.work(times))).collect();
+            first.work(times)?;
+            others.into_iter().try_for_each(|other| other.join().expect("a worker does not panic"))
+        })?;
         writeln!(told, "{}", began.elapsed().as_nanos())?;
         told.flush()?;
     }
     Ok(())
+}
+
+/// Who works on one file.
+struct Worker {
+    file: File,
+    pattern: Pattern,
+    random: Rng,
+    block: Block,
+    buffer: Vec<u8>,
+}
+
+impl Worker {
+    fn new(wish: &Probing, path: &PathBuf) -> anyhow::Result<Worker> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        fill(&file)?;
+        let (random, block, buffer) = (Rng::new(7), Block::filled(7), vec![0; wish.bytes]);
+        Ok(Worker { file, pattern: wish.pattern, random, block, buffer })
+    }
+
+    fn work(&mut self, times: u32) -> anyhow::Result<()> {
+        let bytes = if self.pattern == Pattern::Read { self.buffer.len() } else { BLOCK_BYTES } as u64;
+        for _ in 0..times {
+            let at = self.random.below(SPAN_BYTES / bytes) * bytes;
+            match self.pattern {
+                Pattern::Random => {
+                    self.file.write_all_at(self.block.bytes(), at)?;
+                    self.file.sync_data()?;
+                }
+                Pattern::Buffered => self.file.write_all_at(self.block.bytes(), at)?,
+                Pattern::Read => {
+                    self.file.read_exact_at(&mut self.buffer, at)?;
+                    black_box(&self.buffer);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// By blocks, as a database's file grows: ext4 has the pages of a larger write in one folio, in
@@ -83,60 +118,126 @@ fn fill(file: &File) -> anyhow::Result<()> {
 }
 
 /// A probe that was started.
-pub(super) struct Probe {
+struct Probe {
     talker: Talker,
 }
 
 impl Probe {
-    /// Starts one at `testbed`. It has done some writes when this returns: its file is accelerated
-    /// from now on.
-    pub(super) fn start(testbed: &Testbed, pattern: Pattern) -> anyhow::Result<Probe> {
-        let mut command = testbed.command(std::env::current_exe()?)?;
+    /// Starts one at `testbed`, with so many files whose names begin with `name`. It has done some
+    /// operations when this returns, so its files are leased from now on, if they ever are.
+    fn start(
+        testbed: &Testbed,
+        (pattern, bytes): (Pattern, usize),
+        (name, files): (&str, u32),
+    ) -> anyhow::Result<Probe> {
+        let mut command = testbed.command(std::env::current_exe()?);
         let pattern_name = pattern.to_possible_value().expect("no pattern is hidden");
-        command.args(["probe", pattern_name.get_name()]).arg(testbed.root().join("file"));
+        command.args(["probe", pattern_name.get_name(), "--bytes", &bytes.to_string()]);
+        command.args((0..files).map(|file| testbed.root().join(format!("{name}-{file}"))));
         let mut probe = Probe { talker: Talker::start(&mut command)? };
         probe.nanoseconds(20)?;
         Ok(probe)
     }
 
-    /// Nanoseconds of a write and its sync, in the mean over `writes`.
-    pub(super) fn nanoseconds(&mut self, writes: u32) -> anyhow::Result<f64> {
-        let all: f64 = self.talker.ask(&format!("{writes}\n"))?.parse()?;
-        Ok(all / f64::from(writes))
+    fn random(testbed: &Testbed, name: &str, files: u32) -> anyhow::Result<Probe> {
+        Probe::start(testbed, (Pattern::Random, BLOCK_BYTES), (name, files))
+    }
+
+    /// Nanoseconds until each file had one more operation, in the mean over `times`.
+    fn nanoseconds(&mut self, times: u32) -> anyhow::Result<f64> {
+        let all: f64 = self.talker.ask(&format!("{times}\n"))?.parse()?;
+        Ok(all / f64::from(times))
     }
 }
 
-fn syncs(effort: Effort) -> u32 {
-    effort.steps.min(SYNCS_MAX)
+fn operations(effort: Effort) -> u32 {
+    effort.steps.min(OPERATIONS_MAX)
 }
 
-/// The time under run over that of a streamed copy.
+/// The time of a write and its sync over that of a streamed copy.
 pub(super) fn over_floor(effort: Effort) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&[]) {
         return Ok(missing);
     }
-    let testbed = Testbed::new(Storage::UnderRun(POOL_MIB))?;
-    let mut probe = Probe::start(&testbed, Pattern::Random)?;
+    let testbed = Testbed::new(DIRECT)?;
+    let mut probe = Probe::random(&testbed, "file", 1)?;
     let region = medium::region(SPAN_BYTES)?;
     let copies = StreamedCopies(Bare::all(&region));
     sweep(&copies);
     let mut walk = Walk::new(effort.steps);
     let floor = || Ok(walk.take(&copies, 1).nanoseconds_per_step);
-    let pairs = Pairs::try_alternate(effort.pairs, || probe.nanoseconds(syncs(effort)), floor)?;
+    let pairs = Pairs::try_alternate(effort.pairs, || probe.nanoseconds(operations(effort)), floor)?;
     Ok(Outcome::ratio(&pairs, "ns"))
 }
 
-/// The time on the disk over that under run.
-pub(super) fn disk_over_run(effort: Effort) -> anyhow::Result<Outcome> {
+/// The time of an operation in `over`, over that with the direct path.
+pub(super) fn over_direct(effort: Effort, over: Storage, what: (Pattern, usize)) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&[]) {
         return Ok(missing);
     }
-    let (plain, kept) = (Testbed::new(Storage::Disk)?, Testbed::new(Storage::UnderRun(POOL_MIB))?);
-    let (mut plain, mut kept) = (Probe::start(&plain, Pattern::Random)?, Probe::start(&kept, Pattern::Random)?);
-    let syncs = syncs(effort);
-    let on_disk = || plain.nanoseconds(syncs.div_ceil(10));
-    let pairs = Pairs::try_alternate(effort.pairs, on_disk, || kept.nanoseconds(syncs))?;
+    let (plain, direct) = (Testbed::new(over)?, Testbed::new(DIRECT)?);
+    let (mut plain, mut direct) = (Probe::start(&plain, what, ("file", 1))?, Probe::start(&direct, what, ("file", 1))?);
+    let times = operations(effort);
+    let few = if over == Storage::Disk && what.0 == Pattern::Random { times.div_ceil(10) } else { times };
+    let pairs = Pairs::try_alternate(effort.pairs, || plain.nanoseconds(few), || direct.nanoseconds(times))?;
     Ok(Outcome::ratio(&pairs, "ns"))
+}
+
+/// The time of a write and its sync by one thread, over that by two at a time, each on a file of
+/// its own.
+pub(super) fn one_over_two_threads(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&[]) {
+        return Ok(missing);
+    }
+    let testbed = Testbed::new(DIRECT)?;
+    let (mut one, mut two) = (Probe::random(&testbed, "one", 1)?, Probe::random(&testbed, "two", 2)?);
+    let times = operations(effort);
+    let pairs = Pairs::try_alternate(effort.pairs, || one.nanoseconds(times), || two.nanoseconds(times))?;
+    Ok(Outcome::ratio(&pairs, "ns"))
+}
+
+/// The time of a write and its sync by one process, over that by two at a time, each with a file of
+/// its own.
+pub(super) fn one_over_two_processes(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&[]) {
+        return Ok(missing);
+    }
+    let testbed = Testbed::new(DIRECT)?;
+    let probe = |name| Probe::random(&testbed, name, 1);
+    let (mut one, mut first, mut second) = (probe("one")?, probe("first")?, probe("second")?);
+    let times = operations(effort);
+    let both = || {
+        thread::scope(|scope| {
+            let first = scope.spawn(|| first.nanoseconds(times));
+            let second = second.nanoseconds(times)?;
+            Ok((first.join().expect("a talker does not panic")? + second) / 2.0)
+        })
+    };
+    let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || one.nanoseconds(times), both)?;
+    Ok(Outcome::ratio(&pairs, "ns"))
+}
+
+/// Microseconds of another process' first read of a file, after which its writer has no lease.
+pub(super) fn revocation(effort: Effort) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&[]) {
+        return Ok(missing);
+    }
+    let testbed = Testbed::new(DIRECT)?;
+    let mut probe = Probe::random(&testbed, "file", 1)?;
+    let mount = testbed.mount().expect("the file is in a mount");
+    let mut times = Vec::new();
+    while times.len() < effort.pairs as usize {
+        let before = mount.status("leases_revoked")?;
+        // More than its patience: it has the file again.
+        probe.nanoseconds(OPERATIONS_MAX)?;
+        let file = File::open(testbed.root().join("file-0"))?;
+        let (began, mut byte) = (Instant::now(), [0]);
+        file.read_exact_at(&mut byte, 0)?;
+        times.push(began.elapsed().as_secs_f64() * 1e6);
+        let after = mount.status("leases_revoked")?;
+        anyhow::ensure!(after > before, "the file was not leased");
+    }
+    Ok(Outcome::figure(&times, "µs"))
 }
 
 #[cfg(test)]
@@ -145,20 +246,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_appends_as_often_as_it_is_told() {
+    fn a_probe_does_as_much_as_it_is_told_on_each_file() {
         let folder = tempfile::tempdir().unwrap();
-        let wish = Probing { pattern: Pattern::Append, file: folder.path().join("file") };
-        let mut told = Vec::new();
-        probe(&wish, &b"3\n0\n2\n"[..], &mut told).unwrap();
-        let times: Vec<u128> = String::from_utf8(told).unwrap().lines().map(|line| line.parse().unwrap()).collect();
-        assert!(times.len() == 3 && times[0] > 0);
-        assert_eq!(std::fs::metadata(&wish.file).unwrap().len(), 5 * APPEND_BYTES as u64);
+        let files = ["one", "other"].map(|name| folder.path().join(name)).to_vec();
+        for pattern in [Pattern::Read, Pattern::Random, Pattern::Buffered] {
+            let (wish, mut told) = (Probing { pattern, files: files.clone(), bytes: 100 }, Vec::new());
+            probe(&wish, &b"3\n0\n2\n"[..], &mut told).unwrap();
+            let times: Vec<u128> = String::from_utf8(told).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+            assert!(times.len() == 3 && times[0] > 0);
+        }
+        for file in files {
+            let bytes = std::fs::read(file).unwrap();
+            assert_eq!(bytes.len() as u64, SPAN_BYTES);
+            assert!(bytes.contains(&7) && bytes.contains(&1));
+        }
     }
 
     #[test]
     fn a_probe_that_is_told_nonsense_ends() {
         let folder = tempfile::tempdir().unwrap();
-        let wish = Probing { pattern: Pattern::Append, file: folder.path().join("file") };
+        let wish = Probing { pattern: Pattern::Buffered, files: vec![folder.path().join("file")], bytes: 1 };
         assert!(probe(&wish, &b"many\n"[..], Vec::new()).is_err());
     }
 }

@@ -14,16 +14,13 @@ use tidegate_measure::workload::Effort;
 /// What a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The files of a server under `run`.
-pub(crate) const RUN: Storage = Storage::UnderRun(256);
-
 /// Most commands in a sample of many clients, and of one.
 const COMMANDS: u32 = 40_000;
 const COMMANDS_OF_ONE: u32 = 4_000;
 
 /// When the log is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
+enum Policy {
     /// Before a command is answered.
     Always,
     /// Never.
@@ -57,7 +54,7 @@ impl Server {
     fn start(storage: Storage, policy: Policy) -> anyhow::Result<Server> {
         let (testbed, socket) = (Testbed::new(storage)?, socket());
         let sync = if policy == Policy::Always { "always" } else { "no" };
-        let mut command = testbed.command("redis-server")?;
+        let mut command = testbed.command("redis-server");
         command.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", sync]);
         // A rewrite of the log in the middle of a sample would be measured with it.
         command.args(["--auto-aof-rewrite-percentage", "0", "--unixsocket"]).arg(socket.as_path());
@@ -121,14 +118,13 @@ pub(crate) fn always_over_no(effort: Effort, storage: Storage, pipeline: u32) ->
     rates(effort, &kept, &plain, many(pipeline))
 }
 
-/// So many clients under one sync policy: requests under run over those on the disk.
-pub(super) fn same_over_disk(effort: Effort, policy: Policy, clients: u32) -> anyhow::Result<Outcome> {
+/// 50 clients without any sync: requests in the first storage over those in the second.
+pub(super) fn never_synced(effort: Effort, at: [Storage; 2]) -> anyhow::Result<Outcome> {
     if let Some(missing) = no_redis() {
         return Ok(missing);
     }
-    let load = if clients == 1 { ONE } else { many(1) };
-    let (kept, plain) = (Server::start(RUN, policy)?, Server::start(Storage::Disk, policy)?);
-    rates(effort, &kept, &plain, load)
+    let (over, under) = (Server::start(at[0], Policy::No)?, Server::start(at[1], Policy::No)?);
+    rates(effort, &over, &under, many(1))
 }
 
 /// The median time of a command of one client, with a sync for each, in the first storage over that
@@ -143,12 +139,12 @@ pub(crate) fn always_median(effort: Effort, at: [Storage; 2]) -> anyhow::Result<
     Ok(Outcome::ratio(&pairs, "µs"))
 }
 
-/// The 99th percentile of one client, over the same with the files in memory.
-pub(super) fn p99_over_memory(effort: Effort) -> anyhow::Result<Outcome> {
+/// The 99th percentile of one client in a storage, over the same with the files in memory.
+pub(super) fn p99_over_memory(effort: Effort, storage: Storage) -> anyhow::Result<Outcome> {
     if let Some(missing) = no_redis() {
         return Ok(missing);
     }
-    let kept = Server::start(RUN, Policy::Always)?;
+    let kept = Server::start(storage, Policy::Always)?;
     let memory = Server::start(Storage::Memory, Policy::Always)?;
     let p99 = |server: &Server| Ok(server.load(ONE, effort)?.p99_ms * 1000.0);
     let pairs = Pairs::try_alternate::<anyhow::Error>(effort.pairs, || p99(&kept), || p99(&memory))?;

@@ -11,9 +11,6 @@ use tidegate_measure::Pairs;
 use tidegate_measure::sqlite::shell_with_groups;
 use tidegate_measure::workload::Effort;
 
-/// The files of a shell under `run`.
-pub(crate) const RUN: Storage = Storage::UnderRun(256);
-
 /// Most transactions in a sample.
 const TRANSACTIONS_MAX: u32 = 400;
 
@@ -48,8 +45,8 @@ impl Shell {
     fn start(storage: Storage, journal: Journal) -> anyhow::Result<Shell> {
         let testbed = Testbed::new(storage)?;
         let mut command = match journal {
-            Journal::Groups => testbed.command(shell_with_groups(&cache()?)?)?,
-            Journal::Wal | Journal::Delete => testbed.command("sqlite3")?,
+            Journal::Groups => testbed.command(shell_with_groups(&cache()?)?),
+            Journal::Wal | Journal::Delete => testbed.command("sqlite3"),
         };
         if journal != Journal::Groups {
             command.args(["-batch", "-bail"]);

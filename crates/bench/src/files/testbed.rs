@@ -1,4 +1,4 @@
-//! Where a program has its files, and how it is started there: under `tidegate run`, or as it is.
+//! Where a program has its files, and how it is started there: with the direct path, or as it is.
 //! Files that are mounted lie at a mountpoint, those of `tidegate mount` on the disk below.
 
 use super::disk::Disk;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use tidegate_measure::medium::{MemoryPath, ScratchPath};
+use tidegate_measure::medium::ScratchPath;
 use tidegate_measure::programs::built;
 
 /// What brings all programs of the topic.
@@ -21,10 +21,10 @@ const REMEDY: &str = "apt-get install redis-server redis-tools sqlite3 rocksdb-t
 /// Where files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
-    /// On the disk, below a root of a run whose pool has so many MiB.
-    UnderRun(u32),
     /// In a mount of a directory on the disk, whose pool in `/dev/shm` has so many MiB.
     Mount(u32),
+    /// In such a mount, and the program has the direct path.
+    Direct(u32),
     /// In a mount of the bare server, whose files are its memory.
     BareMount,
     /// On the disk.
@@ -41,8 +41,9 @@ impl Storage {
 
 /// A folder of its own for one program; it goes when this is dropped.
 pub(crate) struct Testbed {
-    pool: Option<(MemoryPath, u32)>,
     mount: Option<Mounted>,
+    /// The library under programs that have the direct path.
+    library: Option<&'static Path>,
     folder: PathBuf,
     /// Where the files below are, if they are on a disk. It goes last.
     disk: Option<Arc<Disk>>,
@@ -56,13 +57,15 @@ impl Testbed {
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let disk = if storage.is_on_disk() { Some(Disk::shared()?) } else { None };
         let above = disk.as_ref().map_or(Path::new("/dev/shm"), |disk| disk.folder());
-        let pool = if let Storage::UnderRun(mib) = storage { Some((MemoryPath::new(), mib)) } else { None };
-        let mut testbed = Testbed { pool, mount: None, folder: above.join(name), disk };
+        let library = if matches!(storage, Storage::Direct(_)) { Some(library()?) } else { None };
+        let mut testbed = Testbed { mount: None, library, folder: above.join(name), disk };
         std::fs::create_dir_all(testbed.root())?;
         testbed.mount = match storage {
-            Storage::Mount(mib) => Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib)?),
+            Storage::Mount(mib) | Storage::Direct(mib) => {
+                Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib)?)
+            }
             Storage::BareMount => Some(Mounted::bare(&testbed.root())?),
-            Storage::UnderRun(_) | Storage::Disk | Storage::Memory => None,
+            Storage::Disk | Storage::Memory => None,
         };
         Ok(testbed)
     }
@@ -82,27 +85,14 @@ impl Testbed {
         self.folder.join("root")
     }
 
-    /// The pool, if there is one.
-    pub(super) fn pool(&self) -> Option<&Path> {
-        self.pool.as_ref().map(|(pool, _)| pool.as_path())
-    }
-
     /// `program`, to be started with its files here.
-    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
-        let mut command = match &self.pool {
-            None => Command::new(program),
-            Some((pool, mib)) => {
-                library()?;
-                let mut run = Command::new(server::program()?);
-                // The pool is ordinary memory.
-                run.args(["run", "--try", "--size", &format!("{mib}M"), "--pool"]).arg(pool.as_path());
-                run.arg("--root").arg(self.root()).arg("--").arg(program);
-                run.env("XDG_RUNTIME_DIR", &self.folder);
-                run
-            }
-        };
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        if let Some(library) = self.library {
+            command.env("LD_PRELOAD", library).env("TIDEGATE_DIRECT", "1");
+        }
         command.current_dir(self.root());
-        Ok(command)
+        command
     }
 }
 
@@ -112,22 +102,15 @@ impl Drop for Testbed {
         drop(self.mount.take());
         // What cannot be removed is in folders for what is temporary.
         let _ = std::fs::remove_dir_all(&self.folder);
-        if let Some(pool) = self.pool() {
-            for beside in [".holds", ".control"] {
-                let mut name = pool.as_os_str().to_owned();
-                name.push(beside);
-                let _ = std::fs::remove_file(name);
-            }
-        }
     }
 }
 
-/// The library under programs, built now beside `tidegate`.
-fn library() -> anyhow::Result<()> {
+/// The library under programs that have the direct path, see [`built`].
+fn library() -> anyhow::Result<&'static Path> {
     static LIBRARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let build = || built(&["--package", "tidegate-preload"], "libtidegate_preload.so");
+    let build = || built(&["--package", "tidegate-direct-preload"], "libtidegate_direct.so");
     let library = LIBRARY.get_or_init(|| build().map_err(|error| format!("{error:#}")));
-    library.as_ref().map(|_| ()).map_err(|error| anyhow::anyhow!(error.clone()))
+    library.as_deref().map_err(|error| anyhow::anyhow!(error.clone()))
 }
 
 /// An outcome that says what is missing: one of `programs`, or a disk.
@@ -204,12 +187,12 @@ mod tests {
 
     #[test]
     fn a_site_leaves_nothing_behind() {
-        for storage in [Storage::Disk, Storage::Memory, Storage::UnderRun(16)] {
+        for storage in [Storage::Disk, Storage::Memory] {
             let testbed = Testbed::new(storage).unwrap();
-            let (root, pool) = (testbed.root(), testbed.pool().map(Path::to_owned));
+            let root = testbed.root();
             std::fs::write(root.join("file"), b"bytes").unwrap();
             drop(testbed);
-            assert!(!root.exists() && pool.is_none_or(|pool| !pool.exists()));
+            assert!(!root.exists());
         }
     }
 

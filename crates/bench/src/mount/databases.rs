@@ -190,7 +190,7 @@ const TABLE: &str = "create database bench;
 /// who they are.
 fn mariadb_server(storage: Storage) -> anyhow::Result<Server> {
     let (testbed, socket) = (Testbed::new(storage)?, SocketFolder::new()?);
-    let mut server = testbed.command("mariadbd")?;
+    let mut server = testbed.command("mariadbd");
     server.args(["--no-defaults", "--skip-networking", "--skip-grant-tables", "--user=root"]);
     server.args(["--innodb-log-file-size=32M", "--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=1"]);
     let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());

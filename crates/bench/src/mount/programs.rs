@@ -17,7 +17,7 @@ const STEPS_OF_ALL: u32 = 2000;
 
 /// What a program does.
 #[derive(Clone, Copy)]
-pub(super) struct Task {
+pub(crate) struct Task {
     /// The programs that have to be installed.
     needs: &'static [&'static str],
     before: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Task {
 }
 
 /// A source tree unpacked.
-pub(super) const UNPACK: Task = Task {
+pub(crate) const UNPACK: Task = Task {
     needs: &["tar"],
     before: r#"tar cf tree.tar -C "$1" ."#,
     timed: "mkdir tree; tar xf tree.tar -C tree",
@@ -34,7 +34,7 @@ pub(super) const UNPACK: Task = Task {
 };
 
 /// A source tree copied with all its attributes.
-pub(super) const COPY: Task = Task {
+pub(crate) const COPY: Task = Task {
     needs: &["cp"],
     before: r#"mkdir tree; tar cf - -C "$1" . | tar xf - -C tree"#,
     timed: "cp -a tree copy",
@@ -42,7 +42,7 @@ pub(super) const COPY: Task = Task {
 };
 
 /// The state of a repository.
-pub(super) const GIT_STATUS: Task = Task {
+pub(crate) const GIT_STATUS: Task = Task {
     needs: &["git"],
     before: r#"
         tar cf - -C "$1" . | tar xf -
@@ -56,7 +56,7 @@ pub(super) const GIT_STATUS: Task = Task {
 };
 
 /// Small C files, compiled two at a time.
-pub(super) const MAKE: Task = Task {
+pub(crate) const MAKE: Task = Task {
     needs: &["make", "gcc"],
     before: r#"
         for number in $(seq 40); do
@@ -100,14 +100,14 @@ fn sources(effort: Effort) -> &'static Path {
 
 fn prepared(task: Task, storage: Storage, sources: &Path) -> anyhow::Result<Testbed> {
     let testbed = Testbed::new(storage)?;
-    said(testbed.command("sh")?.args(["-euc", task.before, "sh"]).arg(sources))?;
+    said(testbed.command("sh").args(["-euc", task.before, "sh"]).arg(sources))?;
     Ok(testbed)
 }
 
 fn milliseconds(task: Task, testbed: &Testbed) -> anyhow::Result<f64> {
     let Task { timed, after, .. } = task;
     let script = format!("began=$(date +%s%N)\n{timed} >&2\necho $(($(date +%s%N) - began))\n{after}");
-    let nanoseconds: f64 = said(testbed.command("sh")?.args(["-euc", &script]))?.parse()?;
+    let nanoseconds: f64 = said(testbed.command("sh").args(["-euc", &script]))?.parse()?;
     Ok(nanoseconds / 1e6)
 }
 
@@ -124,7 +124,7 @@ pub(super) fn buffered(effort: Effort, block: &str, under: Storage) -> anyhow::R
 }
 
 fn rate(testbed: &Testbed, block: &str) -> anyhow::Result<f64> {
-    let mut fio = testbed.command("fio")?;
+    let mut fio = testbed.command("fio");
     fio.args(["--name=bench", "--ioengine=psync", "--thread", "--rw=write", "--filename=file", "--size=64m"]);
     fio.args(["--overwrite=1", "--invalidate=0", "--time_based", "--runtime=400ms", "--ramp_time=100ms"]);
     fio.args(["--output-format=json", &format!("--bs={block}")]);
