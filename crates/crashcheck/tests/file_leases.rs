@@ -11,6 +11,7 @@ const OVER: FileStep = FileStep::LeasedWrite { file: 0, at: 60, len: 30 };
 const LONG: FileStep = FileStep::LeasedWrite { file: 0, at: 90, len: 4200 };
 const OTHER: FileStep = FileStep::LeasedWrite { file: 1, at: 0, len: 50 };
 const SYNC: FileStep = FileStep::LeasedSync(0);
+const READ: FileStep = FileStep::LeasedRead(0);
 const END: FileStep = FileStep::EndLease(0);
 const LARGE: FileStep = FileStep::WriteSync { file: 1, at: 0, len: 3000 };
 
@@ -62,6 +63,20 @@ fn every_cut_of_an_extended_lease() {
     judge("extended", &pool, &[FIRST, OVER, LONG, SYNC], &[OVER, FileStep::WriteBack], &others);
     let again = [FIRST, OVER, SYNC, OVER, FIRST, OVER];
     judge("extended, again", &pool, &again, &[FileStep::Restart], &[OVER, LONG, SYNC, FileStep::Drain(0)]);
+}
+
+/// Reads for the program and write-back adopt what it wrote, and the lease goes on.
+#[test]
+fn every_cut_of_what_adopts_and_lets_a_lease_go_on() {
+    let pool = SmallPool::of(4);
+    let before = [FIRST, SYNC, OVER, READ, OVER];
+    let more = [FileStep::Admit(0), FileStep::Truncate { file: 0, size: 25 }, FileStep::Restart, SYNC];
+    judge("adopted", &pool, &before, &[READ, FileStep::WriteBack, FileStep::Sync(0)], &more);
+    judge("adopted, any order", &pool.clone().in_any_order(), &before, &[READ], &[FileStep::WriteBack]);
+    let cleaned = [FIRST, FileStep::WriteBack, OVER, SYNC, FileStep::WriteBack, OVER];
+    let few = [FileStep::WriteBack, FileStep::Restart];
+    judge("written back", &pool, &cleaned, &few, &[LONG, READ, SYNC, END, FileStep::Drain(0), FileStep::Close(0)]);
+    judge("written back, two programs", &pool, &[FIRST, OTHER, SYNC, OVER], &[], &[FileStep::WriteBack, READ]);
 }
 
 /// The process that has the pool open ends, and the program with the lease goes on.

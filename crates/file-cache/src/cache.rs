@@ -89,12 +89,15 @@ impl<R: Region> FileCache<R> {
     }
 
     /// The opposite of [`FileCache::open_file`]. What is not below yet stays here: unsynced writes
-    /// until the file is synced or drained, synced ones until they are written back.
+    /// until the file is synced or drained, synced ones until they are written back. The last close
+    /// ends the file's lease.
     pub fn close(&self, file: FileId) -> Result<(), FileError> {
         let mut lane = self.lane();
-        lane.revoke(file)?;
         let closed = lane.file_mut(file)?;
         closed.opens = closed.opens.saturating_sub(1);
+        if closed.opens == 0 {
+            lane.revoke(file)?;
+        }
         lane.forget_if_done(file)
     }
 
@@ -105,7 +108,9 @@ impl<R: Region> FileCache<R> {
         let is_used = |cached: &File| cached.opens > 1 || cached.pins > 0 || !cached.is_done();
         let (backing, modified, owes_time) = {
             let mut lane = self.lane();
-            lane.revoke(file)?;
+            if lane.file(file)?.opens <= 1 {
+                lane.revoke(file)?;
+            }
             let cached = lane.file(file)?;
             if is_used(cached) {
                 return Ok(false);
@@ -130,7 +135,7 @@ impl<R: Region> FileCache<R> {
         Ok(true)
     }
 
-    /// The file's length in bytes, as the program sees it.
+    /// The file's length in bytes, as the program sees it. A lease goes on.
     pub fn size(&self, file: FileId) -> Result<u64, FileError> {
         self.refresh(file)?;
         Ok(self.lane().file(file)?.size)

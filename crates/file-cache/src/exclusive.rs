@@ -8,6 +8,9 @@
 //!   for the gate;
 //! - write-back: operations go on that change no more than the cache.
 //!
+//! An exclusive operation ends the file's lease. Write-back and reads for the process that has the
+//! lease do not: to the lane that process is one more writer, whose writes come with adoption.
+//!
 //! A lane keeps a file that has a *pin* although it is closed and written back, so its number is
 //! not given to another one meanwhile. Order of locks: one gate, then the lane; a thread that holds
 //! a gate waits for no other gate.
@@ -37,8 +40,20 @@ impl<R: Region> FileCache<R> {
         }
     }
 
-    /// Has `act` change the file, as nothing else does meanwhile.
+    /// Has `act` change the file, as nothing else does meanwhile, nor a process that had a lease.
     pub(crate) fn exclusively<T>(
+        &self,
+        file: FileId,
+        act: impl FnOnce() -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        self.while_busy(file, || {
+            self.lane().revoke(file)?;
+            act()
+        })
+    }
+
+    /// Has `act` look at the file while nobody changes it but a process with a lease.
+    pub(crate) fn while_busy<T>(
         &self,
         file: FileId,
         act: impl FnOnce() -> Result<T, FileError>,
@@ -51,13 +66,11 @@ impl<R: Region> FileCache<R> {
         })
     }
 
-    /// Has `act` change the file below, as nothing else does meanwhile, nor a process that had a
-    /// lease.
+    /// Has `act` change the file below, as nothing else does meanwhile. A lease goes on.
     pub(crate) fn gated<T>(&self, file: FileId, act: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
         let gate = self.pin(file)?;
         let entered = gate.lock();
-        let revoked = self.lane().revoke(file);
-        let done = revoked.and_then(|()| act());
+        let done = act();
         drop(entered);
         self.unpin(file)?;
         done

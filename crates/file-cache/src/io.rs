@@ -26,20 +26,31 @@ const READ_TRIES: u32 = 4;
 
 impl<R: Region> FileCache<R> {
     /// Copies bytes from offset `at`, each from its newest copy; says how many, which is fewer at
-    /// the end of the file only.
+    /// the end of the file only. Ends the file's lease, if it has one.
     pub fn read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
         Ok(self.read_and_tell(file, at, out)?.0)
     }
 
     /// Reads, and says how many of the bytes came from below.
     pub(crate) fn read_and_tell(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
+        self.revoke(file)?;
+        self.read_adopted(file, at, out)
+    }
+
+    /// Copies bytes from offset `at`, as [`FileCache::read`] does, for the process that has the
+    /// file's lease: what it wrote is adopted, and the lease goes on.
+    pub fn read_leased(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
+        Ok(self.read_adopted(file, at, out)?.0)
+    }
+
+    fn read_adopted(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
         self.refresh(file)?;
         for _ in 0..READ_TRIES {
             if let Some(read) = self.try_read(file, at, out)? {
                 return Ok(read);
             }
         }
-        self.exclusively(file, || Ok(self.try_read(file, at, out)?.unwrap_or((0, 0))))
+        self.while_busy(file, || Ok(self.try_read(file, at, out)?.unwrap_or((0, 0))))
     }
 
     /// The bytes read, and those from below; `None` if bytes left the cache while the file below
@@ -96,12 +107,12 @@ impl<R: Region> FileCache<R> {
         })
     }
 
-    /// Takes over what a process with a lease wrote, and the length that the kernel's path left, if
-    /// it may have touched the file.
+    /// Adopts what a process with a lease wrote, and takes the length over that the kernel's path
+    /// left, if it may have touched the file.
     pub(crate) fn refresh(&self, file: FileId) -> Result<(), FileError> {
         let backing = {
             let mut lane = self.lane();
-            lane.revoke(file)?;
+            lane.adopt(file)?;
             let cached = lane.file(file)?;
             if !cached.passed {
                 return Ok(());

@@ -133,6 +133,38 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lease.lane).map_or(Ok(false), |lane| lane.extend(lease.lease))
     }
 
+    /// The lease of a file that goes on: see [`FileCache::lease_of`].
+    pub fn lease_of(&self, file: PoolFile) -> Option<PoolLease> {
+        let lease = self.lane(file).ok()?.lease_of(file.file)?;
+        Some(PoolLease { lane: file.lane, lease })
+    }
+
+    /// The lease of a file that its process calls so: see [`FileCache::lease_numbered`].
+    pub fn lease_numbered(&self, file: PoolFile, number: u64) -> Option<PoolLease> {
+        let lease = self.lane(file).ok()?.lease_numbered(file.file, number)?;
+        Some(PoolLease { lane: file.lane, lease })
+    }
+
+    /// Whether a lease was revoked, or is released.
+    pub fn is_revoked(&self, lease: PoolLease) -> bool {
+        self.lanes.get(lease.lane).is_none_or(|lane| lane.is_revoked(lease.lease))
+    }
+
+    /// Where in the pool a lease's log lies: see [`FileCache::log_of`].
+    pub fn log_of(&self, lease: PoolLease) -> Option<Range<u64>> {
+        self.lanes.get(lease.lane)?.log_of(lease.lease)
+    }
+
+    /// Takes over what was written by a file's lease, which goes on: see [`FileCache::adopt`].
+    pub fn adopt(&self, file: PoolFile) -> Result<(), FileError> {
+        self.lane(file)?.adopt(file.file)
+    }
+
+    /// Reads for the process that has the file's lease: see [`FileCache::read_leased`].
+    pub fn read_leased(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
+        self.lane(file)?.read_leased(file.file, at, out)
+    }
+
     /// Ends the lease of a file: see [`FileCache::revoke`].
     pub fn revoke(&self, file: PoolFile) -> Result<(), FileError> {
         self.lane(file)?.revoke(file.file)

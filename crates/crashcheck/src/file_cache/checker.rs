@@ -149,10 +149,10 @@ impl Process {
     /// Does one step, and says what may be found if it is interrupted.
     pub(crate) fn step(&mut self, small: &SmallPool, step: FileStep) -> Result<Expected, Failure> {
         let former = self.models.clone();
-        let ends = self.begin_step(step)?;
+        let leased = self.begin_step(step)?;
         let below = self.pool.counters().below;
         let mixed = self.act(small, step)?;
-        self.end_step(ends)?;
+        self.end_step(step, leased)?;
         let mixed =
             mixed || self.pool.counters().below != below && !matches!(step, FileStep::Reopen | FileStep::Restart);
         self.compare()?;
@@ -198,7 +198,10 @@ impl Process {
                 self.models[file].write_with_room(at, &data, committed);
             }
             FileStep::Sync(file) => self.sync(file)?,
-            FileStep::LeasedWrite { .. } | FileStep::LeasedSync(_) | FileStep::EndLease(_) => self.leased_step(step)?,
+            FileStep::LeasedWrite { .. }
+            | FileStep::LeasedSync(_)
+            | FileStep::LeasedRead(_)
+            | FileStep::EndLease(_) => self.leased_step(step)?,
             FileStep::Truncate { file, size } => {
                 self.pool.truncate(self.ids[file], size).map_err(Failure::new)?;
                 self.models[file].truncate(size);

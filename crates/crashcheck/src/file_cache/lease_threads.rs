@@ -1,5 +1,5 @@
 //! Threads on one file: one appends by leases, or as others do where it has none; the other reads,
-//! syncs and writes back, each of which revokes, and cuts the power once. What the file holds at
+//! syncs and writes back, some of which revokes, and cuts the power once. What the file holds at
 //! any time is a beginning of what was appended, no shorter than what was answered before.
 
 use crate::checker::Failure;
@@ -132,6 +132,13 @@ fn read(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
     Ok(bytes[..length].to_vec())
 }
 
+/// All of the file, by one read that lets the lease go on.
+fn read_leased(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
+    let mut bytes = vec![0xcc; 2 * BYTES * usize::try_from(ACTS).expect("few")];
+    let length = pool.read_leased(file, 0, &mut bytes).map_err(Failure::new)?;
+    Ok(bytes[..length].to_vec())
+}
+
 /// The other thread: what the power left at one instant, and what it had to leave.
 fn revoker(
     machine: &Machine,
@@ -147,10 +154,14 @@ fn revoker(
             let (bounds, left) = progress.bounds(&progress.durable, || machine.cut());
             cut = Some((left, bounds));
         }
-        match rng.below(5) {
+        match rng.below(7) {
             0 => pool.sync(file).map(drop).map_err(Failure::new)?,
-            1 => drop(pool.write_back_step(0, u64::MAX).map_err(Failure::new)?),
-            2 => pool.revoke(file).map_err(Failure::new)?,
+            1 | 2 => drop(pool.write_back_step(0, u64::MAX).map_err(Failure::new)?),
+            3 => pool.revoke(file).map_err(Failure::new)?,
+            4 | 5 => {
+                let (bounds, read) = progress.bounds(&progress.answered, || read_leased(pool, file));
+                judge(&read?, &bounds)?;
+            }
             _ => {
                 let (bounds, read) = progress.bounds(&progress.answered, || read(pool, file));
                 judge(&read?, &bounds)?;

@@ -16,25 +16,26 @@ const ROOM: u64 = 8192;
 const FIRST_CORE: u32 = 40;
 
 impl Process {
-    /// The model of each file whose lease the step is to end has all of it durable.
+    /// The model of each file of which the step is to adopt what was written by a lease has all of
+    /// it durable. Says which files have a lease.
     pub(crate) fn begin_step(&mut self, step: FileStep) -> Result<[bool; FILES], Failure> {
         self.leases.between = Default::default();
-        let mut ends = [false; FILES];
-        for (file, ends) in ends.iter_mut().enumerate() {
-            *ends = step.revokes(file) && self.leases.is_live(file)?;
-            if *ends {
+        let mut leased = [false; FILES];
+        for (file, leased) in leased.iter_mut().enumerate() {
+            *leased = self.leases.is_live(file)?;
+            if *leased && (step.revokes(file) || step.adopts(file)) {
                 self.has_adopted(file);
             }
         }
-        Ok(ends)
+        Ok(leased)
     }
 
-    /// Leases that the step was to end are revoked; others may be.
-    pub(crate) fn end_step(&mut self, ends: [bool; FILES]) -> Result<(), Failure> {
-        for (file, ends) in ends.into_iter().enumerate() {
+    /// Leases that the step was to end are revoked, and those that it was to let go on do.
+    pub(crate) fn end_step(&mut self, step: FileStep, leased: [bool; FILES]) -> Result<(), Failure> {
+        for (file, leased) in leased.into_iter().enumerate() {
             let live = self.leases.is_live(file)?;
-            if ends && live {
-                return Err(Failure::new(format_args!("file {file} has its lease still")));
+            if leased && live == step.revokes(file) {
+                return Err(Failure::new(format_args!("the lease of file {file} goes on: {live}")));
             }
             if !live {
                 self.has_adopted(file);
@@ -57,6 +58,7 @@ impl Process {
         match step {
             FileStep::LeasedWrite { file, at, len } => self.leased_write(file, at, len),
             FileStep::LeasedSync(file) => self.leased_sync(file),
+            FileStep::LeasedRead(file) => self.leased_read(file),
             FileStep::EndLease(file) => self.end_lease(file),
             _ => Ok(()),
         }
@@ -129,6 +131,18 @@ impl Process {
         on_core(core_of(file), || lent.file.sync()).map_err(Failure::new)?;
         lent.states.clear();
         self.models[file].sync();
+        Ok(())
+    }
+
+    /// Reads for the program with the lease; as others do if there is none.
+    fn leased_read(&self, file: usize) -> Result<(), Failure> {
+        let (id, now) = (self.ids[file], &self.models[file].now);
+        let size = self.pool.size(id).map_err(Failure::new)?;
+        let mut bytes = vec![0xcc; now.len() + 1];
+        let read = self.pool.read_leased(id, 0, &mut bytes).map_err(Failure::new)?;
+        if size != now.len() as u64 || bytes[..read] != now[..] {
+            return Err(Failure::new(format_args!("file {file} of {size} bytes is read as {:?}", &bytes[..read])));
+        }
         Ok(())
     }
 

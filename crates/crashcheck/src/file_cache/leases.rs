@@ -45,14 +45,21 @@ impl FileStep {
             | FileStep::Truncate { file, .. }
             | FileStep::Punch { file, .. }
             | FileStep::Zero { file, .. }
-            | FileStep::Admit(file)
             | FileStep::Drain(file)
             | FileStep::Close(file)
             | FileStep::EndLease(file) => file == leased,
             FileStep::Reopen | FileStep::Restart | FileStep::Strange(_) => true,
-            FileStep::WriteBack | FileStep::WriteDirty | FileStep::LeasedWrite { .. } | FileStep::LeasedSync(_) => {
-                false
-            }
+            FileStep::Admit(_)
+            | FileStep::WriteBack
+            | FileStep::WriteDirty
+            | FileStep::LeasedWrite { .. }
+            | FileStep::LeasedSync(_)
+            | FileStep::LeasedRead(_) => false,
         }
+    }
+
+    /// Whether the step adopts what was written by a lease of a file, and lets the lease go on.
+    pub(crate) fn adopts(self, leased: usize) -> bool {
+        matches!(self, FileStep::WriteBack) || self == FileStep::LeasedRead(leased)
     }
 }

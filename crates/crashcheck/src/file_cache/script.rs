@@ -96,6 +96,8 @@ pub enum FileStep {
     },
     /// That program syncs the file.
     LeasedSync(usize),
+    /// That program asks for the file's length, and reads it, without an end of its lease.
+    LeasedRead(usize),
     /// That program ends.
     EndLease(usize),
     /// The process ends; the next one brings all that it left below.

@@ -15,6 +15,10 @@ pub(crate) struct Lease {
     pub(crate) unit: u32,
     pub(crate) class: Class,
     pub(crate) file: FileId,
+    /// What its process calls it; 0: it was revoked before the lane was opened.
+    pub(crate) number: u64,
+    /// How many elements were given a block.
+    pub(crate) given: u64,
     /// How many elements were taken over.
     pub(crate) adopted: u64,
     /// Blocks that are lent and were not taken over, each with the entry that is to name it.

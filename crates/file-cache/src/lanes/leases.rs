@@ -24,7 +24,9 @@
 //!
 //! # How a lease ends
 //!
-//! Any operation on the file that is not its process' own *revokes* the lease first:
+//! Reads for the process that has the lease, questions about the file's length and time, and
+//! write-back adopt what is visible, and the lease goes on. Any other operation on the file
+//! *revokes* the lease first:
 //!
 //! 1. `lease` becomes 0. A sequentially consistent **fence**.
 //! 2. `visible` is read, and stored in `closed`: so many elements count.
@@ -55,6 +57,7 @@ use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::lease::{Lease, LeaseId};
+use std::ops::Range;
 use tidegate_layout::file_cache::LEASE_CLASS;
 use tidegate_media::Region;
 
@@ -62,6 +65,41 @@ impl<R: Region> FileCache<R> {
     /// Every lease that was not released yet.
     pub fn leases(&self) -> Vec<LeaseId> {
         self.lane().leases.keys().copied().map(LeaseId).collect()
+    }
+
+    /// The lease of a file that goes on, if it has one.
+    pub fn lease_of(&self, file: FileId) -> Option<LeaseId> {
+        self.lane().file(file).ok()?.lease.map(LeaseId)
+    }
+
+    /// The lease of this number, as its process knows it, if it is one of this file and was not
+    /// released; it may be revoked. One that an earlier process revoked is not found.
+    pub fn lease_numbered(&self, file: FileId, number: u64) -> Option<LeaseId> {
+        let lane = self.lane();
+        let is_meant = |lease: &Lease| lease.file == file && lease.number == number && number != 0;
+        lane.leases.iter().find(|(_, lease)| is_meant(lease)).map(|(slot, _)| LeaseId(*slot))
+    }
+
+    /// Whether a lease was revoked, or is released.
+    pub fn is_revoked(&self, lease: LeaseId) -> bool {
+        let lane = self.lane();
+        let file = lane.leases.get(&lease.0).and_then(|lease| lane.file(lease.file).ok());
+        file.is_none_or(|file| file.lease != Some(lease.0))
+    }
+
+    /// Where in the pool's memory the log of a lease lies that was not released: whoever has the
+    /// lease, or had it and does not know yet, has that mapped.
+    pub fn log_of(&self, lease: LeaseId) -> Option<Range<u64>> {
+        let lane = self.lane();
+        let Lease { plan, class, .. } = lane.leases.get(&lease.0)?;
+        Some(plan.at..plan.at + class.bytes())
+    }
+
+    /// Takes over what was written so far by a file's lease, if it has one; the lease goes on. What
+    /// its process wrote is durable then. A process that broke the rules of its log loses its
+    /// lease.
+    pub fn adopt(&self, file: FileId) -> Result<(), FileError> {
+        self.lane().adopt(file)
     }
 
     /// Ends the lease of a file, if it has one. What its process wrote is the lane's then.

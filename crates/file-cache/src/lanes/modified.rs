@@ -28,10 +28,11 @@ impl<R: Region> FileCache<R> {
         Ok(())
     }
 
-    /// When a program changed the file's contents, if the file below may say otherwise; or 0.
+    /// When a program changed the file's contents, if the file below may say otherwise; or 0. A
+    /// lease goes on.
     pub fn modified(&self, file: FileId) -> Result<u64, FileError> {
         let mut lane = self.lane();
-        lane.revoke(file)?;
+        lane.adopt(file)?;
         Ok(lane.file(file)?.modified)
     }
 }

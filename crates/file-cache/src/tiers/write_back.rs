@@ -48,12 +48,14 @@ struct Batch {
 
 impl<R: Region> FileCache<R> {
     /// Writes about `budget_bytes` of what only the pool has durably to one file, or all of a
-    /// smaller file, syncs that file, and lets its entries be given up. For a thread in the
+    /// smaller file, syncs that file, and lets its entries be given up. Leases go on; what was
+    /// written by them is adopted first. For a thread in the
     /// background: it waits for the disk, the program hardly for it. After an error nothing has
     /// changed, and the step may be tried again: files that did not fail, or failed less often in
     /// a row, have their turn first.
     pub fn write_back_step(&self, budget_bytes: u64) -> Result<WriteBackStep, FileError> {
         let _sweep = self.sweep.lock();
+        self.lane().adopt_all()?;
         let Some(file) = self.lane().pin_oldest()? else { return Ok(WriteBackStep::default()) };
         let done = self.write_back(file, budget_bytes);
         self.lane().file_mut(file)?.was_tried(done.is_ok());

@@ -20,6 +20,30 @@ impl<R: Region> Lane<R> {
         Ok(self.medium.region.load_u64(at).map_err(Error::from)?)
     }
 
+    /// Takes over what counts so far of a file's lease, which goes on. One that breaks a rule ends.
+    pub(crate) fn adopt(&mut self, file: FileId) -> Result<(), FileError> {
+        let Some(slot) = self.file(file)?.lease else { return Ok(()) };
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        let (plan, adopted) = (lease.plan, lease.adopted);
+        let visible = self.load_word(plan.visible_at())?;
+        if visible == adopted {
+            return Ok(());
+        }
+        self.adopt_until(slot, visible)?;
+        if self.leases.get(&slot).is_some_and(|lease| lease.adopted != visible) {
+            return self.revoke(file);
+        }
+        Ok(())
+    }
+
+    /// Takes over what counts so far of every lease that goes on.
+    pub(crate) fn adopt_all(&mut self) -> Result<(), FileError> {
+        let files: Vec<FileId> = self.leases.values().map(|lease| lease.file).collect();
+        // A revoked lease may be one of a file that is gone.
+        let known = files.into_iter().filter(|file| self.file(*file).is_ok());
+        known.collect::<Vec<_>>().into_iter().try_for_each(|file| self.adopt(file))
+    }
+
     /// Ends the lease of a file, if it has one.
     pub(crate) fn revoke(&mut self, file: FileId) -> Result<(), FileError> {
         let Some(slot) = self.file(file)?.lease else { return Ok(()) };
@@ -41,7 +65,7 @@ impl<R: Region> Lane<R> {
             closed = self.load_word(plan.visible_at())?;
             self.medium.region.store_u64(plan.closed_at(), closed);
         }
-        self.adopt(slot, closed)?;
+        self.adopt_until(slot, closed)?;
         self.medium.store_lease(slot, LeaseMark::Closed, self.version);
         self.medium.flush_entry(slot);
         Ok(self.medium.fence()?)
@@ -49,7 +73,7 @@ impl<R: Region> Lane<R> {
 
     /// Takes over the elements before number `until`, in as many commits as the ring asks for, up
     /// to one that breaks a rule: it is its own process' loss, with all later ones.
-    pub(super) fn adopt(&mut self, slot: u32, until: u64) -> Result<(), FileError> {
+    fn adopt_until(&mut self, slot: u32, until: u64) -> Result<(), FileError> {
         // One element of each commit is the log's.
         let most = self.medium.plan.commit_elements_max().saturating_sub(1).max(1);
         loop {

@@ -68,7 +68,9 @@ impl<R: Region> Lane<R> {
             let FoundLease { slot, lease: TrustedLease { unit, class, file, .. }, .. } = *found;
             let (plan, (adopted, there)) = (found.plan(&self.medium), found.progress(&self.medium)?);
             self.slots.take_this(slot);
-            let lease = Lease { plan, unit, class, file: FileId(file), adopted, lent: BTreeMap::new() };
+            let number = self.load_word(plan.lease_at())?;
+            let lease =
+                Lease { plan, unit, class, file: FileId(file), number, given: 0, adopted, lent: BTreeMap::new() };
             self.leases.insert(slot, lease);
             // Blocks that are to be adopted come first: they find entries.
             self.lend_again(slot, adopted..there.min(adopted + u64::from(plan.elements)))?;

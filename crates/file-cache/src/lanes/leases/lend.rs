@@ -53,14 +53,15 @@ impl<R: Region> Lane<R> {
         }
         let Some((slot, unit)) = self.take(class)? else { return Ok(None) };
         let plan = LeasePlan::of(self.medium.plan.block_at(unit), class);
-        let mut lease = Lease { plan, unit, class, file, adopted: 0, lent: BTreeMap::new() };
-        let lent = self.lend_blocks(&mut lease, 0)?;
+        let number = self.version + 1;
+        let mut lease = Lease { plan, unit, class, file, number, given: 0, adopted: 0, lent: BTreeMap::new() };
+        self.lend_blocks(&mut lease)?;
+        let lent = lease.given;
         if lent == 0 {
             self.blocks.give(unit, class);
             self.slots.give_back(slot);
             return Ok(None);
         }
-        let number = self.version + 1;
         let head = LeaseHead::new(number, lent);
         self.medium.region.stream(plan.at, head.as_bytes());
         let named = TrustedLease { file: file.0, unit, class, mark: LeaseMark::open(0) };
@@ -74,32 +75,32 @@ impl<R: Region> Lane<R> {
         Ok(Some((LeaseId(slot), grant)))
     }
 
-    /// Names blocks in elements from `next` on, as many as have a place and there is room for. Says
-    /// how many elements have a block then.
-    fn lend_blocks(&mut self, lease: &mut Lease, next: u64) -> Result<u64, FileError> {
-        for number in next..lease.adopted + u64::from(lease.plan.elements) {
-            let Some((slot, unit)) = self.take(LEASE_CLASS)? else { return Ok(number) };
+    /// Names blocks in the next elements, as many as have a place and there is room for.
+    fn lend_blocks(&mut self, lease: &mut Lease) -> Result<(), FileError> {
+        while lease.given < lease.adopted + u64::from(lease.plan.elements) {
+            let Some((slot, unit)) = self.take(LEASE_CLASS)? else { return Ok(()) };
             lease.lent.insert(unit, slot);
-            let element = LeaseElement::lent(unit, number);
-            self.medium.region.stream(lease.plan.element_at(number), element.as_bytes());
+            let element = LeaseElement::lent(unit, lease.given);
+            self.medium.region.stream(lease.plan.element_at(lease.given), element.as_bytes());
+            lease.given += 1;
         }
-        Ok(lease.adopted + u64::from(lease.plan.elements))
+        Ok(())
     }
 
     fn extend(&mut self, slot: u32) -> Result<bool, FileError> {
-        let Some(Lease { plan, file, .. }) = self.leases.get(&slot) else { return Ok(false) };
-        let (plan, file) = (*plan, *file);
+        let Some(Lease { plan, file, given, .. }) = self.leases.get(&slot) else { return Ok(false) };
+        let (plan, file, before) = (*plan, *file, *given);
+        if self.file(file)?.lease == Some(slot) {
+            self.adopt(file)?;
+        }
         if self.file(file)?.lease != Some(slot) {
             return Ok(false);
         }
-        let before = self.load_word(plan.lent_at())?;
-        let visible = self.load_word(plan.visible_at())?;
-        self.adopt(slot, visible)?;
         let Some(mut lease) = self.leases.remove(&slot) else { return Ok(false) };
-        let next = before.max(lease.adopted);
-        let lent = self.lend_blocks(&mut lease, next);
+        let named = self.lend_blocks(&mut lease);
+        let lent = lease.given;
         self.leases.insert(slot, lease);
-        let lent = lent?;
+        named?;
         // Others see what was streamed.
         self.medium.fence()?;
         self.medium.region.store_u64(plan.lent_at(), lent);
