@@ -24,6 +24,16 @@ const EFBIG: i32 = 27;
 /// How often a read looks below while the file may change, before it has the file stand still.
 const READ_TRIES: u32 = 4;
 
+/// The file below, while it is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileBelow {
+    /// Bytes may be written there, and leave the cache.
+    MayChange,
+    /// The file's gate is held. What leaves the cache now are clean entries that make room for
+    /// others: their bytes were written below before.
+    StandsStill,
+}
+
 impl<R: Region> FileCache<R> {
     /// Copies bytes from offset `at`, each from its newest copy; says how many, which is fewer at
     /// the end of the file only. Ends the file's lease, if it has one.
@@ -46,16 +56,22 @@ impl<R: Region> FileCache<R> {
     fn read_adopted(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
         self.refresh(file)?;
         for _ in 0..READ_TRIES {
-            if let Some(read) = self.try_read(file, at, out)? {
+            if let Some(read) = self.try_read(file, at, out, FileBelow::MayChange)? {
                 return Ok(read);
             }
         }
-        self.while_busy(file, || Ok(self.try_read(file, at, out)?.unwrap_or((0, 0))))
+        self.while_busy(file, || Ok(self.try_read(file, at, out, FileBelow::StandsStill)?.unwrap_or((0, 0))))
     }
 
     /// The bytes read, and those from below; `None` if bytes left the cache while the file below
-    /// was read.
-    fn try_read(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<Option<(usize, u64)>, FileError> {
+    /// was read, and may have been written there after that.
+    fn try_read(
+        &self,
+        file: FileId,
+        at: u64,
+        out: &mut [u8],
+        below: FileBelow,
+    ) -> Result<Option<(usize, u64)>, FileError> {
         let (backing, dropped, uncut, len) = {
             let mut lane = self.lane();
             let cached = lane.file(file)?;
@@ -76,9 +92,10 @@ impl<R: Region> FileCache<R> {
         // may have been written after that look.
         let mut lane = self.lane();
         let cached = lane.file(file)?;
-        if cached.dropped != dropped || cached.size < at + len as u64 {
+        if below == FileBelow::MayChange && (cached.dropped != dropped || cached.size < at + len as u64) {
             return Ok(None);
         }
+        let len = usize::try_from(cached.size.saturating_sub(at)).unwrap_or(usize::MAX).min(len);
         Ok(Some((len, lane.overlay(file, at, &mut out[..len])?)))
     }
 

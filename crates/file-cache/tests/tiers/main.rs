@@ -3,6 +3,7 @@
 mod clean;
 mod direct;
 mod dram;
+mod evicted;
 mod leases;
 mod modified;
 
