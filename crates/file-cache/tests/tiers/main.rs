@@ -6,6 +6,7 @@ mod dram;
 mod evicted;
 mod leases;
 mod modified;
+mod poisoned_log;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
