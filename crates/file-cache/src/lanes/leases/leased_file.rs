@@ -15,7 +15,7 @@
 use std::ops::Range;
 use tidegate_layout::file_cache::{LEASE_CLASS, LeaseElement, LeaseGrant, NOT_CLOSED, block_in};
 use tidegate_media::sync::{Ordering, fence};
-use tidegate_media::{Region, Result};
+use tidegate_media::{Poison, Region, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// How a write ended.
@@ -103,7 +103,8 @@ impl<R: Region> LeasedFile<R> {
         // its look at `visible`: one of the two sees the other's store.
         fence(Ordering::SeqCst);
         let attempt = Attempt { elements: elements.end, size: self.size.max(end) };
-        if self.is_revoked()? {
+        // Others may have seen it already, so a lease that cannot be looked at is a doubt as well.
+        if self.is_revoked().unwrap_or(true) {
             self.doubt = Some(attempt);
             return self.resolve();
         }
@@ -161,10 +162,17 @@ impl<R: Region> LeasedFile<R> {
             let mut element = LeaseElement::new_zeroed();
             self.memory.read(element_at, element.as_mut_bytes())?;
             let length = u32::try_from(piece.len()).expect("a block is small");
-            self.memory.stream(block_in(self.grant.blocks_at, element.unit.get()), piece);
+            self.memory.stream(self.block(&element)?, piece);
             self.memory.stream(element_at, element.filled(offset, length, modified).as_bytes());
         }
         Ok(())
+    }
+
+    /// Where the block of an element lies: in the memory, whatever the element says.
+    fn block(&self, element: &LeaseElement) -> Result<u64> {
+        let (at, len) = (block_in(self.grant.blocks_at, element.unit.get()), LEASE_CLASS.bytes());
+        let is_inside = at.checked_add(len).is_some_and(|end| end <= self.memory.len());
+        if is_inside { Ok(at) } else { Err(Poison { at, len }.into()) }
     }
 }
 
@@ -227,6 +235,16 @@ mod tests {
         assert_eq!((element(&memory, 0), file.size()), ((0, 0, 0), 10));
         assert_eq!(file.write(0, &[1], 0), Ok(Wrote::Done));
         assert_eq!(file.write(0, &[1], 0), Ok(Wrote::OutOfBlocks));
+    }
+
+    #[test]
+    fn a_block_outside_the_memory_is_not_written() {
+        let memory = Arc::new(SharedMemory::new(1 << 16));
+        let mut file = leased(&memory, 1);
+        let log = LeasePlan::of(0, Class::ALL[0]);
+        memory.write(log.element_at(0), LeaseElement::lent(u32::MAX, 0).as_bytes());
+        assert!(file.write(0, &[1], 0).is_err());
+        assert_eq!((element(&memory, 0), memory.load_u64(log.visible_at())), ((0, 0, 0), Ok(0)));
     }
 
     #[test]
