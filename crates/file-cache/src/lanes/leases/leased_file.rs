@@ -106,7 +106,7 @@ impl<R: Region> LeasedFile<R> {
         // Others may have seen it already, so a lease that cannot be looked at is a doubt as well.
         if self.is_revoked().unwrap_or(true) {
             self.doubt = Some(attempt);
-            return self.resolve();
+            return Ok(self.resolve().unwrap_or(Wrote::InDoubt));
         }
         self.has_written(attempt);
         Ok(Wrote::Done)

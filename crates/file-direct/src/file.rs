@@ -1,0 +1,292 @@
+//! A file that a program has open, with the lease that it has of it or may have.
+
+use crate::backoff::Backoff;
+use crate::grant::grant_of;
+use crate::os::Os;
+use tidegate_file_cache::{LeasedFile, Wrote};
+use tidegate_file_wire::{Answer, Claim, READ_BYTES_MAX, Read, VERSION};
+use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
+
+/// After so many requests for reading it is asked whether the lease is worth them.
+const READS_WINDOW: u32 = 256;
+/// So many requests for reading are worth one sync.
+const READS_PER_SYNC_MAX: u32 = 4;
+/// So often the service is asked how a write in doubt has ended.
+const PROBES_MAX: u32 = 4;
+
+/// Where bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At this offset.
+    At(u64),
+    /// At the end of the file, wherever that is (`O_APPEND`).
+    End,
+}
+
+/// What a write lasts until when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until the power fails, or a sync makes it last.
+    PowerLoss,
+    /// For ever (`O_DSYNC`).
+    Erased,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done; for a write, the offset behind its bytes, for a read, how many bytes there are.
+    Done(u64),
+    /// A write was done, and is not durable yet: a sync of the descriptor makes it so.
+    Unsynced(u64),
+    /// Nothing was done: the descriptor does it.
+    ByDescriptor,
+    /// Nobody knows whether it was done: the medium has failed (`EIO`).
+    Failed,
+}
+
+/// A file that a program has open for writing.
+pub struct DirectFile<O: Os> {
+    os: O,
+    pool_bytes: u64,
+    backoff: Backoff,
+    lease: Option<Leased<O::Memory>>,
+    never: bool,
+}
+
+/// A lease that this process has.
+struct Leased<M> {
+    number: u64,
+    file: LeasedFile<M>,
+    /// Longest write that its log takes, in bytes.
+    write_bytes_max: u64,
+    syncs: u32,
+    /// Requests for reading, and syncs, since it was last asked whether that is worth it.
+    recent: (u32, u32),
+}
+
+/// Who ends a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndedBy {
+    /// The program itself, or this library for its sake.
+    Program,
+    /// Others, by a request; or it was no use.
+    Others,
+}
+
+impl<O: Os> DirectFile<O> {
+    /// A file that nothing is known of, in a pool of `pool_bytes`.
+    pub fn new(os: O, pool_bytes: u64) -> DirectFile<O> {
+        DirectFile { os, pool_bytes, backoff: Backoff::default(), lease: None, never: false }
+    }
+
+    /// What it asks the system by.
+    pub fn os(&mut self) -> &mut O {
+        &mut self.os
+    }
+
+    /// Whether there is a lease, as far as this process knows.
+    pub fn is_leased(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Writes bytes, all of them or none.
+    pub fn write(&mut self, place: Place, data: &[u8], until: Until) -> Outcome {
+        if data.is_empty() {
+            return Outcome::ByDescriptor;
+        }
+        if until == Until::Erased && self.lease.is_none() {
+            self.backoff.saw_sync();
+        }
+        if data.len() as u64 > self.write_bytes_max() {
+            self.leave();
+            return Outcome::ByDescriptor;
+        }
+        if self.lease.is_none() && !self.claim_if_due(place, data.len()) {
+            return Outcome::ByDescriptor;
+        }
+        match self.write_leased(place, data) {
+            Outcome::Done(end) if until == Until::Erased && !self.sync_leased() => Outcome::Unsynced(end),
+            outcome => outcome,
+        }
+    }
+
+    /// Makes durable all that was written to the file before.
+    pub fn sync(&mut self) -> Outcome {
+        let is_revoked = |leased: &Leased<O::Memory>| leased.file.is_revoked().unwrap_or(true);
+        if self.lease.as_ref().is_some_and(is_revoked) {
+            self.end(EndedBy::Others);
+        }
+        if self.lease.is_none() {
+            self.backoff.saw_sync();
+            return Outcome::ByDescriptor;
+        }
+        if self.sync_leased() { Outcome::Done(0) } else { Outcome::ByDescriptor }
+    }
+
+    /// Reads bytes at offset `at`. `message` is room for what is said about it.
+    pub fn read(&mut self, at: u64, out: &mut [u8], message: &mut Read) -> Outcome {
+        let requests = u32::try_from(out.len().div_ceil(READ_BYTES_MAX)).unwrap_or(u32::MAX);
+        if !self.may_read(requests) {
+            return Outcome::ByDescriptor;
+        }
+        let Some(Leased { number, .. }) = self.lease else { return Outcome::ByDescriptor };
+        let mut read = 0;
+        for piece in out.chunks_mut(READ_BYTES_MAX) {
+            let Some(bytes) = at.checked_add(read).and_then(|at| read_piece(&mut self.os, number, at, piece, message))
+            else {
+                return Outcome::ByDescriptor;
+            };
+            read += bytes as u64;
+            if bytes < piece.len() {
+                break;
+            }
+        }
+        Outcome::Done(read)
+    }
+
+    /// Ends the lease by the program's own wish, if there is one, and has the service take over
+    /// what was written.
+    pub fn leave(&mut self) {
+        self.end(EndedBy::Program);
+    }
+
+    /// Whether reading by so many requests is worth it; otherwise the lease is given up.
+    fn may_read(&mut self, requests: u32) -> bool {
+        let Some(leased) = &mut self.lease else { return false };
+        let (reads, syncs) = leased.recent;
+        leased.recent = (reads.saturating_add(requests), syncs);
+        let (reads, syncs) = leased.recent;
+        if reads < READS_WINDOW {
+            return true;
+        }
+        leased.recent = (0, 0);
+        let is_worth_it = reads <= syncs.saturating_mul(READS_PER_SYNC_MAX);
+        if !is_worth_it {
+            self.end(EndedBy::Others);
+        }
+        is_worth_it
+    }
+
+    /// Longest write by the lease, or by one that there may be, in bytes.
+    fn write_bytes_max(&self) -> u64 {
+        let longest = || bytes_of(LeasePlan::of(0, Class::ALL[3]).elements);
+        self.lease.as_ref().map_or_else(longest, |leased| leased.write_bytes_max)
+    }
+
+    /// Claims the file for a write, if that is due.
+    fn claim_if_due(&mut self, place: Place, len: usize) -> bool {
+        let at = if let Place::At(at) = place { at } else { 0 };
+        !self.never && self.backoff.is_due() && self.claim(at, len)
+    }
+
+    /// Claims the file for a write.
+    fn claim(&mut self, at: u64, len: usize) -> bool {
+        let mut claim = Claim { version: VERSION.into(), at: at.into(), len: (len as u64).into(), ..Claim::default() };
+        let answer = if self.os.claim(&mut claim) { Answer::of(claim.answer.get()) } else { Answer::Never };
+        match answer {
+            Answer::Granted => return self.take(&claim),
+            Answer::Later => self.backoff.was_refused(),
+            Answer::Never => self.never = true,
+        }
+        false
+    }
+
+    /// Takes the lease that was granted.
+    fn take(&mut self, claim: &Claim) -> bool {
+        let number = claim.lease.get();
+        let granted = grant_of(claim, self.pool_bytes);
+        let Some((grant, memory)) = granted.and_then(|grant| Some((grant, self.os.map(&grant)?))) else {
+            self.os.leave(number);
+            self.never = true;
+            return false;
+        };
+        let LeaseGrant { log, .. } = grant;
+        let file = LeasedFile::new(memory, grant);
+        self.lease = Some(Leased { number, file, write_bytes_max: bytes_of(log.elements), syncs: 0, recent: (0, 0) });
+        true
+    }
+
+    /// Writes by the lease, with more blocks or another lease if that helps.
+    fn write_leased(&mut self, place: Place, data: &[u8]) -> Outcome {
+        let (mut may_extend, mut may_claim) = (true, true);
+        loop {
+            let now = self.os.now();
+            let Some(Leased { number, file, .. }) = &mut self.lease else { return Outcome::ByDescriptor };
+            let at = if let Place::At(at) = place { at } else { file.size() };
+            let end = at.saturating_add(data.len() as u64);
+            match file.write(at, data, now) {
+                Ok(Wrote::Done) => return Outcome::Done(end),
+                Ok(Wrote::InDoubt) => return self.resolve(end),
+                Ok(Wrote::OutOfBlocks) if may_extend && self.os.extend(*number) => may_extend = false,
+                // The room is around the write that a lease is claimed for.
+                Ok(Wrote::OutOfRoom) if may_claim => {
+                    may_claim = false;
+                    self.leave();
+                    // Without one, the next turn says so.
+                    self.claim(at, data.len());
+                }
+                Ok(Wrote::OutOfBlocks | Wrote::OutOfRoom | Wrote::Revoked) | Err(_) => {
+                    self.end(EndedBy::Others);
+                    return Outcome::ByDescriptor;
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of the lease, and tells how the write has ended that goes to `end`.
+    fn resolve(&mut self, end: u64) -> Outcome {
+        for _ in 0..PROBES_MAX {
+            self.os.probe();
+            match self.lease.as_mut().map(|leased| leased.file.resolve()) {
+                // What was written is to be synced yet, perhaps.
+                Some(Ok(Wrote::Done)) => return Outcome::Done(end),
+                Some(Ok(Wrote::InDoubt)) => {}
+                Some(Ok(_)) => {
+                    self.end(EndedBy::Others);
+                    return Outcome::ByDescriptor;
+                }
+                Some(Err(_)) | None => break,
+            }
+        }
+        self.end(EndedBy::Others);
+        Outcome::Failed
+    }
+
+    /// Makes durable what was written by the lease. Otherwise there is no lease any more.
+    fn sync_leased(&mut self) -> bool {
+        let Some(leased) = &mut self.lease else { return false };
+        leased.syncs = leased.syncs.saturating_add(1);
+        leased.recent.1 = leased.recent.1.saturating_add(1);
+        let is_durable = leased.file.sync().is_ok();
+        if !is_durable {
+            self.end(EndedBy::Others);
+        }
+        is_durable
+    }
+
+    fn end(&mut self, by: EndedBy) {
+        let Some(Leased { number, file, syncs, .. }) = self.lease.take() else { return };
+        // Rule 3.
+        drop(file);
+        self.os.leave(number);
+        if by == EndedBy::Others {
+            self.backoff.was_disturbed(syncs);
+        }
+    }
+}
+
+/// Reads at most [`READ_BYTES_MAX`] bytes; how many there are, fewer at the end of the file only.
+fn read_piece<O: Os>(os: &mut O, lease: u64, at: u64, piece: &mut [u8], message: &mut Read) -> Option<usize> {
+    let asked = u32::try_from(piece.len()).ok()?;
+    (message.lease, message.at, message.len, message.answer) = (lease.into(), at.into(), asked.into(), 0.into());
+    let has_answered = os.read(message) && Answer::of(message.answer.get()) == Answer::Granted;
+    let bytes = usize::try_from(message.len.get()).ok().filter(|bytes| has_answered && *bytes <= piece.len())?;
+    piece[..bytes].copy_from_slice(&message.data[..bytes]);
+    Some(bytes)
+}
+
+/// Bytes in the blocks of so many elements.
+fn bytes_of(elements: u32) -> u64 {
+    u64::from(elements) * LEASE_CLASS.bytes()
+}

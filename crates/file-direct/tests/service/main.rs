@@ -1,0 +1,229 @@
+//! A program that writes a file by the direct path, with somebody else coming in between at every
+//! step: each write is there once, in its order, and each read gives what is there.
+
+mod world;
+
+use std::sync::Arc;
+use tidegate_file_cache::{Persistence, check};
+use tidegate_file_direct::{DirectFile, Outcome, Place, Until};
+use tidegate_file_wire::{READ_BYTES_MAX, Read};
+use tidegate_layout::file_cache::Class;
+use world::{Event, OTHERS, POOL_BYTES, Program, Served, World};
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Append(usize, Until),
+    Write(u64, usize),
+    Read(u64, usize),
+    Sync,
+    Leave,
+}
+
+/// Claims, extends, leaves for want of room, reads what was just written, writes more than a log
+/// takes.
+const SCRIPT: [Act; 24] = {
+    use Act::{Append, Leave, Read, Sync, Write};
+    [
+        Append(700, Until::PowerLoss),
+        Sync,
+        Append(10, Until::PowerLoss),
+        Sync,
+        Append(5000, Until::PowerLoss),
+        Sync,
+        Write(3, 20),
+        Write(4090, 9000),
+        Read(0, 10_000),
+        Sync,
+        Append(300, Until::Erased),
+        Append(300, Until::PowerLoss),
+        Append(9000, Until::PowerLoss),
+        Sync,
+        Read(21_000, 9000),
+        Write(70_000, 100),
+        Sync,
+        Append(100, Until::PowerLoss),
+        Write(10, 30_000),
+        Append(100, Until::Erased),
+        Leave,
+        Append(100, Until::PowerLoss),
+        Sync,
+        Append(1, Until::PowerLoss),
+    ]
+};
+
+struct Run {
+    world: Arc<World>,
+    file: DirectFile<Program>,
+    model: Vec<u8>,
+    /// Whether what somebody else appended is in the model.
+    has_others: bool,
+}
+
+impl Run {
+    fn new(event: Event, step: u64) -> Run {
+        let world = World::new(event, step, Class::ALL[0]);
+        let file = DirectFile::new(Program(world.clone()), POOL_BYTES);
+        Run { world, file, model: Vec::new(), has_others: false }
+    }
+
+    /// Does what the descriptor would do.
+    fn by_descriptor<T>(&self, act: impl FnOnce(&Served) -> T) -> T {
+        act(&self.world.served())
+    }
+
+    fn write(&mut self, place: Place, data: &[u8], until: Until) -> Outcome {
+        let outcome = self.file.write(place, data, until);
+        if outcome == Outcome::ByDescriptor {
+            self.by_descriptor(|Served { pool, file }| match place {
+                Place::End => pool.append(*file, data, Persistence::Asynchronous).map(drop),
+                Place::At(at) => pool.write(*file, at, data, Persistence::Asynchronous),
+            })
+            .expect("nothing refuses");
+        }
+        outcome
+    }
+
+    /// What the file may hold after `change`, with somebody else's bytes before and behind.
+    fn after(&self, change: impl Fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
+        let orders: &[[bool; 2]] = if self.has_others || self.world.event != Event::Append || !self.world.has_happened()
+        {
+            &[[false, false]]
+        } else {
+            &[[true, false], [false, true]]
+        };
+        let with = |[before, behind]: &[bool; 2]| {
+            let mut bytes = self.model.clone();
+            bytes.extend(OTHERS.iter().filter(|_| *before));
+            change(&mut bytes);
+            bytes.extend(OTHERS.iter().filter(|_| *behind));
+            bytes
+        };
+        orders.iter().map(with).collect()
+    }
+
+    /// Carries out one act, and compares the file with the model.
+    fn act(&mut self, act: Act, byte: u8) {
+        let mut read = None;
+        match act {
+            Act::Append(len, until) => _ = self.write(Place::End, &vec![byte; len], until),
+            Act::Write(at, len) => _ = self.write(Place::At(at), &vec![byte; len], Until::PowerLoss),
+            Act::Read(at, len) => read = Some((at, self.read(at, len))),
+            Act::Sync if self.file.sync() == Outcome::ByDescriptor => {
+                self.by_descriptor(|Served { pool, file }| pool.sync(*file)).map(drop).expect("nothing refuses");
+            }
+            Act::Sync => {}
+            Act::Leave => self.file.leave(),
+        }
+        let change = |bytes: &mut Vec<u8>| match act {
+            Act::Append(len, _) => bytes.extend(vec![byte; len]),
+            Act::Write(at, len) => {
+                let at = usize::try_from(at).expect("small");
+                bytes.resize(bytes.len().max(at + len), 0);
+                bytes[at..at + len].fill(byte);
+            }
+            _ => {}
+        };
+        let (possible, contents) = (self.after(change), self.world.contents());
+        assert!(possible.contains(&contents), "after {act:?}: {} bytes", contents.len());
+        if let Some((at, (bytes, len))) = read {
+            let seen = |of: &Vec<u8>| {
+                let from = usize::try_from(at).expect("small").min(of.len());
+                of[from..(from + len).min(of.len())] == bytes
+            };
+            assert!(seen(&self.model) || seen(&contents), "read at {at}");
+        }
+        self.has_others |= self.world.has_happened();
+        self.model = contents;
+    }
+
+    fn read(&mut self, at: u64, len: usize) -> (Vec<u8>, usize) {
+        let (mut bytes, mut message) = (vec![0; len], no_read());
+        let read = match self.file.read(at, &mut bytes, &mut message) {
+            Outcome::Done(read) => usize::try_from(read).expect("small"),
+            _ => self.by_descriptor(|Served { pool, file }| pool.read(*file, at, &mut bytes)).expect("nothing refuses"),
+        };
+        bytes.truncate(read);
+        (bytes, len)
+    }
+
+    fn whole(event: Event, step: u64) -> Run {
+        let mut run = Run::new(event, step);
+        for (byte, act) in (1..).zip(SCRIPT) {
+            run.act(act, byte);
+        }
+        run.file.leave();
+        assert_eq!(run.by_descriptor(|served| served.pool.leases()), Vec::new());
+        assert_eq!(check(run.world.region()).expect("a pool").findings, []);
+        run
+    }
+}
+
+fn no_read() -> Read {
+    Read { lease: 0.into(), at: 0.into(), len: 0.into(), answer: 0.into(), data: [0; READ_BYTES_MAX] }
+}
+
+/// The script does what it is for.
+#[test]
+fn without_others_the_script_claims_extends_and_claims_again() {
+    let run = Run::whole(Event::Append, u64::MAX);
+    assert!(!run.world.has_happened());
+    let [claims, extensions, probes] = [0, 1, 2].map(|which| run.world.count(which));
+    assert_eq!((claims, extensions > 0, probes), (6, true, 0), "{extensions}");
+}
+
+#[test]
+fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order() {
+    let mut probes = 0;
+    for event in [Event::Append, Event::Restart, Event::Revocation] {
+        let mut step = 0;
+        loop {
+            let run = Run::whole(event, step);
+            probes += run.world.count(2);
+            if !run.world.has_happened() {
+                break;
+            }
+            step += 1;
+        }
+        assert!(step > 100, "{step} steps");
+    }
+    assert!(probes > 0, "no write was ever in doubt");
+}
+
+/// A write of which nobody knows whether others see it is not done again.
+#[test]
+fn memory_that_fails_behind_a_write_is_an_error() {
+    let mut failed = 0;
+    for step in 0..100 {
+        let mut run = Run::new(Event::Poison, step);
+        run.write(Place::End, &[1; 10], Until::Erased);
+        let outcomes = [2, 3, 4].map(|byte| (byte, run.write(Place::End, &[byte; 10], Until::Erased)));
+        let contents = run.world.contents();
+        for (byte, outcome) in outcomes {
+            let times = contents.iter().filter(|found| **found == byte).count() / 10;
+            assert_eq!(times, 1, "step {step}, byte {byte}, {outcome:?}");
+        }
+        failed += outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Failed).count();
+    }
+    assert!(failed > 0);
+}
+
+#[test]
+fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
+    let mut run = Run::new(Event::Append, u64::MAX);
+    for _ in 0..2 {
+        run.write(Place::At(0), &[1; 10], Until::PowerLoss);
+        run.file.sync();
+    }
+    run.write(Place::At(0), &[1; 10], Until::PowerLoss);
+    assert!(run.file.is_leased());
+    let mut message = no_read();
+    let reads = (0..1000).take_while(|_| run.file.read(0, &mut [0; 10], &mut message) == Outcome::Done(10)).count();
+    assert_eq!((reads, run.file.is_leased()), (255, false));
+    let claims = |run: &Run| run.world.count(0);
+    assert_eq!(claims(&run), 1);
+    for round in 0..5 {
+        run.write(Place::At(0), &[1; 10], Until::PowerLoss);
+        assert_eq!(claims(&run), if round < 4 { 1 } else { 2 }, "round {round}");
+        run.file.sync();
+    }
+}
