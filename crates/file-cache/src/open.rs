@@ -37,7 +37,7 @@ impl<R: Region> FileCache<R> {
     pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, PoolOpenError> {
         let plan = lane_plan(&region, lane)?;
         let medium = Medium { region, plan };
-        let Contents { records, mut entries, version, ring, leases } = load(&medium)?;
+        let Contents { records, mut entries, version, ring, leases, chunks } = load(&medium)?;
         let ended = if dram.load_u64(0)? == 0 { EndOf::Machine } else { EndOf::Process };
         if ended == EndOf::Machine {
             leases.iter().try_for_each(|lease| lease.take_back(&medium))?;
@@ -65,11 +65,11 @@ impl<R: Region> FileCache<R> {
             now: 0,
         };
         entries.sort_unstable_by_key(|entry| (entry.version, entry.slot));
-        let logs = leases.iter().map(|found| found.slot);
+        let logs = leases.iter().map(|found| found.slot).chain(chunks.iter().map(|found| found.slot));
         lane.slots.begin(entries.iter().map(|entry| entry.slot).chain(logs));
         lane.take_over(&records, &entries)?;
         lane.take_over_unsynced(left)?;
-        lane.take_over_leases(&leases, ended)?;
+        lane.take_over_leases(&leases, &chunks, ended)?;
         lane.forget_what_is_below()?;
         Ok(FileCache { lane: Mutex::new(lane), sweep: Mutex::new(()) })
     }

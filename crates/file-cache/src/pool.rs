@@ -12,7 +12,7 @@ use crate::io::holes::FileLength;
 use crate::lanes::file::FileId;
 use crate::lanes::lease::LeaseId;
 use crate::open::attach::Detached;
-use crate::open::format::{PoolOpenError, identify};
+use crate::open::format::{PoolOpenError, allow_leases, identify};
 use crate::open::recover::Recovered;
 use crate::sync::group::GroupWrite;
 use crate::tiers::write_back::WriteBackStep;
@@ -42,6 +42,8 @@ pub struct FilePool<R> {
     lanes: Vec<FileCache<Arc<R>>>,
     /// Taken by whoever looks for a file in every lane, so that no file gets into two of them.
     opening: Mutex<()>,
+    /// Whether the pool says that files may be lent.
+    lends: Mutex<bool>,
 }
 
 impl<R: Region> FilePool<R> {
@@ -61,7 +63,9 @@ impl<R: Region> FilePool<R> {
     pub fn of_lanes(region: &Arc<R>, lanes: Vec<FileCache<Arc<R>>>) -> Result<FilePool<R>, PoolOpenError> {
         let wanted = identify(region)?.plan.lanes;
         match u32::try_from(lanes.len()) {
-            Ok(count) if count == wanted => Ok(FilePool { region: region.clone(), lanes, opening: Mutex::new(()) }),
+            Ok(count) if count == wanted => {
+                Ok(FilePool { region: region.clone(), lanes, opening: Mutex::new(()), lends: Mutex::new(false) })
+            }
             count => Err(PoolOpenError::NoLane { lane: count.unwrap_or(u32::MAX), lanes: wanted }),
         }
     }
@@ -117,15 +121,31 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.size(file.file)
     }
 
-    /// Lends a file to another process: see [`FileCache::lend`].
+    /// Lends a file: whoever has the lease may write within `room`, where the file below reserves
+    /// room, without asking. The log has blocks of class `log`, which says how many writes fit
+    /// between two [extensions](FilePool::extend); only one of at least 4096 bytes lies on pages of
+    /// its own. The file's unsynced writes are synced first. As before a write, the caller has
+    /// [noted](FilePool::note_modified) when the file is changed. `None`: the pool has no room for
+    /// that. A pool that lent a file once is refused by programs that know no leases.
     pub fn lend(
         &self,
         file: PoolFile,
         room: Range<u64>,
         log: Class,
     ) -> Result<Option<(PoolLease, LeaseGrant)>, FileError> {
+        self.allow_leases()?;
         let granted = self.lane(file)?.lend(file.file, room, log)?;
         Ok(granted.map(|(lease, grant)| (PoolLease { lane: file.lane, lease }, grant)))
+    }
+
+    /// Has the superblocks say so before the first lease, as one change for all lanes.
+    fn allow_leases(&self) -> Result<(), FileError> {
+        let mut lends = self.lends.lock();
+        if !*lends {
+            allow_leases(&*self.region)?;
+            *lends = true;
+        }
+        Ok(())
     }
 
     /// Takes over what was written by a lease, and lends new blocks: see [`FileCache::extend`].

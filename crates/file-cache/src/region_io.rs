@@ -3,7 +3,7 @@
 //! Only what concerns records flushes here; the order of a commit is told where it is made.
 
 use tidegate_layout::file_cache::{
-    Change, Extent, FileElement, FileEntry, FileRecord, LanePlan, LeaseMark, TrustedLease, TrustedRecord,
+    Change, Extent, FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan, LeaseMark, TrustedRecord,
 };
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
 use tidegate_wal::{Element, RingPlan};
@@ -100,17 +100,18 @@ impl<R: Region> Medium<R> {
         self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, FileEntry::lease_word(mark, version));
     }
 
-    /// Has a free entry name a lease log, durably. What was streamed before is durable first.
-    pub(crate) fn put_lease(&self, slot: u32, lease: &TrustedLease, version: u64) -> Result<(), Sealed> {
-        self.store_state(slot, version, 0);
+    /// Has a free entry say these words, durably. What was streamed before is durable first.
+    pub(crate) fn put_entry(&self, slot: u32, words: [u64; 4]) -> Result<(), Sealed> {
+        let [place, what, class, state] = words;
+        self.store_state(slot, state >> LENGTH_BITS, 0);
         self.flush_entry(slot);
         self.fence()?;
-        for (at, word) in (self.plan.entry_at(slot)..).step_by(8).zip(&FileEntry::lease_words(lease, version)[..3]) {
-            self.region.store_u64(at, *word);
+        for (at, word) in (self.plan.entry_at(slot)..).step_by(8).zip([place, what, class]) {
+            self.region.store_u64(at, word);
         }
         self.flush_entry(slot);
         self.fence()?;
-        self.store_lease(slot, lease.mark, version);
+        self.region.store_u64(self.plan.entry_at(slot) + FileEntry::STATE_AT, state);
         self.flush_entry(slot);
         self.fence()
     }

@@ -4,5 +4,6 @@ pub(crate) mod admit;
 pub(crate) mod clean;
 pub(crate) mod dirty;
 pub(crate) mod dram;
+pub(crate) mod lent_chunks;
 pub(crate) mod nvm;
 pub(crate) mod write_back;

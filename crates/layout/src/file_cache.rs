@@ -29,7 +29,9 @@ mod volatile;
 pub use entry::{
     CHUNK_BYTES, Change, Class, EntryState, Extent, FileElement, FileEntry, LENGTH_BITS, UNITS_PER_CHUNK, VERSION_MAX,
 };
-pub use lease::{LEASE_CLASS, LeaseElement, LeaseGrant, LeaseHead, LeasePlan, NOT_CLOSED, TrustedLease, block_in};
+pub use lease::{
+    LEASE_CLASS, LeaseElement, LeaseGrant, LeaseHead, LeasePlan, LentChunk, NOT_CLOSED, TrustedLease, block_in,
+};
 pub use lease_mark::LeaseMark;
 pub use modified::{modified_time, modified_word};
 pub use namespace::{

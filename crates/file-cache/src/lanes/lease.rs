@@ -2,7 +2,7 @@
 
 use crate::lanes::file::FileId;
 use std::collections::BTreeMap;
-use tidegate_layout::file_cache::{Class, LeasePlan};
+use tidegate_layout::file_cache::{Class, LeasePlan, TrustedLease};
 
 /// A lease of a lane, by its number, which is its own until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,19 @@ pub(crate) struct Lease {
     pub(crate) given: u64,
     /// How many elements were taken over.
     pub(crate) adopted: u64,
+    /// From where in the file on clean entries of its chunks are given up next.
+    pub(crate) given_up_to: u64,
+    /// The entries that lend its chunks.
+    pub(crate) chunks: Vec<u32>,
     /// Blocks that are lent and were not taken over, each with the entry that is to name it.
     pub(crate) lent: BTreeMap<u32, u32>,
+}
+
+impl Lease {
+    /// A lease with this log, of which nothing was lent yet.
+    pub(crate) fn new(plan: LeasePlan, named: &TrustedLease, number: u64) -> Lease {
+        let TrustedLease { file, unit, class, .. } = *named;
+        let (file, chunks, lent) = (FileId(file), Vec::new(), BTreeMap::new());
+        Lease { plan, unit, class, file, number, given: 0, adopted: 0, given_up_to: 0, chunks, lent }
+    }
 }

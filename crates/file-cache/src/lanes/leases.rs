@@ -41,13 +41,22 @@
 //! blocks that were not adopted stay as they are until the lease is *released*: the process says
 //! that it has left, or is dead.
 //!
+//! # Which blocks are lent
+//!
+//! Those of whole chunks (`chunks.rs`), for each of which an entry says so, durably, before the
+//! first block is lent. Until the release nobody but the lease gets a block there, also after a
+//! kill of the process that had the lane open. So a process that stores to whatever it ever was
+//! lent spoils its own file only. A log is trusted to name blocks of its lease's chunks, and no
+//! others.
+//!
 //! # When the lane is opened
 //!
 //! After a power loss committed elements count, and nobody has a lease any more. After a kill of
 //! the process that had the lane open, visible ones count, all leases are revoked, and logs and
-//! blocks wait to be released.
+//! chunks wait to be released.
 
 mod adopt;
+mod chunks;
 pub(crate) mod found;
 pub(crate) mod leased_file;
 mod lend;
@@ -120,17 +129,31 @@ impl<R: Region> Lane<R> {
         if self.file(lease.file).is_ok_and(|file| file.lease == Some(slot)) {
             self.revoke(lease.file)?;
         }
-        // Not older than any element of the ring.
-        self.medium.store_state(slot, self.version, 0);
-        self.medium.flush_entry(slot);
-        self.medium.fence()?;
-        let Some(Lease { unit, class, lent, .. }) = self.leases.remove(&slot) else { return Ok(()) };
+        self.take_back(slot)
+    }
+
+    /// The log, the chunks and the entries of a lease are everybody's, durably.
+    fn take_back(&mut self, slot: u32) -> Result<(), FileError> {
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        self.free_entries(lease.chunks.iter().chain([&slot]))?;
+        let Some(Lease { unit, class, chunks, lent, .. }) = self.leases.remove(&slot) else { return Ok(()) };
         for (unit, entry) in lent {
             self.blocks.give(unit, LEASE_CLASS);
             self.slots.give_back(entry);
         }
         self.blocks.give(unit, class);
-        self.slots.give_back(slot);
+        self.blocks.end_lease(slot);
+        chunks.into_iter().chain([slot]).for_each(|entry| self.slots.give_back(entry));
         Ok(())
+    }
+
+    /// Has entries say that they are free, durably.
+    fn free_entries<'a>(&self, entries: impl Iterator<Item = &'a u32>) -> Result<(), FileError> {
+        for entry in entries {
+            // Not older than any element of the ring.
+            self.medium.store_state(*entry, self.version, 0);
+            self.medium.flush_entry(*entry);
+        }
+        Ok(self.medium.fence()?)
     }
 }

@@ -157,6 +157,12 @@ impl Slots {
         (packed.standing() != Standing::Free).then(|| packed.unpacked())
     }
 
+    /// Every entry that is not free.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = (u32, Slot)> {
+        let used = (0..).zip(&self.packed).filter(|(_, packed)| packed.standing() != Standing::Free);
+        used.map(|(number, packed)| (number, packed.unpacked()))
+    }
+
     /// What an entry says that is known to be in use.
     pub(crate) fn used(&self, number: u32) -> Slot {
         self.get(number).expect("whoever has bytes is in use")

@@ -94,6 +94,10 @@ fn look_at_lane<R: Region>(medium: &Medium<Arc<R>>, report: &mut PoolReport) -> 
         findings.push(broken);
         Ok(())
     })?;
+    raw.chunks(&medium.plan, &mut |broken| {
+        findings.push(broken);
+        Ok(())
+    })?;
     let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class));
     let used = entries.iter().map(|Counted { extent, .. }| (extent.unit, extent.class)).chain(logs);
     if Blocks::with_used(medium.plan.chunks, used).is_none() {

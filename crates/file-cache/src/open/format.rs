@@ -136,6 +136,31 @@ pub fn format<R: Region + ?Sized>(region: &R, spec: &PoolSpec) -> Result<(), Poo
     Ok(())
 }
 
+/// Has the pool say, durably, that its files may be lent, in both superblocks: a program that knows
+/// no leases refuses it then. Until both say so, the pool is as it was for such a program, and no
+/// file may be lent. A copy that does not count is written first, so that one counts at any time.
+pub(crate) fn allow_leases<R: Region + ?Sized>(region: &R) -> Result<(), Error> {
+    let copies = superblock_copies(region)?;
+    let newest = copies.iter().flatten().max_by_key(|copy| copy.sequence).copied();
+    let Some(TrustedPool { plan, uuid, sequence, .. }) = newest else {
+        let [first, _] = copies;
+        return first.map(drop).map_err(Error::from);
+    };
+    let may_lend = |copy: &Result<TrustedPool, Corrupt>| copy.as_ref().is_ok_and(|copy| copy.leases);
+    if copies.iter().all(may_lend) {
+        return Ok(());
+    }
+    let superblock = PoolSuperblock::with_leases(&plan, uuid, sequence + 1);
+    let mut order: Vec<_> = SUPERBLOCK_COPIES_AT.into_iter().zip(copies).collect();
+    order.sort_by_key(|(_, copy)| copy.is_ok());
+    for (at, _) in order {
+        region.write(at, superblock.as_bytes());
+        region.flush(at, size_of::<PoolSuperblock>() as u64);
+        region.fence()?;
+    }
+    Ok(())
+}
+
 fn zero<R: Region + ?Sized>(region: &R, at: u64, len: u64) {
     let zeroes = [0; 4096];
     for offset in (0..len).step_by(zeroes.len()) {
@@ -208,4 +233,29 @@ pub(crate) fn broken_rule(at: u64, rule: &'static str) -> PoolOpenError {
 
 pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {
     Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_sim::SharedMemory;
+
+    #[test]
+    fn leases_are_allowed_in_both_superblocks_whatever_one_of_them_was() {
+        for spoilt in [None, Some(0), Some(1)] {
+            let region = SharedMemory::new(16 << 20);
+            format(&region, &PoolSpec::usual([7; 16])).expect("laid out");
+            let before = identify(&region).expect("a pool");
+            if let Some(copy) = spoilt {
+                region.write(SUPERBLOCK_COPIES_AT[copy], &[0xa5; 256]);
+            }
+            for _ in 0..2 {
+                allow_leases(&region).expect("nothing refuses");
+                let copies = superblock_copies(&region).expect("nothing refuses").map(|copy| copy.expect("it counts"));
+                let wanted = TrustedPool { sequence: 2, leases: true, ..before };
+                assert_eq!(copies, [wanted; 2], "{spoilt:?}");
+            }
+        }
+        assert!(matches!(allow_leases(&SharedMemory::new(1 << 16)), Err(Error::Corrupt(_))));
+    }
 }

@@ -7,7 +7,7 @@
 //! 3. An entry that is longer than its record allows is cut, durably: a later record may say a
 //!    greater length. A clean entry that does not count is freed, durably.
 
-use crate::lanes::leases::found::FoundLease;
+use crate::lanes::leases::found::{FoundChunk, FoundLease};
 use crate::open::format::corrupt;
 use crate::region_io::{LaneElement, Medium, Target, ring_plan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub(crate) struct Contents {
     pub(crate) ring: RedoRing<LaneElement>,
     /// Lease logs.
     pub(crate) leases: Vec<FoundLease>,
+    /// Chunks of leases.
+    pub(crate) chunks: Vec<FoundChunk>,
 }
 
 /// An entry that counts.
@@ -57,7 +59,8 @@ pub(crate) fn load<R: Region>(medium: &Medium<R>) -> Result<Contents> {
     let ring = loaded.finish(region)?;
     let entries = raw.counted(medium)?;
     let leases = raw.leases(&medium.plan, &mut refuse)?;
-    Ok(Contents { version: raw.version(), records: raw.records, entries, ring, leases })
+    let chunks = raw.chunks(&medium.plan, &mut refuse)?;
+    Ok(Contents { version: raw.version(), records: raw.records, entries, ring, leases, chunks })
 }
 
 /// Called with each broken rule; an error ends the look.
@@ -150,7 +153,7 @@ impl Raw {
     pub(super) fn counting<R: Region>(&self, medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Vec<Counted>> {
         let mut counting = Vec::new();
         for (slot, raw) in (0..).zip(&self.entries) {
-            if raw.is_lease() {
+            if raw.is_lease() || raw.is_lent_chunk() {
                 continue;
             }
             let is_clean = raw.is_clean();
@@ -185,6 +188,18 @@ impl Raw {
             }
         }
         Ok(leases)
+    }
+
+    /// The chunks that entries lend.
+    pub(super) fn chunks(&self, plan: &LanePlan, on_broken: OnBroken<'_>) -> Result<Vec<FoundChunk>> {
+        let mut chunks = Vec::new();
+        for (slot, raw) in (0..).zip(&self.entries).filter(|(_, raw)| raw.is_lent_chunk()) {
+            match raw.lent_chunk(plan) {
+                Ok(lent) => chunks.push(FoundChunk { slot, lent }),
+                Err(broken) => on_broken(corrupt(plan.entry_at(slot), broken))?,
+            }
+        }
+        Ok(chunks)
     }
 
     /// The entries that count, each cut, durably, as its record says.

@@ -83,6 +83,18 @@ impl<R: Region> Lane<R> {
         }
     }
 
+    /// An entry, given up by a clean one if none is free.
+    pub(crate) fn take_entry(&mut self) -> Result<Option<u32>, FileError> {
+        loop {
+            if let Some(slot) = self.slots.take_free() {
+                return Ok(Some(slot));
+            }
+            if !self.give_up_clean()? {
+                return Ok(None);
+            }
+        }
+    }
+
     fn give_back(&mut self, placed: &[Placed]) {
         for Placed { slot, extent } in placed {
             self.blocks.give(extent.unit, extent.class);

@@ -110,19 +110,22 @@ impl<R: Region> Lane<R> {
         }
     }
 
-    /// Gives up a few clean entries. False when there is none.
+    /// Gives up a few clean entries, none of a lent chunk, whose blocks nobody else gets. False
+    /// when there is none.
     pub(crate) fn give_up_clean(&mut self) -> Result<bool, FileError> {
         if self.slots.clean_bytes() == 0 {
             return Ok(false);
         }
-        let victims = std::iter::from_fn(|| self.clean.victim(&mut |_| true));
+        let (slots, blocks) = (&self.slots, &self.blocks);
+        let mut helps = |number: u32| !blocks.is_lent(slots.used(number).extent.unit);
+        let victims = std::iter::from_fn(|| self.clean.victim(&mut helps));
         let victims: Vec<u32> = victims.take(GIVEN_UP_TOGETHER).collect();
         self.give_up(&victims)?;
         Ok(!victims.is_empty())
     }
 
     /// Gives up clean entries. Their bytes are read from below from now on.
-    fn give_up(&mut self, numbers: &[u32]) -> Result<(), FileError> {
+    pub(crate) fn give_up(&mut self, numbers: &[u32]) -> Result<(), FileError> {
         self.free_on_medium(numbers);
         if numbers.iter().filter_map(|number| self.slots.get(*number)).any(|slot| may_be_marked(&slot)) {
             self.medium.fence()?;

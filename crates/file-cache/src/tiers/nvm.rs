@@ -1,7 +1,11 @@
 //! Free blocks: chunks of 1 MiB, each cut into blocks of one class while any of them is in use.
+//!
+//! A chunk that is *lent* belongs to a lease until that is released, cut into blocks of
+//! [`LEASE_CLASS`]: its free blocks are for that lease alone, also those that become free.
 
+use crate::tiers::lent_chunks::LentChunks;
 use std::collections::BTreeSet;
-use tidegate_layout::file_cache::{Class, UNITS_PER_CHUNK};
+use tidegate_layout::file_cache::{Class, LEASE_CLASS, UNITS_PER_CHUNK};
 
 /// The free blocks of a lane.
 #[derive(Debug)]
@@ -12,6 +16,8 @@ pub(crate) struct Blocks {
     cut: Vec<Vec<u32>>,
     /// For each class, chunks cut into blocks of it that have a free one.
     open: [BTreeSet<u32>; Class::ALL.len()],
+    /// Chunks that are lent, none of which is whole or open.
+    lent: LentChunks,
 }
 
 impl Blocks {
@@ -25,7 +31,12 @@ impl Blocks {
                 return None;
             }
         }
-        let mut blocks = Blocks { whole: Vec::new(), cut: vec![Vec::new(); chunks as usize], open: Default::default() };
+        let mut blocks = Blocks {
+            whole: Vec::new(),
+            cut: vec![Vec::new(); chunks as usize],
+            open: Default::default(),
+            lent: LentChunks::default(),
+        };
         for (chunk, used) in (0..chunks).zip(cut).rev() {
             let Some(used) = used else {
                 blocks.whole.push(chunk);
@@ -69,10 +80,16 @@ impl Blocks {
             open.insert(chunk);
         }
         let free = &mut self.cut[chunk as usize];
-        let Some(place) = free.iter().position(|free| *free == unit).filter(|_| open.contains(&chunk)) else {
+        let is_lent = class == LEASE_CLASS && self.lent.lease_of(chunk).is_some();
+        let Some(place) = free.iter().position(|free| *free == unit).filter(|_| is_lent || open.contains(&chunk))
+        else {
             return false;
         };
         free.remove(place);
+        if is_lent {
+            self.lent.has_free(chunk, free.len() + 1, free.len());
+            return true;
+        }
         if free.is_empty() {
             open.remove(&chunk);
         }
@@ -85,12 +102,84 @@ impl Blocks {
         let open = &mut self.open[usize::from(class.number())];
         let free = &mut self.cut[chunk as usize];
         free.push(unit);
-        if free.len() == (UNITS_PER_CHUNK / class.units()) as usize {
+        if self.lent.lease_of(chunk).is_some() {
+            self.lent.has_free(chunk, free.len() - 1, free.len());
+        } else if free.len() == (UNITS_PER_CHUNK / class.units()) as usize {
             *free = Vec::new();
             open.remove(&chunk);
             self.whole.push(chunk);
         } else {
             open.insert(chunk);
+        }
+    }
+}
+
+/// What is lent.
+impl Blocks {
+    /// Chunks that are lent.
+    pub(crate) fn lent(&self) -> &LentChunks {
+        &self.lent
+    }
+
+    /// Whether a block lies in a chunk that is lent.
+    pub(crate) fn is_lent(&self, unit: u32) -> bool {
+        self.lent.lease_of(unit / UNITS_PER_CHUNK).is_some()
+    }
+
+    /// Takes up to `most` blocks of chunks of a lease: of those with most free blocks first.
+    pub(crate) fn take_lent(&mut self, lease: u32, most: usize) -> Vec<u32> {
+        let mut units = Vec::new();
+        while units.len() < most
+            && let Some(chunk) = self.lent.freest(lease)
+        {
+            let free = &mut self.cut[chunk as usize];
+            let before = free.len();
+            let left = before.saturating_sub(most - units.len());
+            units.extend(free.drain(left..).rev());
+            self.lent.has_free(chunk, before, left);
+        }
+        units
+    }
+
+    /// Lends a chunk none of whose blocks is in use, and says which.
+    pub(crate) fn lend_chunk(&mut self, lease: u32) -> Option<u32> {
+        let chunk = self.whole.pop()?;
+        self.lend_whole(lease, chunk);
+        Some(chunk)
+    }
+
+    /// Lends this chunk, which a lease had before the lane was opened, and all of whose blocks in
+    /// use are of [`LEASE_CLASS`]. False: another lease has it.
+    pub(crate) fn lend_chunk_again(&mut self, lease: u32, chunk: u32) -> bool {
+        if self.lent.lease_of(chunk).is_some() {
+            return false;
+        }
+        if let Some(place) = self.whole.iter().position(|whole| *whole == chunk) {
+            self.whole.remove(place);
+            self.lend_whole(lease, chunk);
+            return true;
+        }
+        self.open[usize::from(LEASE_CLASS.number())].remove(&chunk);
+        self.lent.insert(lease, chunk, self.cut[chunk as usize].len());
+        true
+    }
+
+    fn lend_whole(&mut self, lease: u32, chunk: u32) {
+        let free = &mut self.cut[chunk as usize];
+        *free = units_of(chunk, LEASE_CLASS).collect();
+        self.lent.insert(lease, chunk, free.len());
+    }
+
+    /// The chunks of a lease are everybody's.
+    pub(crate) fn end_lease(&mut self, lease: u32) {
+        for chunk in self.lent.end(lease) {
+            let free = &mut self.cut[chunk as usize];
+            if free.len() == (UNITS_PER_CHUNK / LEASE_CLASS.units()) as usize {
+                *free = Vec::new();
+                self.whole.push(chunk);
+            } else if !free.is_empty() {
+                self.open[usize::from(LEASE_CLASS.number())].insert(chunk);
+            }
         }
     }
 }
@@ -135,6 +224,8 @@ fn units_of(chunk: u32, class: Class) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use tidegate_sim::Rng;
 
     #[test]
     fn every_block_is_given_once_and_chunks_become_whole_again() {
@@ -187,6 +278,73 @@ mod tests {
             blocks.give(unit, small);
         }
         assert_eq!(blocks.take(Class::ALL[6]), Some(UNITS_PER_CHUNK));
+    }
+
+    /// Beside it, a dull model: whose each block is, and whose each chunk.
+    #[test]
+    fn blocks_of_lent_chunks_are_for_their_lease_alone() {
+        const CHUNKS: u32 = 5;
+        let chunk_of = |unit: &u32| unit / UNITS_PER_CHUNK;
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let mut blocks = Blocks::with_used(CHUNKS, std::iter::empty()).unwrap();
+            let mut chunks: BTreeMap<u32, u32> = BTreeMap::new();
+            let mut taken: Vec<(u32, Class)> = Vec::new();
+            for _ in 0..300 {
+                let lease = u32::try_from(rng.below(2)).unwrap();
+                match rng.below(12) {
+                    0 => {
+                        if let Some(chunk) = blocks.lend_chunk(lease) {
+                            assert!(taken.iter().all(|(unit, _)| chunk_of(unit) != chunk), "seed {seed}");
+                            assert_eq!(chunks.insert(chunk, lease), None, "seed {seed}");
+                        }
+                    }
+                    1 => {
+                        blocks.end_lease(lease);
+                        chunks.retain(|_, of| *of != lease);
+                    }
+                    2..=4 => {
+                        let units = blocks.take_lent(lease, 1 + rng.index(300));
+                        assert!(units.iter().all(|unit| chunks.get(&chunk_of(unit)) == Some(&lease)), "seed {seed}");
+                        taken.extend(units.into_iter().map(|unit| (unit, LEASE_CLASS)));
+                    }
+                    5..=7 => {
+                        let class = Class::ALL[2 + rng.index(2)];
+                        let units: Vec<u32> = (0..60).map_while(|_| blocks.take(class)).collect();
+                        assert!(units.iter().all(|unit| !chunks.contains_key(&chunk_of(unit))), "seed {seed}");
+                        taken.extend(units.into_iter().map(|unit| (unit, class)));
+                    }
+                    _ => {
+                        for _ in 0..rng.index(200).min(taken.len()) {
+                            let (unit, class) = taken.swap_remove(rng.index(taken.len()));
+                            blocks.give(unit, class);
+                        }
+                    }
+                }
+                let units: BTreeSet<u32> = taken.iter().map(|(unit, _)| *unit).collect();
+                assert_eq!(units.len(), taken.len(), "seed {seed}");
+                assert_eq!((blocks.lent().count_of(0), blocks.lent().count()), {
+                    (chunks.values().filter(|of| **of == 0).count(), chunks.len())
+                });
+            }
+            taken.into_iter().for_each(|(unit, class)| blocks.give(unit, class));
+            (0..2).for_each(|lease| blocks.end_lease(lease));
+            assert_eq!(std::iter::from_fn(|| blocks.take(Class::ALL[6])).count(), CHUNKS as usize, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_lent_again_with_what_is_free_there() {
+        let used = [0, 16].map(|unit| (unit, LEASE_CLASS));
+        let mut blocks = Blocks::with_used(2, used.into_iter()).unwrap();
+        assert!(blocks.lend_chunk_again(7, 0) && blocks.lend_chunk_again(7, 1) && !blocks.lend_chunk_again(8, 1));
+        assert_eq!((blocks.take(LEASE_CLASS), blocks.take(Class::ALL[6])), (None, None));
+        assert!(!blocks.take_this(16, LEASE_CLASS) && blocks.take_this(32, LEASE_CLASS));
+        blocks.give(0, LEASE_CLASS);
+        let most = (UNITS_PER_CHUNK / LEASE_CLASS.units()) as usize;
+        let units = blocks.take_lent(7, usize::MAX);
+        assert_eq!((units.len(), units.contains(&32), units.contains(&0)), (2 * most - 2, false, true));
+        assert!(units[..most].iter().all(|unit| *unit >= UNITS_PER_CHUNK), "the chunk with most free blocks first");
     }
 
     #[test]

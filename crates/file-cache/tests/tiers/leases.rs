@@ -2,11 +2,12 @@
 //! its own file only.
 
 use crate::InMemory;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_file_cache::{
     BackingFile, FilePool, LeasedFile, Persistence, PoolFile, PoolSpec, Wrote, check, dram_bytes, format,
 };
-use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseElement, LeaseGrant, block_in};
+use tidegate_layout::file_cache::{CHUNK_BYTES, Class, LEASE_CLASS, LeaseElement, LeaseGrant, block_in};
 use tidegate_media::Region;
 use tidegate_sim::{Rng, SharedMemory};
 use zerocopy::{FromZeros, IntoBytes};
@@ -37,6 +38,88 @@ impl Setting {
 
 fn contents(pool: &FilePool<SharedMemory>, file: PoolFile) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 16];
+    let length = pool.read(file, 0, &mut bytes).expect("nothing refuses");
+    bytes.truncate(length);
+    bytes
+}
+
+/// All that a process with a lease has mapped: its log, and the chunks of blocks that were lent.
+struct Mapped {
+    grant: LeaseGrant,
+    chunks: BTreeSet<u64>,
+}
+
+impl Mapped {
+    /// Notes the chunks that elements name now, as the service filled them in.
+    fn note(&mut self, region: &SharedMemory) {
+        for number in 0..u64::from(self.grant.log.elements) {
+            let mut element = LeaseElement::new_zeroed();
+            region.read(self.grant.log.element_at(number), element.as_mut_bytes()).expect("it is sound");
+            let block = block_in(self.grant.blocks_at, element.unit.get());
+            self.chunks.insert((block - self.grant.blocks_at) / CHUNK_BYTES);
+        }
+    }
+
+    /// Spoils every byte of every chunk.
+    fn rave(&self, region: &SharedMemory) {
+        for chunk in &self.chunks {
+            let at = self.grant.blocks_at + chunk * CHUNK_BYTES;
+            (at..at + CHUNK_BYTES).step_by(4096).for_each(|at| region.write(at, &[0xbd; 4096]));
+        }
+    }
+}
+
+/// Chunks stay a lease's own, whatever becomes of their blocks, until it is released: also after a
+/// revocation, and with another process that has the pool open.
+#[test]
+fn a_process_that_stores_to_every_chunk_it_was_ever_lent_spoils_its_own_file_only() {
+    for seed in 0..12 {
+        let (mut rng, setting) = (Rng::new(seed), Setting::new());
+        let (mut pool, [mut own, mut other]) = setting.open();
+        let mut model = vec![0; 40 * 4096];
+        let (lease, grant) = pool.lend(own, 0..1 << 20, Class::ALL[1]).expect("nothing refuses").expect("room");
+        let mut leased = LeasedFile::new(setting.region.clone(), grant);
+        let mut mapped = Mapped { grant, chunks: BTreeSet::new() };
+        let mut is_left = false;
+        for byte in 1..60 {
+            if !is_left {
+                mapped.note(&setting.region);
+            }
+            if !is_left && rng.one_in(30) {
+                pool.revoke(own).expect("nothing refuses");
+            }
+            match leased.write(rng.below(40) * 4096, &vec![byte; 4096 * (1 + rng.index(6))], 0) {
+                Ok(Wrote::OutOfBlocks) => drop(pool.extend(lease).expect("nothing refuses")),
+                Ok(Wrote::Done) => {}
+                _ => is_left = true,
+            }
+            if rng.one_in(4) {
+                mapped.rave(&setting.region);
+            }
+            if rng.one_in(20) {
+                // What the next process finds in the log is not to be believed.
+                rave(&setting.region, &grant, &mut rng);
+                (pool, [own, other]) = setting.open();
+                is_left = true;
+            }
+            pool.write_back_step(0, u64::MAX).expect("nothing refuses");
+            let at = rng.index(40) * 4096;
+            let data = vec![byte; (4096 * (1 + rng.index(12))).min(model.len() - at)];
+            model[at..at + data.len()].copy_from_slice(&data);
+            pool.write(other, at as u64, &data, Persistence::Synchronous).expect("nothing refuses");
+            let found = contents_of(&pool, other, model.len());
+            assert!(found == model[..found.len()], "seed {seed}, {byte}");
+        }
+        mapped.rave(&setting.region);
+        let found = contents_of(&pool, other, model.len());
+        assert!(found == model[..found.len()], "seed {seed}");
+        pool.leases().into_iter().try_for_each(|lease| pool.release(lease)).expect("nothing refuses");
+        assert_eq!(check(&setting.region).expect("a pool").findings, [], "seed {seed}");
+    }
+}
+
+fn contents_of(pool: &FilePool<SharedMemory>, file: PoolFile, most: usize) -> Vec<u8> {
+    let mut bytes = vec![0; most];
     let length = pool.read(file, 0, &mut bytes).expect("nothing refuses");
     bytes.truncate(length);
     bytes

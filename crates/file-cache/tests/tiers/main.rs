@@ -4,6 +4,7 @@ mod clean;
 mod direct;
 mod dram;
 mod evicted;
+mod lease_costs;
 mod leases;
 mod modified;
 mod poisoned_log;

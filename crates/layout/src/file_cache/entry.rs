@@ -37,7 +37,8 @@ on_media! {
         16: class: U16,
         /// 1: the entry is clean, as the file below has its bytes too, durably; it counts although
         /// it may be void, as long as the file has the record's stamp; 2: the block is a lease log;
-        /// 0: neither
+        /// 3: the chunk is lent to the lease whose log is named by the entry that `offset` says; 0:
+        /// none of these
         18: clean: U16,
         /// zero
         20: reserved: [u8; 4],
@@ -194,6 +195,9 @@ pub(super) fn length_of(state: u64) -> u32 {
 impl FileEntry {
     /// What an entry says in the place of whether it is clean that names a lease log.
     pub(super) const LEASE: u16 = 2;
+
+    /// Word `clean` of an entry that lends a chunk.
+    pub(super) const LENT_CHUNK: u16 = 3;
 
     /// Where the last word lies, from the entry's beginning.
     pub const STATE_AT: u64 = offset_of!(FileEntry, state) as u64;

@@ -4,7 +4,7 @@
 //! head's first line and names a block in each element; the process that has the lease stores to
 //! the head's second line and fills elements. Element `n` lies in place `n` modulo their number.
 
-use crate::file_cache::entry::{Class, Extent, FileEntry, UNIT_BYTES, class_of, length_of};
+use crate::file_cache::entry::{Class, Extent, FileEntry, UNIT_BYTES, UNITS_PER_CHUNK, class_of, length_of};
 use crate::file_cache::lease_mark::LeaseMark;
 use crate::file_cache::superblock::LanePlan;
 use crate::on_media::{Broken, on_media, rule};
@@ -13,6 +13,9 @@ use zerocopy::little_endian::{U32, U64};
 
 /// Blocks that a lease writes to have this size.
 pub const LEASE_CLASS: Class = Class::ALL[2];
+
+/// A whole chunk as a block.
+const CHUNK_CLASS: Class = Class::ALL[6];
 
 /// The head's word `closed` while the lease goes on.
 pub const NOT_CLOSED: u64 = u64::MAX;
@@ -73,6 +76,17 @@ pub struct TrustedLease {
     pub class: Class,
     /// What the service has taken over.
     pub mark: LeaseMark,
+}
+
+/// What an entry says that lends a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentChunk {
+    /// Number of the record of the lease's file.
+    pub file: u32,
+    /// Number of the chunk.
+    pub chunk: u32,
+    /// Number of the entry that names the lease's log.
+    pub log: u32,
 }
 
 /// What a process gets that is to have a lease.
@@ -157,6 +171,12 @@ impl LeaseElement {
         LeaseElement { offset, unit: U32::new(unit), length: U32::ZERO, number: U64::new(number), modified }
     }
 
+    /// Which block the element names, if that may be one in a lane of this plan.
+    pub fn block(&self, plan: &LanePlan) -> Option<u32> {
+        let unit = self.unit.get();
+        (unit.is_multiple_of(LEASE_CLASS.units()) && unit / UNITS_PER_CHUNK < plan.chunks).then_some(unit)
+    }
+
     /// This element after `length` bytes were written to its block, which belong at `offset`.
     pub fn filled(self, offset: u64, length: u32, modified: u64) -> LeaseElement {
         let [offset, modified] = [offset, modified].map(U64::new);
@@ -196,6 +216,32 @@ impl FileEntry {
             u64::from(lease.unit) << 32 | u64::from(lease.file),
             u64::from(FileEntry::LEASE) << 16 | u64::from(lease.class.number()),
             FileEntry::lease_word(lease.mark, version),
+        ]
+    }
+
+    /// Whether the entry lends a chunk, if it counts.
+    pub fn is_lent_chunk(&self) -> bool {
+        self.clean.get() == FileEntry::LENT_CHUNK && length_of(self.state.get()) > 0
+    }
+
+    /// The chunk that the entry lends, if it may say so in a lane of this plan.
+    pub fn lent_chunk(&self, plan: &LanePlan) -> Result<LentChunk, Broken> {
+        let (class, file, unit, log) =
+            (class_of(self.class.get())?, self.file.get(), self.unit.get(), self.offset.get());
+        rule(class == CHUNK_CLASS, "an entry lends a whole chunk", 16, self.class)?;
+        Extent { file, offset: 0, length: 1, unit, class }.check(plan)?;
+        let log = u32::try_from(log).ok().filter(|log| *log < plan.entries);
+        let log = rule(log.is_some(), "a lent chunk names the entry of a log", 0, self.offset).map(|()| log)?;
+        Ok(LentChunk { file, chunk: unit / UNITS_PER_CHUNK, log: log.unwrap_or_default() })
+    }
+
+    /// The words of an entry that lends a chunk, in the order in which they are stored.
+    pub fn lent_chunk_words(lent: &LentChunk, version: u64) -> [u64; 4] {
+        [
+            u64::from(lent.log),
+            u64::from(lent.chunk * UNITS_PER_CHUNK) << 32 | u64::from(lent.file),
+            u64::from(FileEntry::LENT_CHUNK) << 16 | u64::from(CHUNK_CLASS.number()),
+            FileEntry::state_word(version, 1),
         ]
     }
 
@@ -247,6 +293,22 @@ mod tests {
         assert_eq!(&element.as_bytes()[8..24], [0; 16]);
         assert_eq!(&element.as_bytes()[24..], b"\x01\0\xd0\0\0\0\0\0");
         assert_eq!(element.check(&plan()), Ok(change));
+    }
+
+    #[test]
+    fn golden_bytes_of_the_entry_of_a_lent_chunk() {
+        let lent = LentChunk { file: 3, chunk: 1, log: 7 };
+        let bytes: Vec<u8> = FileEntry::lent_chunk_words(&lent, 5).iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(&bytes[..24], b"\x07\0\0\0\0\0\0\0\x03\0\0\0\0\x10\0\0\x06\0\x03\0\0\0\0\0");
+        assert_eq!(&bytes[24..], b"\x01\0\xa0\0\0\0\0\0");
+        let entry = FileEntry::read_from_bytes(&bytes).unwrap();
+        assert_eq!((entry.is_lent_chunk(), entry.is_lease(), entry.is_clean()), (true, false, false));
+        assert_eq!(entry.lent_chunk(&plan()), Ok(lent));
+        for (word, wrong) in [(0, 16), (8, 4), (12, 0x2000), (12, 0x800), (16, 5 | 3 << 16)] {
+            let mut bytes = bytes.clone();
+            bytes[word..word + 4].copy_from_slice(&u32::to_le_bytes(wrong));
+            assert!(FileEntry::read_from_bytes(&bytes).unwrap().lent_chunk(&plan()).is_err(), "{word}");
+        }
     }
 
     #[test]

@@ -11,9 +11,12 @@ use zerocopy::little_endian::{U32, U64};
 /// The first bytes of a superblock.
 const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 
-/// The only version that is known. Version 1 had records of 1024 bytes and no clean entries,
-/// version 2 no times of modification.
+/// The version of a fresh pool. Version 1 had records of 1024 bytes and no clean entries, version 2
+/// no times of modification.
 const VERSION: u32 = 3;
+
+/// The version of a pool that may have leases: their logs, and chunks that are lent to them.
+const VERSION_WITH_LEASES: u32 = 4;
 
 /// Chunks of the largest lane: so many that every unit has a number.
 const CHUNKS_MAX: u32 = u32::MAX / UNITS_PER_CHUNK;
@@ -37,7 +40,7 @@ on_media! {
         16: uuid: [u8; 16],
         /// one more with each superblock written
         32: sequence: U64,
-        /// 3
+        /// 3, or 4 if a file was ever lent
         40: version: U32,
         /// features that a reader may ignore
         44: compat: U32,
@@ -112,6 +115,8 @@ pub struct TrustedPool {
     pub sequence: u64,
     /// Whether it has features that forbid writing.
     pub read_only: bool,
+    /// Whether files may be lent: a program that knows no leases refuses the pool.
+    pub leases: bool,
 }
 
 impl PoolPlan {
@@ -260,12 +265,20 @@ impl PoolSuperblock {
         superblock
     }
 
+    /// The superblock of a pool whose files may be lent.
+    pub fn with_leases(plan: &PoolPlan, uuid: [u8; 16], sequence: u64) -> PoolSuperblock {
+        let mut superblock = PoolSuperblock::new(plan, uuid, sequence);
+        superblock.version = U32::new(VERSION_WITH_LEASES);
+        superblock.checksum = U32::new(superblock.digest());
+        superblock
+    }
+
     /// What the superblock says of a region of `region_bytes`, if it keeps the rules.
     pub fn check(&self, region_bytes: u64) -> Result<TrustedPool, Broken> {
         let magic = self.magic;
         rule(magic == FILE_POOL_MAGIC, "the magic is `tidegate-nvfiles`", 0, format_args!("{magic:02x?}"))?;
         rule(self.checksum.get() == self.digest(), "the checksum is that of the superblock", 252, self.checksum)?;
-        rule(self.version.get() == VERSION, "the version is known", 40, self.version)?;
+        rule(self.is_known(), "the version is known", 40, self.version)?;
         rule(self.incompat.get() == 0, "no feature is needed that is not known", 52, self.incompat)?;
         let plan = PoolPlan {
             lanes: self.lanes.get(),
@@ -277,13 +290,18 @@ impl PoolSuperblock {
         };
         plan.check(region_bytes)?;
         let read_only = self.ro_compat.get() != 0;
-        Ok(TrustedPool { plan, uuid: self.uuid, sequence: self.sequence.get(), read_only })
+        let leases = self.version.get() == VERSION_WITH_LEASES;
+        Ok(TrustedPool { plan, uuid: self.uuid, sequence: self.sequence.get(), read_only, leases })
     }
 
-    /// The version of a whole superblock that is not the known one.
+    fn is_known(&self) -> bool {
+        [VERSION, VERSION_WITH_LEASES].contains(&self.version.get())
+    }
+
+    /// The version of a whole superblock that is not a known one.
     pub fn other_version(&self) -> Option<u32> {
         let is_whole = self.magic == FILE_POOL_MAGIC && self.checksum.get() == self.digest();
-        (is_whole && self.version.get() != VERSION).then_some(self.version.get())
+        (is_whole && !self.is_known()).then_some(self.version.get())
     }
 
     fn digest(&self) -> u32 {
@@ -316,6 +334,15 @@ mod tests {
         assert_eq!(other.other_version(), None, "the checksum is not its own");
         other.checksum = U32::new(other.digest());
         assert_eq!((other.other_version(), other.check(PLAN.end()).is_err()), (Some(1), true));
+    }
+
+    #[test]
+    fn a_pool_with_leases_has_another_version() {
+        let superblock = PoolSuperblock::with_leases(&PLAN, [0xab; 16], 6);
+        assert_eq!((superblock.version.get(), superblock.other_version()), (4, None));
+        let trusted = superblock.check(PLAN.end()).unwrap();
+        assert_eq!((trusted.plan, trusted.sequence, trusted.leases), (PLAN, 6, true));
+        assert!(!PoolSuperblock::new(&PLAN, [0xab; 16], 6).check(PLAN.end()).unwrap().leases);
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! Leases that are found when the lane is opened.
 
 use crate::error::FileError;
-use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::lease::Lease;
+use crate::lanes::slots::Slot;
 use crate::region_io::Medium;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::BTreeSet;
 use tidegate_layout::file_cache::{
-    LEASE_CLASS, LeaseElement, LeaseHead, LeaseMark, LeasePlan, NOT_CLOSED, TrustedLease, UNITS_PER_CHUNK,
+    LEASE_CLASS, LeaseElement, LeaseHead, LeaseMark, LeasePlan, LentChunk, NOT_CLOSED, TrustedLease, UNITS_PER_CHUNK,
 };
 use tidegate_media::{Error, Region, Result};
 use zerocopy::{FromZeros, IntoBytes};
@@ -20,6 +19,13 @@ pub(crate) struct FoundLease {
     pub(crate) lease: TrustedLease,
     /// Whether its file has a record.
     pub(crate) has_file: bool,
+}
+
+/// A chunk that was lent.
+pub(crate) struct FoundChunk {
+    /// The entry that says so.
+    pub(crate) slot: u32,
+    pub(crate) lent: LentChunk,
 }
 
 /// What ended the process that had the lane open.
@@ -61,24 +67,29 @@ impl FoundLease {
 }
 
 impl<R: Region> Lane<R> {
-    /// Takes over what was written by leases, which are revoked. Their logs and blocks wait to be
+    /// Takes over what was written by leases, which are revoked. Their logs and chunks wait to be
     /// released, or are free at once.
-    pub(crate) fn take_over_leases(&mut self, found: &[FoundLease], ended: EndOf) -> Result<(), FileError> {
-        for found in found {
-            let FoundLease { slot, lease: TrustedLease { unit, class, file, .. }, .. } = *found;
-            let (plan, (adopted, there)) = (found.plan(&self.medium), found.progress(&self.medium)?);
-            self.slots.take_this(slot);
+    pub(crate) fn take_over_leases(
+        &mut self,
+        found: &[FoundLease],
+        chunks: &[FoundChunk],
+        ended: EndOf,
+    ) -> Result<(), FileError> {
+        for FoundLease { slot, lease, .. } in found {
+            let plan = LeasePlan::of(self.medium.plan.block_at(lease.unit), lease.class);
             let number = self.load_word(plan.lease_at())?;
-            let lease =
-                Lease { plan, unit, class, file: FileId(file), number, given: 0, adopted, lent: BTreeMap::new() };
-            self.leases.insert(slot, lease);
-            // Blocks that are to be adopted come first: they find entries.
-            self.lend_again(slot, adopted..there.min(adopted + u64::from(plan.elements)))?;
+            self.slots.take_this(*slot);
+            self.leases.insert(*slot, Lease::new(plan, lease, number));
+        }
+        self.lend_chunks_again(chunks)?;
+        for found in found {
+            let (adopted, there) = found.progress(&self.medium)?;
+            if let Some(lease) = self.leases.get_mut(&found.slot) {
+                lease.adopted = adopted;
+            }
+            self.lend_again(found.slot, adopted, there)?;
         }
         for found in found {
-            if ended == EndOf::Process {
-                self.lend_all_again(found.slot)?;
-            }
             if found.has_file && found.lease.mark != LeaseMark::Closed {
                 self.close_log(found.slot)?;
             }
@@ -89,29 +100,48 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Whoever had the lease may go on to any block that an element names.
-    fn lend_all_again(&mut self, slot: u32) -> Result<(), FileError> {
-        let elements = self.leases.get(&slot).map_or(0, |lease| u64::from(lease.plan.elements));
-        self.lend_again(slot, 0..elements)
+    /// The chunks of leases are their own again. Whoever was about to lend or to release one may
+    /// have left it without a log, or have used it by now for blocks of another class: its entry is
+    /// freed.
+    fn lend_chunks_again(&mut self, chunks: &[FoundChunk]) -> Result<(), FileError> {
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let mut others: BTreeSet<u32> = self.leases.values().map(|lease| lease.unit / UNITS_PER_CHUNK).collect();
+        let is_other = |(_, slot): &(u32, Slot)| slot.extent.class != LEASE_CLASS;
+        others.extend(self.slots.in_use().filter(is_other).map(|(_, slot)| slot.extent.unit / UNITS_PER_CHUNK));
+        let mut orphans = Vec::new();
+        for FoundChunk { slot, lent } in chunks {
+            let lease = self.leases.get_mut(&lent.log).filter(|lease| lease.file.0 == lent.file);
+            match lease.filter(|_| !others.contains(&lent.chunk)) {
+                Some(lease) if self.blocks.lend_chunk_again(lent.log, lent.chunk) => {
+                    self.slots.take_this(*slot);
+                    lease.chunks.push(*slot);
+                }
+                _ => orphans.push(*slot),
+            }
+        }
+        self.free_entries(orphans.iter())
     }
 
-    /// Sets the blocks apart that these elements name, if they are free.
-    fn lend_again(&mut self, slot: u32, elements: Range<u64>) -> Result<(), FileError> {
-        for number in elements {
-            let Some(lease) = self.leases.get_mut(&slot) else { return Ok(()) };
-            let mut raw = LeaseElement::new_zeroed();
-            let read = self.medium.region.read(lease.plan.element_at(number), raw.as_mut_bytes());
-            read.map_err(Error::from)?;
-            let unit = raw.unit.get();
-            let is_block = unit.is_multiple_of(LEASE_CLASS.units()) && unit / UNITS_PER_CHUNK < self.medium.plan.chunks;
-            if !is_block || !self.blocks.take_this(unit, LEASE_CLASS) {
-                continue;
-            }
-            match self.slots.take_free() {
-                Some(entry) => {
-                    lease.lent.insert(unit, entry);
-                }
-                None => self.blocks.give(unit, LEASE_CLASS),
+    fn element(&self, plan: &LeasePlan, number: u64) -> Result<LeaseElement, FileError> {
+        let mut raw = LeaseElement::new_zeroed();
+        self.medium.region.read(plan.element_at(number), raw.as_mut_bytes()).map_err(Error::from)?;
+        Ok(raw)
+    }
+
+    /// Finds entries for the blocks that are to be adopted from `adopted` on, as far as they are
+    /// free ones of the lease's chunks.
+    fn lend_again(&mut self, slot: u32, adopted: u64, there: u64) -> Result<(), FileError> {
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        let plan = lease.plan;
+        for number in adopted..there.min(adopted.saturating_add(u64::from(plan.elements))) {
+            let block = self.element(&plan, number)?.block(&self.medium.plan);
+            let own = block.filter(|unit| self.blocks.lent().lease_of(unit / UNITS_PER_CHUNK) == Some(slot));
+            let Some(unit) = own.filter(|unit| self.blocks.take_this(*unit, LEASE_CLASS)) else { continue };
+            match (self.slots.take_free(), self.leases.get_mut(&slot)) {
+                (Some(entry), Some(lease)) => drop(lease.lent.insert(unit, entry)),
+                _ => self.blocks.give(unit, LEASE_CLASS),
             }
         }
         Ok(())
