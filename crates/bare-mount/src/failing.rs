@@ -53,4 +53,8 @@ impl Answers for FailingFiles {
     fn begin_fresh(&self) {
         self.files.begin_fresh();
     }
+
+    fn answered(&self) {
+        self.files.answered();
+    }
 }

@@ -93,6 +93,8 @@ impl Answers for Files {
     }
 
     fn begin_fresh(&self) {}
+
+    fn answered(&self) {}
 }
 
 /// The name that an operation is about.

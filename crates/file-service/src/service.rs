@@ -6,12 +6,14 @@
 //! is the last of all, and nobody waits for a file below with it.
 
 pub(crate) mod counts;
+pub(crate) mod lending;
 pub(crate) mod nodes;
 mod operations;
 pub(crate) mod sync_times;
 
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
+use crate::service::lending::Lending;
 use crate::service::nodes::folders::{Folder, Folders};
 use crate::service::nodes::handles::Handles;
 use crate::service::nodes::inodes::{Inodes, Route};
@@ -24,7 +26,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request, Unique};
@@ -45,6 +47,8 @@ pub(crate) struct FileService {
     pub(crate) handles: Handles,
     pub(crate) folders: Folders,
     pub(crate) survival: Survival,
+    /// What files are lent with; without it, no file is.
+    pub(crate) lending: OnceLock<Lending>,
     /// Whether files can be given to other users.
     pub(crate) is_root: bool,
 }
@@ -74,6 +78,10 @@ impl Answers for FileService {
 
     fn begin_fresh(&self) {
         self.survival.let_go();
+    }
+
+    fn answered(&self) {
+        self.tell_kernel();
     }
 }
 
@@ -119,6 +127,7 @@ impl FileService {
             handles,
             folders: Folders::default(),
             survival,
+            lending: OnceLock::new(),
             is_root: rustix::process::geteuid().is_root(),
         }
     }
@@ -174,7 +183,7 @@ impl FileService {
             }
             Operation::TmpFile { flags, mode, umask } => self.make_unnamed(header, flags, Permissions { mode, umask }),
             Operation::Read { handle, offset, len, flags } => self.read(handle, (offset, len), flags, buffer),
-            Operation::Write(ref write) => self.write(write),
+            Operation::Write(ref write) => self.write(header, write),
             Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),
             Operation::Release { handle, .. } => self.release(handle),
             Operation::FSync { handle, .. } => self.sync(handle),
@@ -188,7 +197,7 @@ impl FileService {
             Operation::RemoveXattr { name } => self.remove_xattr(node, name),
             Operation::ReadDir { offset, len, lookup, .. } => self.read_directory(node, offset, (len, lookup), buffer),
             Operation::FSyncDir { .. } => self.sync_directory(node),
-            Operation::Ioctl(ref ioctl) => self.control(ioctl, buffer),
+            Operation::Ioctl(ref ioctl) => self.control(header, ioctl, buffer),
             Operation::Destroy => Ok(Reply::empty()),
             // The kernel does without: it checks permissions and keeps locks by itself, directories
             // need not be opened, every file is ready, and a close has nothing to report that a

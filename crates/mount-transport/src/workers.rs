@@ -29,6 +29,10 @@ pub trait Answers: Sync {
 
     /// Notes that all requests which an earlier server left are answered.
     fn begin_fresh(&self);
+
+    /// Notes that a reply was sent. The thread has no request to answer now, so it may send
+    /// notifications that wait for other requests. Not called for what an earlier server left.
+    fn answered(&self);
 }
 
 /// A mount, and how its requests are answered.
@@ -105,6 +109,7 @@ impl<S: Answers> Worker<'_, S> {
                     let Received::Request(message) = self.device.receive(&mut request)? else { return Ok(()) };
                     self.standby.received();
                     self.answer(message, Slot::Worker(index), data.bytes())?;
+                    self.service.answered();
                     self.standby.answered()
                 }
             };
@@ -251,6 +256,8 @@ mod tests {
         }
 
         fn begin_fresh(&self) {}
+
+        fn answered(&self) {}
     }
 
     /// What a server was asked that had the requests of `send` and the records of `left`.
@@ -355,6 +362,8 @@ mod tests {
         }
 
         fn begin_fresh(&self) {}
+
+        fn answered(&self) {}
     }
 
     #[test]

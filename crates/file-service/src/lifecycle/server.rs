@@ -22,13 +22,14 @@ use crate::pool::record;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
 use crate::pool::{Pool, read_admission};
+use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::{FileService, Survival};
 use crate::source::recovery::{KnownFiles, SourceFiles};
 use crate::source::{SourceDirectory, about};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
 use std::collections::HashMap;
 use std::io;
@@ -36,17 +37,21 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::threads::Periodic;
 use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
-    DescriptorStore, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
+    DescriptorStore, Device, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
 };
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
+
+/// Time between two looks at the leases.
+const LEASES_EVERY: Duration = Duration::from_secs(1);
 
 /// A service that answers requests, and what it has for itself.
 struct MountServer {
@@ -54,7 +59,7 @@ struct MountServer {
     service: Arc<FileService>,
     pool: Pool,
     /// Those in the background.
-    threads: [Periodic; 3],
+    threads: [Periodic; 4],
     _lock: LockedFile,
 }
 
@@ -70,7 +75,7 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     // Permissions are those that programs ask for, by their own umask.
     rustix::process::umask(Mode::empty());
     let survived = Survived::of((nodes, handles), (store.clone(), survived));
-    let server = MountServer::begin(mount, source, pool, survived)?;
+    let server = MountServer::begin((mount, &device), source, pool, survived)?;
     serve_control(ControlSocket::of(socket), &server, restarts)?;
     thread::scope(|scope| {
         let (mount, demands) = (server.mount.clone(), ends.clone());
@@ -107,13 +112,14 @@ impl Survived {
 
 impl MountServer {
     fn begin(
-        mount: ServedMount,
+        (mount, device): (ServedMount, &Device),
         source: OwnedFd,
         pool: OwnedFd,
         survived: Survived,
     ) -> Result<MountServer, ServiceFailure> {
         let source = Arc::new(SourceDirectory::of(source).map_err(system("looking at SOURCE"))?);
         let lock = lock_source(&source, &mount.source)?;
+        let lending = Lending::new(device, (pool.as_fd(), &mount.pool));
         let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
         let no_record =
             || ServiceFailure::of_file("read", &record::path_of(&pool.path))(io::ErrorKind::NotFound.into());
@@ -143,11 +149,17 @@ impl MountServer {
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
         openings.into_iter().for_each(|opening| reopen(&service, opening));
         let write_back = write_back::start(Arc::clone(&files), Limits::of(pool.region.len()));
+        match lending {
+            Ok(lending) => service.begin_lending(lending),
+            Err(errno) => tracing::warn!("programs cannot write files without asking: {errno}"),
+        }
         let service = Arc::new(service);
-        let named = Arc::clone(&service);
+        let (named, lent) = (Arc::clone(&service), Arc::clone(&service));
         let threads = [
             read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
+            Periodic::start("leases", LEASES_EVERY, move || lent.look_at_leases())
+                .map_err(of_system("starting a thread"))?,
             names.start(move || named.sync_source()).map_err(of_system("starting a thread"))?,
         ];
         Ok(MountServer { mount, service, pool, threads, _lock: lock })

@@ -34,6 +34,9 @@ pub struct MountStatus {
     pub clean_bytes: u64,
     /// Bytes of records of operations on names that SOURCE may lack.
     pub names_bytes: u64,
+    /// Leases of files whose memory was not taken back yet.
+    #[serde(default)]
+    pub leases: u64,
     /// Why files are not written back, if something keeps them from it.
     pub obstacle: Option<String>,
     /// What was done.
@@ -57,6 +60,7 @@ impl MountStatus {
             out_of_sync_bytes: fill.out_of_sync,
             clean_bytes: files.pool.clean_bytes(),
             names_bytes: files.names.counters().1,
+            leases: files.pool.leases().len() as u64,
             obstacle: obstacle.as_ref().map(ToString::to_string),
             counts: files.counts(&source.syncs),
         }

@@ -67,6 +67,7 @@ fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
     // A lane that is full makes its writers wait for room.
     let half = files.pool.fill().dram / files.pool.lanes().max(1) as u64 / 2;
     let aged = aged.and(write_dirty(files, now, half));
+    files.follow_leases();
     let written = write_back(files, |left| left > limits.bytes);
     gone.and(aged).and(written).and(files.let_go())
 }

@@ -34,6 +34,21 @@ pub struct MountCounts {
     /// Atomic groups of writes among the first.
     #[serde(default)]
     pub groups: u64,
+    /// Leases of files that programs were granted.
+    #[serde(default)]
+    pub leases_granted: u64,
+    /// Those that a request ended.
+    #[serde(default)]
+    pub leases_ended: u64,
+    /// How often a lease was given new blocks.
+    #[serde(default)]
+    pub leases_extended: u64,
+    /// Leases whose memory was taken back.
+    #[serde(default)]
+    pub leases_reaped: u64,
+    /// Bytes that programs wrote by leases.
+    #[serde(default)]
+    pub adopted_bytes: u64,
     /// Bytes that these syncs made durable in the pool.
     pub synced_bytes: u64,
     /// Bytes that were written back.
@@ -83,6 +98,11 @@ impl MountCounts {
             syncs: self.syncs.saturating_sub(last.syncs),
             syncs_below: self.syncs_below.saturating_sub(last.syncs_below),
             groups: self.groups.saturating_sub(last.groups),
+            leases_granted: self.leases_granted.saturating_sub(last.leases_granted),
+            leases_ended: self.leases_ended.saturating_sub(last.leases_ended),
+            leases_extended: self.leases_extended.saturating_sub(last.leases_extended),
+            leases_reaped: self.leases_reaped.saturating_sub(last.leases_reaped),
+            adopted_bytes: self.adopted_bytes.saturating_sub(last.adopted_bytes),
             synced_bytes: self.synced_bytes.saturating_sub(last.synced_bytes),
             written_back_bytes: self.written_back_bytes.saturating_sub(last.written_back_bytes),
             reads_dram: self.reads_dram.saturating_sub(last.reads_dram),

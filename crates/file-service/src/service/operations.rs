@@ -5,6 +5,7 @@ mod contents;
 mod directories;
 mod doubt;
 mod groups;
+mod leases;
 mod names;
 pub(crate) mod permissions;
 mod xattrs;

@@ -48,7 +48,12 @@ impl OpenedFile {
 
     /// Notes when a program changed the contents.
     pub(crate) fn set_modified(&self, at: Option<Timespec>) {
-        *self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = at;
+        self.change_modified(|modified| *modified = at);
+    }
+
+    /// Changes when a program changed the contents. Nobody else does meanwhile.
+    pub(crate) fn change_modified<T>(&self, change: impl FnOnce(&mut Option<Timespec>) -> T) -> T {
+        change(&mut self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// Changes the room of a range, and the length of the file if asked.

@@ -126,11 +126,27 @@ impl StatusReport {
         let below = format_args!("{syncs_below} waited for the files below");
         line(f, "syncs", format_args!("{syncs} in persistent memory ({rate:.1} per s, {bytes}), {below}"))?;
         line(f, "groups", format_args!("{groups} atomic groups of writes, which count as syncs"))?;
+        self.write_leases(f)?;
         if let (Some(sync), Some(disk), Some(saved)) = (self.sync_us, self.disk_sync_us, self.saved_us_per_sync) {
             let times = format_args!("{sync:.1} µs a sync, {disk:.1} µs a sync of a file below ({disk_syncs})");
             line(f, "saved", format_args!("{saved:.1} µs by each sync: {times}"))?;
         }
         Ok(())
+    }
+}
+
+impl StatusReport {
+    /// Files that programs write without a request.
+    fn write_leases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountCounts { leases_granted, leases_ended, leases_extended, leases_reaped, adopted_bytes, .. } =
+            self.status.counts;
+        if leases_granted == 0 && self.status.leases == 0 {
+            return Ok(());
+        }
+        let granted = format_args!("{leases_granted} granted, {leases_ended} ended by requests");
+        let memory = format_args!("{leases_extended} times extended, {leases_reaped} taken back");
+        let (now, bytes) = (self.status.leases, Human(adopted_bytes));
+        line(f, "leases", format_args!("{now} now, {granted}, {memory}, {bytes} written by them"))
     }
 }
 

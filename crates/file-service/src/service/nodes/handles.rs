@@ -34,6 +34,8 @@ struct HandleTable {
     openings: BTreeMap<u64, Opening>,
     /// Those with a group of writes that is not committed.
     groups: BTreeSet<u64>,
+    /// Where appends were put that the kernel had placed elsewhere, by their requests.
+    placed: BTreeMap<u64, u64>,
     last: u64,
     /// Where the next server finds the openings.
     log: Option<MemoryLog>,
@@ -73,11 +75,19 @@ impl Handles {
     /// The open file with this number.
     pub(crate) fn file(&self, handle: Handle) -> Result<Arc<OpenFile>> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.opened.get(&handle).cloned().ok_or(Errno::BADF)
+        let file = table.opened.get(&handle).cloned().ok_or(Errno::BADF)?;
+        file.lease.begin_request();
+        Ok(file)
     }
 
     /// The open file with this number, if it is open for writing.
     pub(crate) fn file_to_write(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        self.lent_file(handle).inspect(|file| file.lease.begin_request())
+    }
+
+    /// The open file with this number, if it is open for writing, for a request of whoever has its
+    /// lease, or wants it.
+    pub(crate) fn lent_file(&self, handle: Handle) -> Result<Arc<OpenFile>> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let opening = table.openings.get(&handle.0).ok_or(Errno::BADF)?;
         match table.opened.get(&handle) {
@@ -105,6 +115,23 @@ impl Handles {
     /// Whether a number has a group of writes, which may be an earlier server's.
     pub(crate) fn has_group(&self, handle: Handle) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).groups.contains(&handle.0)
+    }
+
+    /// Notes, before it is written, where an append is put.
+    pub(crate) fn note_placed(&self, request: Unique, at: u64) {
+        let mut table = self.table();
+        let request = request.first_sent().0;
+        while table.placed.len() >= PLACED_MAX {
+            table.placed.pop_first();
+        }
+        table.placed.insert(request, at);
+        table.record(&placed_record(request, at));
+    }
+
+    /// Where an append was put by an earlier server, which may have written it.
+    pub(crate) fn placed(&self, request: Unique) -> Option<u64> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.placed.get(&request.first_sent().0).copied()
     }
 
     /// Takes a number out of use; the file that it stood for.
@@ -150,13 +177,18 @@ impl HandleTable {
         let last = std::iter::once(record_about(CLOSED, Handle(self.last)));
         // The last number counts as used also if it is closed.
         let last = last.filter(|_| !self.openings.contains_key(&self.last));
-        log.replace(openings.chain(groups).chain(last).map(Cow::Owned));
+        let placed = self.placed.iter().map(|(request, at)| placed_record(*request, *at));
+        log.replace(openings.chain(groups).chain(placed).chain(last).map(Cow::Owned));
     }
 
     /// None: this is no record.
     fn replay(&mut self, record: &[u8]) -> Option<()> {
         let mut record = RecordReader(record);
         let (tag, handle) = (record.tag()?, record.word()?);
+        if tag == PLACED {
+            self.placed.insert(handle, record.word()?);
+            return Some(());
+        }
         self.last = self.last.max(handle);
         let access = match tag {
             CLOSED => {
@@ -187,6 +219,11 @@ const OPENED_TO_READ: u8 = 1;
 const OPENED_TO_WRITE: u8 = 2;
 const GROUP_BEGUN: u8 = 3;
 const GROUP_ENDED: u8 = 4;
+const PLACED: u8 = 5;
+
+/// Most appends whose places are known: more than there are requests under way at a time. Requests
+/// are numbered as they are sent, so the first is the oldest.
+const PLACED_MAX: usize = 256;
 
 fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
     let tag = match opening.access {
@@ -195,6 +232,12 @@ fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
     };
     let mut record = RecordWriter::default();
     record.tag(tag).word(handle).word(opening.node.0).word(opening.request.first_sent().0);
+    record.0
+}
+
+fn placed_record(request: u64, at: u64) -> Vec<u8> {
+    let mut record = RecordWriter::default();
+    record.tag(PLACED).word(request).word(at);
     record.0
 }
 

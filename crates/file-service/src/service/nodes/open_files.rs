@@ -5,6 +5,7 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's.
 
+pub(crate) mod leases;
 pub(crate) mod privileges;
 mod writes;
 
@@ -14,6 +15,7 @@ use crate::service::counts::{FileStates, MountCounts};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::leases::{FileLease, Leases};
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 use crate::service::nodes::open_files::writes::point_of;
 use crate::service::sync_times::SyncTimes;
@@ -51,6 +53,7 @@ pub(crate) struct OpenFiles {
     groups: AtomicU64,
     /// Requests of the kernel that were answered.
     requests: AtomicU64,
+    pub(crate) leases: Leases,
     /// Why files are not written back, if the last step of write-back failed.
     pub(crate) obstacle: Mutex<Option<FileError>>,
 }
@@ -104,6 +107,7 @@ pub(crate) struct OpenFile {
     /// Whether it is noted that it lost its last name.
     is_noted_gone: AtomicBool,
     pub(crate) groups: FileGroups,
+    pub(crate) lease: FileLease,
 }
 
 struct OpenState {
@@ -140,6 +144,7 @@ impl OpenFiles {
             reads_below: AtomicU64::new(0),
             groups: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            leases: Leases::default(),
             obstacle: Mutex::default(),
         }
     }
@@ -167,7 +172,9 @@ impl OpenFiles {
 
     /// The file, if it is open or the pool is not done with it.
     pub(crate) fn get(&self, identity: FileIdentity) -> Option<Arc<OpenFile>> {
-        Some(self.files().get(&identity)?.file.clone())
+        let file = self.files().get(&identity)?.file.clone();
+        file.lease.begin_request();
+        Some(file)
     }
 
     /// Whether a program has the file open.
@@ -216,6 +223,11 @@ impl OpenFiles {
             syncs: counters.commits,
             syncs_below: counters.below,
             groups: self.groups.load(Ordering::Relaxed),
+            leases_granted: self.leases.counts.granted.load(Ordering::Relaxed),
+            leases_ended: self.leases.counts.ended.load(Ordering::Relaxed),
+            leases_extended: self.leases.counts.extended.load(Ordering::Relaxed),
+            leases_reaped: self.leases.counts.reaped.load(Ordering::Relaxed),
+            adopted_bytes: counters.bytes_adopted,
             synced_bytes: counters.bytes_committed,
             written_back_bytes: counters.bytes_written_back,
             reads_dram: counters.reads_dram,
@@ -290,6 +302,7 @@ impl OpenFiles {
         let known = files.entry(identity).or_insert_with(|| Counted::new(opened.clone(), 0));
         known.opens += 1;
         let file = known.file.clone();
+        file.lease.begin_request();
         drop(files);
         file.take_over(opened);
         self.look_again(&file);
@@ -357,6 +370,7 @@ impl OpenFiles {
         let mut files = self.files();
         let known = files.get_mut(&identity)?;
         known.opens += 1;
+        known.file.lease.begin_request();
         Some(known.file.clone())
     }
 
@@ -462,7 +476,10 @@ impl OpenFiles {
         let of_group = file.groups.end_of_open();
         let state = file.read_state();
         let size = match (state.served_from, of_group) {
-            (ServedFrom::Pool(number), _) => self.pool.size(number).map_err(|error| errno_of(&error))?,
+            (ServedFrom::Pool(number), _) => {
+                self.follow_lease(file, &state)?;
+                self.pool.size(number).map_err(|error| errno_of(&error))?
+            }
             (ServedFrom::File | ServedFrom::BesidePool, None) => return Ok(None),
             (ServedFrom::File | ServedFrom::BesidePool, Some(_)) => {
                 crate::source::about(state.backing.descriptor())?.stx_size
@@ -475,6 +492,8 @@ impl OpenFiles {
     /// only below does not come to the pool.
     pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8], caching: Caching) -> Result<usize> {
         let state = file.read_state();
+        self.end_lease(file, &state)?;
+        file.lease.may_have_pages();
         match state.served_from {
             ServedFrom::Pool(number) => {
                 let (read, below) = self.pool.read_and_tell(number, at, out).map_err(|error| errno_of(&error))?;
@@ -500,6 +519,7 @@ impl OpenFiles {
     pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
         file.groups.change();
         let state = file.read_state();
+        self.end_lease(file, &state)?;
         self.note_change(&state)?;
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.truncate(number, size).map_err(|error| errno_of(&error)),
@@ -519,6 +539,7 @@ impl OpenFiles {
     pub(crate) fn sync(&self, file: &OpenFile) -> Result<()> {
         self.names.commit()?;
         let state = file.read_state();
+        self.end_lease(file, &state)?;
         match state.served_from {
             ServedFrom::Pool(number) => {
                 let began = Instant::now();
@@ -545,6 +566,7 @@ impl OpenFiles {
         length: FileLength,
     ) -> Result<()> {
         let state = file.read_state();
+        self.end_lease(file, &state)?;
         match state.served_from {
             ServedFrom::Pool(number) => {
                 self.pool.fallocate(number, at, len, how, length).map_err(|error| errno_of(&error))
@@ -560,6 +582,7 @@ impl OpenFiles {
     /// Where data or a hole begins at `at` or later.
     pub(crate) fn seek(&self, file: &OpenFile, at: u64, sought: Sought) -> Result<Option<u64>> {
         let state = file.read_state();
+        self.end_lease(file, &state)?;
         match state.served_from {
             ServedFrom::Pool(number) => self.pool.seek(number, at, sought).map_err(|error| errno_of(&error)),
             ServedFrom::File | ServedFrom::BesidePool => {
@@ -679,6 +702,7 @@ impl OpenFile {
             syncs_direct: AtomicBool::new(false),
             is_noted_gone: AtomicBool::new(false),
             groups: FileGroups::default(),
+            lease: FileLease::unknown(),
         }
     }
 
@@ -689,6 +713,10 @@ impl OpenFile {
             self.is_noted_gone.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    pub(crate) fn identity(&self) -> FileIdentity {
+        self.identity
     }
 
     /// Whether something reaches the file without its name.

@@ -22,21 +22,36 @@ use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
 /// The attribute that a file's capabilities are in.
 pub(super) const CAPABILITIES: &CStr = c"security.capability";
 
+/// `S_IFMT` and `S_IFREG`.
+const FILE_KIND: u16 = 0o170_000;
+const REGULAR: u16 = 0o100_000;
+
 /// Its owner may open a file for reading and writing.
 const OWNER_WORKS: u32 = 0o600;
 
 impl FileService {
     pub(crate) fn get_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
-        // First: a group that ends meanwhile makes the length shorter.
         let valid = self.length_valid(node);
         Ok(Reply::attributes(&self.attributes(node)?, valid))
     }
 
-    /// How long the kernel may rely on a file's length: while it has an atomic group, not at all.
+    /// How long the kernel may rely on a file's length. Asked first: a group that ends meanwhile
+    /// makes the length shorter.
     fn length_valid(&self, node: NodeId) -> Duration {
         let identity = self.inodes().identity(node);
-        let file = identity.and_then(|identity| self.open_files.get(identity));
-        if file.is_some_and(|file| file.groups.is_used()) { Duration::ZERO } else { VALID }
+        self.valid(identity.and_then(|identity| self.open_files.get(identity)).as_deref())
+    }
+
+    /// How long the kernel may rely on what it is told of a file: while it has an atomic group, or
+    /// is lent, not at all.
+    fn valid(&self, file: Option<&OpenFile>) -> Duration {
+        let changes_unasked = |file: &OpenFile| file.groups.is_used() || self.open_files.is_lent(file);
+        if file.is_some_and(changes_unasked) { Duration::ZERO } else { VALID }
+    }
+
+    /// See [`FileService::valid`]: of the file that the kernel says this about below.
+    pub(crate) fn valid_of(&self, about: &Statx) -> Duration {
+        self.valid(self.open_file(about).as_deref())
     }
 
     pub(crate) fn get_extended_attributes<'b>(&self, node: NodeId) -> Result<Reply<'b>> {
@@ -54,6 +69,7 @@ impl FileService {
 
     pub(crate) fn set_attributes<'b>(&self, node: NodeId, change: &SetAttributes) -> Result<Reply<'b>> {
         let (located, about) = self.locate(node)?;
+        self.end_lease_of(&about)?;
         if change.uid.is_some() || change.gid.is_some() {
             self.set_owner(node, (&located, &about), change)?;
         }
@@ -64,7 +80,9 @@ impl FileService {
             self.set_mode(node, (&located, &about), mode)?;
         }
         self.set_times(node, (&located, &about), change)?;
-        Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, VALID))
+        // The kernel takes this answer whatever came meanwhile, also if the file was lent.
+        let valid = if about.stx_mode & FILE_KIND == REGULAR { Duration::ZERO } else { VALID };
+        Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, valid))
     }
 
     fn set_owner(&self, node: NodeId, (located, was): (&Located, &Statx), change: &SetAttributes) -> Result<()> {
@@ -237,6 +255,11 @@ impl FileService {
             }
         }
         Ok(attributes)
+    }
+
+    /// Ends the lease of the file that this is said of, if it has one.
+    pub(crate) fn end_lease_of(&self, about: &Statx) -> Result<()> {
+        self.open_file(about).map_or(Ok(()), |file| self.open_files.end_lease_of(&file))
     }
 
     /// The open file that this is said of.

@@ -3,6 +3,7 @@
 use crate::service::nodes::handles::Opening;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::leases::{Place, Stale};
 use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
@@ -112,6 +113,7 @@ impl FileService {
 
     /// Takes a number out of use, and closes its file.
     pub(crate) fn close_handle(&self, handle: Handle) {
+        self.end_leases_of(handle);
         if let Some(file) = self.handles.remove(handle) {
             file.groups.abort(handle);
             self.open_files.close(&file);
@@ -132,10 +134,13 @@ impl FileService {
         Ok(Reply::data(&buffer[..read]))
     }
 
-    pub(crate) fn write<'b>(&self, write: &Write<'_>) -> Result<Reply<'b>> {
+    pub(crate) fn write<'b>(&self, header: &Header, write: &Write<'_>) -> Result<Reply<'b>> {
         let file = self.handles.file(write.handle)?;
+        if write.from_page_cache {
+            file.lease.note_mapped();
+        }
         let stale = self.take_privileges(&file, Privileges::asked(write.kill_privileges));
-        let written = self.write_contents(&file, write).inspect_err(|_| {
+        let written = self.write_contents(header, &file, write).inspect_err(|_| {
             if stale.is_some() {
                 // The kernel hears of it with the next write.
                 file.privileges.suspect();
@@ -145,20 +150,52 @@ impl FileService {
     }
 
     /// Writes to a group, to the file below or to the cache; how many bytes.
-    fn write_contents(&self, file: &OpenFile, write: &Write<'_>) -> Result<usize> {
+    fn write_contents(&self, header: &Header, file: &OpenFile, write: &Write<'_>) -> Result<usize> {
         if let Some(taken) = file.groups.write(write.handle, write.offset, write.data) {
             return taken;
         }
         // O_SYNC is O_DSYNC and one bit more.
         let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
         let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
+        let at_end = |end| self.append_at(header, write, end);
+        let place = self.place_of(header, write).unwrap_or(Place::End(&at_end));
         match (caching_of(write.flags), persistence) {
-            (Caching::Direct, Persistence::Asynchronous) => {
-                self.open_files.write_direct(file, write.offset, write.data)?;
-            }
-            _ => self.open_files.write(file, write.offset, write.data, persistence)?,
+            (Caching::Direct, Persistence::Asynchronous) => self.open_files.write_direct(file, place, write.data)?,
+            _ => self.open_files.write(file, place, write.data, persistence)?,
         }
         Ok(write.data.len())
+    }
+
+    /// Where a write goes; `None`: at the end of the file.
+    fn place_of(&self, header: &Header, write: &Write<'_>) -> Option<Place<'static>> {
+        if write.from_page_cache || !OFlags::from_bits_retain(write.flags).contains(OFlags::APPEND) {
+            return Some(Place::At(write.offset));
+        }
+        if !header.unique.is_resent() {
+            return None;
+        }
+        // An earlier server may have written it.
+        let placed = self.handles.placed(header.unique).unwrap_or(write.offset);
+        self.drop_misplaced(header.node, write, placed);
+        Some(Place::At(placed))
+    }
+
+    /// Where an append goes: to the file's end, of which the kernel may not know if programs write
+    /// the file without asking.
+    fn append_at(&self, header: &Header, write: &Write<'_>, end: u64) -> u64 {
+        if end != write.offset {
+            self.handles.note_placed(header.unique, end);
+            self.drop_misplaced(header.node, write, end);
+        }
+        end
+    }
+
+    /// The kernel has the bytes of an append where it placed them, and is to drop them.
+    fn drop_misplaced(&self, node: NodeId, write: &Write<'_>, placed: u64) {
+        if placed != write.offset {
+            let len = write.data.len() as u64;
+            self.open_files.leases.note_stale(Stale::Pages(node, write.offset..write.offset + len));
+        }
     }
 
     /// Copies as much as fits into the buffer: programs ask again for the rest.

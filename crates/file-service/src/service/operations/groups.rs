@@ -2,11 +2,14 @@
 
 use crate::service::FileService;
 use rustix::io::{Errno, Result};
-use tidegate_fuse::{GroupCommand, Handle, Ioctl, Reply};
+use tidegate_fuse::{GroupCommand, Handle, Header, Ioctl, Reply};
 
 impl FileService {
     /// Carries out an `ioctl` of a file.
-    pub(crate) fn control<'b>(&self, ioctl: &Ioctl<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+    pub(crate) fn control<'b>(&self, header: &Header, ioctl: &Ioctl<'_>, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+        if FileService::is_about_leases(ioctl.command) {
+            return self.control_lease(header, ioctl, buffer);
+        }
         let handle = ioctl.handle;
         match GroupCommand::of(ioctl.command).filter(|_| !ioctl.directory).ok_or(Errno::NOTTY)? {
             GroupCommand::Features => return Reply::group_features(buffer).ok_or(Errno::INVAL),
@@ -22,7 +25,7 @@ impl FileService {
         // Recorded first: the next server has to know that the handle's writes are not whole.
         self.handles.begin_group(handle);
         file.groups.begin(handle);
-        Ok(())
+        self.open_files.end_lease_of(&file)
     }
 
     fn commit_group(&self, handle: Handle) -> Result<()> {

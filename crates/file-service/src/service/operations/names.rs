@@ -19,6 +19,7 @@ use rustix::fs::{chmod, linkat, mkdirat, mknodat, openat, readlinkat_raw, rename
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply, Unique};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
 
@@ -75,15 +76,21 @@ impl FileService {
     ) -> Result<Reply<'b>> {
         let (handle, open_flags) = match made {
             Some(made) => self.open_made((node, request), (made, about))?,
-            None => self.open_handle((node, request), flags, Privileges::Keep)?.0,
+            None => {
+                let opened = self.open_handle((node, request), flags, Privileges::Keep)?.0;
+                // The kernel takes this answer whatever came meanwhile, also if the file was lent.
+                let entry = Entry { attributes_valid: Duration::ZERO, ..self.entry(node, about)? };
+                return Ok(Reply::created(&entry, opened.0, opened.1));
+            }
         };
         Ok(Reply::created(&self.entry(node, about)?, handle, open_flags))
     }
 
     pub(crate) fn entry(&self, node: NodeId, about: &Statx) -> Result<Entry> {
+        let attributes_valid = self.valid_of(about);
         let attributes = self.attributes_of(about)?;
         // The kernel asks for generations that tell nodes of one number apart; none are.
-        Ok(Entry { node, generation: 0, attributes, name_valid: VALID, attributes_valid: VALID })
+        Ok(Entry { node, generation: 0, attributes, name_valid: VALID, attributes_valid })
     }
 
     pub(crate) fn read_link<'b>(&self, node: NodeId, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
@@ -206,6 +213,7 @@ impl FileService {
         let mut inodes = self.inodes_mut();
         let dentry = Dentry::new(parent, name.to_bytes());
         let route = inodes.route(parent).ok_or(Errno::STALE)?;
+        self.end_lease_of(&about)?;
         self.note_last_name(&about)?;
         unlinkat(&folder, name, flags)?;
         self.let_go_of_folder(&inodes, &dentry);
@@ -246,6 +254,7 @@ impl FileService {
         let route = |node| inodes.route(node).ok_or(Errno::STALE);
         let (old_route, new_route) = (route(parent)?, route(new_parent)?);
         let moved = about_at(&from, name.to_bytes())?;
+        target.iter().chain([&moved]).try_for_each(|about| self.end_lease_of(about))?;
         // Two names of one file: the kernel leaves both as they are.
         let is_same =
             target.as_ref().is_some_and(|target| self.source.identity(target) == self.source.identity(&moved));
@@ -328,7 +337,9 @@ impl FileService {
         let dentry = Dentry::new(parent, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
-        Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
+        // The kernel takes this answer whatever came meanwhile, also if the file was lent.
+        let entry = Entry { attributes_valid: Duration::ZERO, ..self.counted(node, self.entry(node, &about))? };
+        Ok(Reply::entry(&entry))
     }
 
     /// What has a name, and a descriptor to reach it when the name is gone, if there can be one.

@@ -1,5 +1,6 @@
 //! Writes to open files, and when programs changed them last.
 
+use super::leases::Place;
 use super::{OpenFile, OpenFiles, OpenState, ServedFrom, errno_of};
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
@@ -9,12 +10,19 @@ use tidegate_file_cache::{FileError, GroupWrite, Persistence, PoolFile};
 use tidegate_layout::file_cache::{LoggedTime, modified_time, modified_word};
 
 impl OpenFiles {
-    /// Writes bytes at offset `at`.
-    pub(crate) fn write(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
-        match self.write_where_room_is(file, at, data, persistence) {
+    /// Writes bytes.
+    pub(crate) fn write<'p>(
+        &self,
+        file: &OpenFile,
+        place: impl Into<Place<'p>>,
+        data: &[u8],
+        persistence: Persistence,
+    ) -> Result<()> {
+        let place = place.into();
+        match self.write_where_room_is(file, place, data, persistence) {
             // Files that nobody has open may hold room for more than they have.
             Err(Errno::NOSPC | Errno::DQUOT) if self.give_back_room().is_ok() => {
-                self.write_where_room_is(file, at, data, persistence)
+                self.write_where_room_is(file, place, data, persistence)
             }
             written => written,
         }
@@ -22,16 +30,17 @@ impl OpenFiles {
 
     /// Writes bytes past the pool where that has none of them. Programs that sync such writes are
     /// better served by the pool: from that sync on, it gets them.
-    pub(crate) fn write_direct(&self, file: &OpenFile, at: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn write_direct(&self, file: &OpenFile, place: Place<'_>, data: &[u8]) -> Result<()> {
         let state = self.changing(file)?;
         // Relaxed: either way is right.
         let number = match state.served_from {
             ServedFrom::Pool(number) if !file.syncs_direct.load(Ordering::Relaxed) => number,
             _ => {
                 drop(state);
-                return self.write(file, at, data, Persistence::Asynchronous);
+                return self.write(file, place, data, Persistence::Asynchronous);
             }
         };
+        let at = self.placed((file, &state), place)?;
         self.note_change(&state)?;
         let below = self.pool.write_direct(number, at, data).map_err(|error| errno_of(&error))?;
         if below > 0 {
@@ -54,8 +63,15 @@ impl OpenFiles {
         self.let_go()
     }
 
-    fn write_where_room_is(&self, file: &OpenFile, at: u64, data: &[u8], persistence: Persistence) -> Result<()> {
+    fn write_where_room_is(
+        &self,
+        file: &OpenFile,
+        place: Place<'_>,
+        data: &[u8],
+        persistence: Persistence,
+    ) -> Result<()> {
         let state = self.changing(file)?;
+        let at = self.placed((file, &state), place)?;
         self.note_change(&state)?;
         if persistence == Persistence::Synchronous {
             self.names.commit()?;
@@ -76,6 +92,7 @@ impl OpenFiles {
     /// groups.
     pub(crate) fn write_group(&self, file: &OpenFile, writes: &[GroupWrite<'_>]) -> Result<()> {
         let state = self.changing(file)?;
+        self.end_lease(file, &state)?;
         self.names.commit()?;
         let ServedFrom::Pool(number) = state.served_from else { return Err(Errno::NOSPC) };
         self.note_change(&state)?;
@@ -99,14 +116,17 @@ impl OpenFiles {
     /// The backing has the time first: the pool takes it for written below when the backing was
     /// synced.
     fn note_modified(&self, state: &OpenState, number: PoolFile, word: u64) -> Result<()> {
-        state.backing.set_modified(modified_time(word).map(point_of));
-        self.pool.note_modified(number, word).map_err(|error| errno_of(&error))
+        state.backing.change_modified(|modified| {
+            *modified = modified_time(word).map(point_of);
+            self.pool.note_modified(number, word).map_err(|error| errno_of(&error))
+        })
     }
 
     /// Sets when the contents were changed last. False: the file below has to be told, as nothing
     /// of the file is in the pool.
     pub(crate) fn set_modified(&self, file: &OpenFile, at: Timespec) -> Result<bool> {
         let state = file.read_state();
+        self.end_lease(file, &state)?;
         let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
         self.note_modified(&state, number, word_of(at))?;
         Ok(true)
@@ -114,7 +134,9 @@ impl OpenFiles {
 
     /// Notes that the contents are about to change.
     pub(crate) fn touch(&self, file: &OpenFile) -> Result<()> {
-        self.note_change(&file.read_state())
+        let state = file.read_state();
+        self.end_lease(file, &state)?;
+        self.note_change(&state)
     }
 }
 

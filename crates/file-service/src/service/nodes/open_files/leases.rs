@@ -1,0 +1,472 @@
+//! Files lent to programs, which write them without asking: see `docs/decisions/0038`.
+//!
+//! Whoever claims a file must not meet a request that is under way: its answer would be in the
+//! kernel's caches when the program writes. So each request about a file raises the file's count
+//! before it takes the file's state. A claim reads the count, has the kernel drop what it has, and
+//! takes the state for itself. If the count is the same then, every earlier request was answered
+//! before the kernel dropped its answer, and every later one finds the lease.
+
+use super::{OpenFile, OpenFiles, OpenState, ServedFrom, errno_of, point_of};
+use rustix::fd::BorrowedFd;
+use rustix::io::{Errno, Result};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidegate_file_cache::{BackingFile, FileError, PoolFile, PoolLease};
+use tidegate_fuse::{Handle, NodeId};
+use tidegate_layout::file_cache::{Class, LeaseGrant, modified_time};
+use tidegate_media::{MappedPart, Region};
+
+/// Bytes of a lease log: the most that one can have.
+const LOG_BYTES: u64 = 16 << 10;
+/// A lease for so many bytes of the pool, at least one: each takes up to 2 MiB.
+const BYTES_PER_LEASE: u64 = 8 << 20;
+/// Leases of one file that were not released, the one that goes on among them.
+const LEASES_PER_FILE_MAX: usize = 4;
+/// Unit of the room that is reserved for a lease.
+const ROOM_UNIT: u64 = 1 << 20;
+/// Room for a file to grow: a quarter of its length, within these bounds.
+const AHEAD_MIN: u64 = 1 << 20;
+const AHEAD_MAX: u64 = 64 << 20;
+/// Room of a lease of a file with holes, around the place of the claim.
+const WINDOW_BYTES: u64 = 64 << 20;
+/// A lease that nobody has mapped yet is not taken back before this.
+const UNMAPPED_MAX: Duration = Duration::from_secs(5);
+
+/// What one file has to do with leases.
+pub(crate) struct FileLease {
+    /// Requests so far.
+    requests: AtomicU64,
+    /// Whether the file may be lent: only whoever has its state for itself makes it so.
+    is_lent: AtomicBool,
+    /// Whether the kernel may have pages of the file.
+    has_pages: AtomicBool,
+    /// Whether a program wrote it by a shared mapping.
+    is_mapped: AtomicBool,
+    /// The length when the file was lent.
+    size: AtomicU64,
+    /// Whether the kernel may take the file for shorter than it is.
+    kernel_is_behind: AtomicBool,
+}
+
+impl FileLease {
+    /// Of a file that is opened: the kernel may have pages of it.
+    pub(super) fn unknown() -> FileLease {
+        FileLease {
+            requests: AtomicU64::new(0),
+            is_lent: AtomicBool::new(false),
+            has_pages: AtomicBool::new(true),
+            is_mapped: AtomicBool::new(false),
+            size: AtomicU64::new(0),
+            kernel_is_behind: AtomicBool::new(false),
+        }
+    }
+
+    /// A request about the file begins, and has not taken the file's state yet.
+    pub(crate) fn begin_request(&self) {
+        // Relaxed: the state's lock, which comes next, orders this with the look of a claim.
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many requests there were.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the kernel may have pages of the file.
+    pub(crate) fn may_have_pages(&self) {
+        // Relaxed: see `begin_request`.
+        if !self.has_pages.load(Ordering::Relaxed) {
+            self.has_pages.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the kernel may have pages, which are about to be dropped. Asked after
+    /// [`FileLease::requests`].
+    pub(crate) fn take_pages(&self) -> bool {
+        self.has_pages.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes that a program has the file mapped, shared and writable: its stores ask nobody.
+    pub(crate) fn note_mapped(&self) {
+        self.is_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a program was seen to have the file mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.is_mapped.load(Ordering::Relaxed)
+    }
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// At this offset.
+    At(u64),
+    /// At the end of the file, which this is told; it says where.
+    End(&'a dyn Fn(u64) -> u64),
+}
+
+impl From<u64> for Place<'_> {
+    fn from(at: u64) -> Self {
+        Place::At(at)
+    }
+}
+
+/// What the kernel is to be told when no request of the thread is under way any more.
+pub(crate) enum Stale {
+    /// The file is longer than it may know.
+    Length(Arc<OpenFile>),
+    /// These bytes of the node's pages are not the file's.
+    Pages(NodeId, Range<u64>),
+}
+
+/// Every lease that was granted.
+#[derive(Default)]
+pub(crate) struct Leases {
+    granted: Mutex<HashMap<PoolLease, Granted>>,
+    stale: Mutex<Vec<Stale>>,
+    has_stale: AtomicBool,
+    pub(crate) counts: LeaseCounts,
+}
+
+/// What was done about leases; relaxed: it is read for people.
+#[derive(Default)]
+pub(crate) struct LeaseCounts {
+    pub(crate) granted: AtomicU64,
+    pub(crate) ended: AtomicU64,
+    pub(crate) extended: AtomicU64,
+    pub(crate) reaped: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Granted {
+    file: Arc<OpenFile>,
+    handle: Handle,
+    at: Instant,
+}
+
+/// How long a lease that nobody has mapped stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Its program may be about to map it.
+    Usual,
+    /// Its program has left it.
+    None,
+}
+
+impl Leases {
+    fn granted(&self) -> MutexGuard<'_, HashMap<PoolLease, Granted>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the kernel is to be told.
+    pub(crate) fn note_stale(&self, stale: Stale) {
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner).push(stale);
+        // Release, with the acquire of `has_stale`.
+        self.has_stale.store(true, Ordering::Release);
+    }
+
+    /// Whether the kernel is to be told anything.
+    pub(crate) fn has_stale(&self) -> bool {
+        self.has_stale.load(Ordering::Acquire)
+    }
+
+    /// What the kernel is to be told, which the caller does.
+    pub(crate) fn take_stale(&self) -> Vec<Stale> {
+        let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_stale.store(false, Ordering::Release);
+        std::mem::take(&mut *stale)
+    }
+
+    fn of_file(&self, file: &Arc<OpenFile>) -> usize {
+        self.granted().values().filter(|granted| Arc::ptr_eq(&granted.file, file)).count()
+    }
+
+    /// Leases that were granted by a handle.
+    pub(crate) fn of_handle(&self, handle: Handle) -> Vec<PoolLease> {
+        let granted = self.granted();
+        granted.iter().filter(|(_, granted)| granted.handle == handle).map(|(lease, _)| *lease).collect()
+    }
+}
+
+impl OpenFiles {
+    /// Whether the file may be lent: then the kernel may not rely on its attributes.
+    pub(crate) fn is_lent(&self, file: &OpenFile) -> bool {
+        let _state = file.read_state();
+        file.lease.is_lent.load(Ordering::Relaxed)
+    }
+
+    /// Makes a file one of the pool, if it has room for the file's record. Says whether it is one.
+    pub(crate) fn is_made_pooled(&self, file: &OpenFile) -> Result<bool> {
+        Ok(matches!(self.changing(file)?.served_from, ServedFrom::Pool(_)))
+    }
+
+    /// Lends a file, of which the kernel dropped everything after `requests` requests. None: not
+    /// now.
+    pub(crate) fn lend(
+        &self,
+        (file, handle): (&Arc<OpenFile>, Handle),
+        requests: u64,
+        asked: Range<u64>,
+    ) -> Result<Option<LeaseGrant>> {
+        if !self.has_room_for_lease(file) {
+            return Ok(None);
+        }
+        let state = file.write_state();
+        let ServedFrom::Pool(number) = state.served_from else { return Ok(None) };
+        if file.lease.requests() != requests || file.groups.is_used() {
+            return Ok(None);
+        }
+        self.names.commit()?;
+        self.end_lease(file, &state)?;
+        self.note_change(&state)?;
+        let room = self.room_for(&state, number, asked)?;
+        let class = Class::holding(LOG_BYTES).ok_or(Errno::IO)?;
+        let (lease, grant) = match self.pool.lend(number, room, class) {
+            Ok(Some(lent)) => lent,
+            Ok(None) => return Ok(None),
+            Err(error) => return later_if_full(&error),
+        };
+        // The lease syncs what was written past the pool, as a sync does.
+        if file.owes_direct.load(Ordering::Relaxed) {
+            file.syncs_direct.store(true, Ordering::Relaxed);
+        }
+        file.lease.size.store(grant.size, Ordering::Relaxed);
+        // Relaxed: it is stored while this thread has the state for itself.
+        file.lease.is_lent.store(true, Ordering::Relaxed);
+        self.leases.granted().insert(lease, Granted { file: Arc::clone(file), handle, at: Instant::now() });
+        self.leases.counts.granted.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(grant))
+    }
+
+    fn has_room_for_lease(&self, file: &Arc<OpenFile>) -> bool {
+        let most = (self.pool.region().len() / BYTES_PER_LEASE).max(1);
+        (self.pool.leases().len() as u64) < most && self.leases.of_file(file) < LEASES_PER_FILE_MAX
+    }
+
+    /// Where a program that is about to write `asked` may write by a lease: from the file's
+    /// beginning to some way behind its end, if that is no more than the file has below.
+    fn room_for(&self, state: &OpenState, number: PoolFile, asked: Range<u64>) -> Result<Range<u64>> {
+        let size = self.pool.size(number).map_err(|error| errno_of(&error))?;
+        let about = crate::source::about(state.backing.descriptor())?;
+        Ok(room_of(size, about.stx_blocks.saturating_mul(512), asked))
+    }
+
+    /// Ends the lease of a file, if it has one, for a request that needs the file itself.
+    pub(super) fn end_lease(&self, file: &OpenFile, state: &OpenState) -> Result<()> {
+        if self.withdraw(file, state)? {
+            self.leases.counts.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Ends the lease of a file, if it has one, for a request that does not come to the contents.
+    pub(crate) fn end_lease_of(&self, file: &OpenFile) -> Result<()> {
+        self.end_lease(file, &file.read_state())
+    }
+
+    /// Ends the lease of a file. False: there was none.
+    fn withdraw(&self, file: &OpenFile, state: &OpenState) -> Result<bool> {
+        // Relaxed: whoever lends the file has its state for itself.
+        if !file.lease.is_lent.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
+        self.pool.revoke(number).map_err(|error| errno_of(&error))?;
+        follow_time(self, state, number).map_err(|error| errno_of(&error))?;
+        let size = self.pool.size(number).map_err(|error| errno_of(&error))?;
+        // Release: whoever does not see a lease any more sees that it was revoked.
+        if !file.lease.is_lent.swap(false, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        if size > file.lease.size.load(Ordering::Relaxed) {
+            file.lease.kernel_is_behind.store(true, Ordering::Relaxed);
+        }
+        if file.lease.kernel_is_behind.load(Ordering::Relaxed) {
+            self.note_length_of(state);
+        }
+        Ok(true)
+    }
+
+    /// The kernel is to hear of the length of a file.
+    fn note_length_of(&self, state: &OpenState) {
+        let identity = state.backing.identity();
+        let known = self.files().get(&identity).map(|known| Arc::clone(&known.file));
+        known.into_iter().for_each(|file| self.leases.note_stale(Stale::Length(file)));
+    }
+
+    /// The length of a file that the kernel takes for shorter, and its last byte. None: it is lent
+    /// again, or empty, or the kernel knows.
+    pub(crate) fn untold_length(&self, file: &OpenFile) -> Option<(u64, u8)> {
+        let state = file.write_state();
+        let ServedFrom::Pool(number) = state.served_from else { return None };
+        if file.lease.is_lent.load(Ordering::Relaxed) || !file.lease.kernel_is_behind.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        let size = self.pool.size(number).ok().filter(|size| *size > 0)?;
+        let mut last = [0];
+        self.pool.read(number, size - 1, &mut last).ok()?;
+        Some((size, last[0]))
+    }
+
+    /// Has every open file's length told to the kernel: an earlier server had lent some.
+    pub(crate) fn doubt_lengths(&self) {
+        let open: Vec<_> =
+            self.files().values().filter(|known| known.opens > 0).map(|known| known.file.clone()).collect();
+        for file in open {
+            file.lease.kernel_is_behind.store(true, Ordering::Relaxed);
+            self.leases.note_stale(Stale::Length(file));
+        }
+    }
+
+    /// Takes over what was written by the lease of a file, if it has one: time and length are the
+    /// file's then. The lease goes on.
+    pub(super) fn follow_lease(&self, file: &OpenFile, state: &OpenState) -> Result<()> {
+        match state.served_from {
+            ServedFrom::Pool(number) if file.lease.is_lent.load(Ordering::Relaxed) => {
+                follow_time(self, state, number).map_err(|error| errno_of(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has write-back know when programs changed the files that are lent.
+    pub(crate) fn follow_leases(&self) {
+        let lent: Vec<_> = self.leases.granted().values().map(|granted| granted.file.clone()).collect();
+        for file in lent {
+            if let Err(errno) = self.follow_lease(&file, &file.read_state()) {
+                tracing::debug!("the time of a lent file is not known: {errno}");
+            }
+        }
+    }
+
+    /// Where a write goes; it ends the file's lease.
+    pub(super) fn placed(&self, (file, state): (&OpenFile, &OpenState), place: Place<'_>) -> Result<u64> {
+        self.end_lease(file, state)?;
+        file.lease.may_have_pages();
+        match (place, state.served_from) {
+            (Place::At(at), _) => Ok(at),
+            (Place::End(put), ServedFrom::Pool(number)) => {
+                Ok(put(self.pool.size(number).map_err(|error| errno_of(&error))?))
+            }
+            (Place::End(put), _) => Ok(put(crate::source::about(state.backing.descriptor())?.stx_size)),
+        }
+    }
+
+    /// The lease of a file that its program calls so, if it goes on.
+    fn lease_numbered(&self, file: &OpenFile, number: u64) -> Option<(PoolFile, PoolLease)> {
+        let ServedFrom::Pool(pooled) = file.read_state().served_from else { return None };
+        Some((pooled, self.pool.lease_numbered(pooled, number)?))
+    }
+
+    /// Lends new blocks for a lease. False: it was ended, or there are none.
+    pub(crate) fn extend(&self, file: &OpenFile, number: u64) -> Result<bool> {
+        let Some((_, lease)) = self.lease_numbered(file, number) else { return Ok(false) };
+        let extended = self.pool.extend(lease).map_err(|error| errno_of(&error))?;
+        self.leases.counts.extended.fetch_add(u64::from(extended), Ordering::Relaxed);
+        Ok(extended)
+    }
+
+    /// Reads for the program that has a lease of the file. None: it was ended.
+    pub(crate) fn read_leased(&self, file: &OpenFile, number: u64, at: u64, out: &mut [u8]) -> Result<Option<usize>> {
+        let Some((pooled, lease)) = self.lease_numbered(file, number) else { return Ok(None) };
+        if self.pool.lease_of(pooled) != Some(lease) {
+            return Ok(None);
+        }
+        self.pool.read_leased(pooled, at, out).map(Some).map_err(|error| errno_of(&error))
+    }
+
+    /// A program has left a lease of the file.
+    pub(crate) fn leave(&self, file: &OpenFile, number: u64, pool: BorrowedFd<'_>) -> Result<()> {
+        let Some((_, lease)) = self.lease_numbered(file, number) else { return Ok(()) };
+        self.reap(lease, Patience::None, pool)
+    }
+
+    /// Takes back the leases that nobody has mapped.
+    pub(crate) fn reap_all(&self, pool: BorrowedFd<'_>) {
+        for lease in self.pool.leases() {
+            if let Err(errno) = self.reap(lease, Patience::Usual, pool) {
+                tracing::warn!("a lease that its program has left is not taken back: {errno}");
+            }
+        }
+    }
+
+    /// Takes a lease back, unless a process has its log mapped. Its end is stored before the last
+    /// question; a program maps the log, which takes a lock, and looks at the lease then: either
+    /// the question finds the lock, or the program finds the end. So a lease may be taken back also
+    /// before its program has mapped it: that would only be slow.
+    pub(crate) fn reap(&self, lease: PoolLease, patience: Patience, pool: BorrowedFd<'_>) -> Result<()> {
+        let Some(log) = self.pool.log_of(lease) else {
+            self.leases.granted().remove(&lease);
+            return Ok(());
+        };
+        let is_mapped = || {
+            let mapped = MappedPart::is_mapped(pool, log.start, log.end - log.start);
+            mapped.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        };
+        let granted = self.leases.granted().get(&lease).cloned();
+        let is_young = |granted: &Granted| patience == Patience::Usual && granted.at.elapsed() < UNMAPPED_MAX;
+        if granted.as_ref().is_some_and(is_young) || patience == Patience::Usual && is_mapped()? {
+            return Ok(());
+        }
+        if let Some(Granted { file, .. }) = &granted {
+            let state = file.read_state();
+            if matches!(state.served_from, ServedFrom::Pool(number) if self.pool.lease_of(number) == Some(lease)) {
+                self.withdraw(file, &state)?;
+            }
+        }
+        if !self.pool.is_revoked(lease) || is_mapped()? {
+            return Ok(());
+        }
+        self.pool.release(lease).map_err(|error| errno_of(&error))?;
+        self.leases.granted().remove(&lease);
+        self.leases.counts.reaped.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The backing knows when a program changed the file by its lease.
+fn follow_time(files: &OpenFiles, state: &OpenState, number: PoolFile) -> std::result::Result<(), FileError> {
+    state.backing.change_modified(|modified| {
+        if let Some(time) = modified_time(files.pool.modified(number)?) {
+            *modified = Some(point_of(time));
+        }
+        Ok(())
+    })
+}
+
+/// A claim for which there is no room is made again later.
+fn later_if_full(error: &FileError) -> Result<Option<LeaseGrant>> {
+    match errno_of(error) {
+        Errno::NOSPC | Errno::DQUOT => Ok(None),
+        errno => Err(errno),
+    }
+}
+
+/// Room in a file of `size` bytes, with `allocated` bytes below, of which `asked` is written next.
+fn room_of(size: u64, allocated: u64, asked: Range<u64>) -> Range<u64> {
+    let ahead = (size / 4).clamp(AHEAD_MIN, AHEAD_MAX);
+    if allocated >= size && asked.start <= size.saturating_add(ahead) {
+        let end = size.max(asked.end).saturating_add(ahead);
+        return 0..end.next_multiple_of(ROOM_UNIT);
+    }
+    let start = asked.start.saturating_sub(WINDOW_BYTES / 2) / ROOM_UNIT * ROOM_UNIT;
+    start..(start + WINDOW_BYTES).max(asked.end).next_multiple_of(ROOM_UNIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dense_file_is_lent_as_a_whole_and_one_with_holes_around_the_claim() {
+        let mib = 1 << 20;
+        assert_eq!(room_of(0, 0, 0..4096), 0..2 * mib);
+        assert_eq!(room_of(100 * mib, 100 * mib, 7..8), 0..125 * mib);
+        assert_eq!(room_of(1 << 40, 4096, 1 << 39..1 << 39 | 1), (1 << 39) - 32 * mib..(1 << 39) + 32 * mib);
+        assert_eq!(room_of(100, 4096, 1 << 39..1 << 39 | 1), (1 << 39) - 32 * mib..(1 << 39) + 32 * mib);
+    }
+}

@@ -1,0 +1,225 @@
+//! The `ioctl`s of programs that write files by leases: see `tidegate-file-wire`.
+
+use crate::service::lending::Lending;
+use crate::service::nodes::open_files::leases::{Patience, Stale};
+use crate::service::{FileService, Privileges};
+use rustix::io::{Errno, Result};
+use std::ops::Range;
+use tidegate_file_wire::{Answer, CLAIM, Claim, DESCRIBE, EXTEND, LEAVE, LeaseRequest, READ, READ_BYTES_MAX, Read};
+use tidegate_file_wire::{PoolDescription, VERSION};
+use tidegate_fuse::{Handle, Header, Ioctl, NodeId, Reply};
+use tidegate_layout::file_cache::LeaseGrant;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Places of claims end before this, as offsets of files do.
+const PLACES_END: u64 = 1 << 62;
+/// Most bytes that a claim asks for.
+const CLAIMED_BYTES_MAX: u64 = 64 << 20;
+
+impl FileService {
+    /// Whether this is an `ioctl` about leases.
+    pub(crate) fn is_about_leases(command: u32) -> bool {
+        [DESCRIBE, CLAIM, EXTEND, LEAVE, READ].contains(&command)
+    }
+
+    /// Carries out an `ioctl` about leases.
+    pub(crate) fn control_lease<'b>(
+        &self,
+        header: &Header,
+        ioctl: &Ioctl<'_>,
+        buffer: &'b mut [u8],
+    ) -> Result<Reply<'b>> {
+        let lending = self.lending.get().filter(|lending| lending.serves(header.uid));
+        match ioctl.command {
+            DESCRIBE => {
+                // Whoever may not have leases need not know where the pool is.
+                let description = lending.ok_or(Errno::NOTTY)?.description();
+                put::<PoolDescription>(ioctl, description, buffer)
+            }
+            CLAIM => {
+                let mut claim: Claim = taken(ioctl)?;
+                let answer = match lending {
+                    Some(lending) => self.claim((header.node, ioctl.handle), &mut claim, lending),
+                    None => Answer::Never,
+                };
+                claim.answer = answer.word().into();
+                put(ioctl, &claim, buffer)
+            }
+            READ => {
+                let mut read: Read = taken(ioctl)?;
+                let answer = match lending {
+                    Some(_) => self.read_by_lease(ioctl.handle, &mut read)?,
+                    None => Answer::Never,
+                };
+                read.answer = answer.word().into();
+                put(ioctl, &read, buffer)
+            }
+            _ => {
+                let mut request: LeaseRequest = taken(ioctl)?;
+                let answer = match lending {
+                    Some(lending) => self.change_lease(ioctl, request.lease.get(), lending)?,
+                    None => Answer::Never,
+                };
+                request.answer = answer.word().into();
+                put(ioctl, &request, buffer)
+            }
+        }
+    }
+
+    fn claim(&self, of: (NodeId, Handle), claim: &mut Claim, lending: &Lending) -> Answer {
+        let asked = asked_range(claim.at.get(), claim.len.get());
+        let is_known = claim.version.get() == VERSION;
+        *claim = Claim { version: VERSION.into(), at: claim.at, len: claim.len, ..Claim::new_zeroed() };
+        let Some(asked) = asked.filter(|_| is_known) else { return Answer::Never };
+        match self.lend(of, asked, lending) {
+            Ok(Ok(grant)) => {
+                tell(claim, &grant);
+                Answer::Granted
+            }
+            Ok(Err(answer)) => answer,
+            Err(errno) => {
+                tracing::debug!("a claim is refused: {errno}");
+                Answer::Never
+            }
+        }
+    }
+
+    /// Lends a file, or says why not.
+    fn lend(
+        &self,
+        (node, handle): (NodeId, Handle),
+        asked: Range<u64>,
+        lending: &Lending,
+    ) -> Result<std::result::Result<LeaseGrant, Answer>> {
+        let file = self.handles.lent_file(handle)?;
+        if file.groups.is_used() || file.lease.is_mapped() {
+            return Ok(Err(Answer::Never));
+        }
+        // One at a time: the kernel may have to wait for other requests meanwhile, which the other
+        // threads answer.
+        let Ok(turn) = lending.turn.try_lock() else { return Ok(Err(Answer::Later)) };
+        self.take_privileges(&file, Privileges::Clear);
+        if !self.open_files.is_made_pooled(&file)? {
+            return Ok(Err(Answer::Never));
+        }
+        let requests = file.lease.requests();
+        let had_pages = file.lease.take_pages();
+        let size = self.open_files.size(&file)?.unwrap_or(0);
+        let dropped = lending.drop_caches(node, size, had_pages);
+        let lent = if dropped { self.open_files.lend((&file, handle), requests, asked) } else { Ok(None) };
+        drop(turn);
+        if had_pages && !dropped {
+            file.lease.may_have_pages();
+        }
+        Ok(lent?.ok_or(Answer::Later))
+    }
+
+    fn read_by_lease(&self, handle: Handle, read: &mut Read) -> Result<Answer> {
+        let len = usize::try_from(read.len.get()).ok().filter(|len| *len <= READ_BYTES_MAX).ok_or(Errno::INVAL)?;
+        let file = self.handles.lent_file(handle)?;
+        let (lease, at) = (read.lease.get(), read.at.get());
+        read.data.fill(0);
+        let done = self.open_files.read_leased(&file, lease, at, &mut read.data[..len])?;
+        let Some(done) = done else { return Ok(Answer::Later) };
+        read.len = u32::try_from(done).unwrap_or(0).into();
+        Ok(Answer::Granted)
+    }
+
+    fn change_lease(&self, ioctl: &Ioctl<'_>, lease: u64, lending: &Lending) -> Result<Answer> {
+        let file = self.handles.lent_file(ioctl.handle)?;
+        if ioctl.command == EXTEND {
+            let extended = self.open_files.extend(&file, lease)?;
+            return Ok(if extended { Answer::Granted } else { Answer::Later });
+        }
+        self.open_files.leave(&file, lease, lending.pool())?;
+        // This request waits for no page, so what the kernel is told may wait for those that do.
+        self.tell_kernel();
+        Ok(Answer::Granted)
+    }
+
+    /// Takes back leases that were granted by a handle which is closed.
+    pub(crate) fn end_leases_of(&self, handle: Handle) {
+        let Some(lending) = self.lending.get() else { return };
+        for lease in self.open_files.leases.of_handle(handle) {
+            if let Err(errno) = self.open_files.reap(lease, Patience::None, lending.pool()) {
+                tracing::warn!("the lease of a closed file is not taken back: {errno}");
+            }
+        }
+    }
+
+    /// Takes back leases whose programs are gone, and tells the kernel what it does not know.
+    pub(crate) fn look_at_leases(&self) {
+        if let Some(lending) = self.lending.get() {
+            self.open_files.reap_all(lending.pool());
+            self.tell_kernel();
+        }
+    }
+
+    /// Tells the kernel what changed behind its back, unless another thread does: that one goes on
+    /// until there is nothing left. No request of this thread may wait for a page.
+    pub(crate) fn tell_kernel(&self) {
+        let Some(lending) = self.lending.get() else { return };
+        while self.open_files.leases.has_stale() {
+            let Ok(turn) = lending.turn.try_lock() else { return };
+            for stale in self.open_files.leases.take_stale() {
+                self.tell(lending, stale);
+            }
+            drop(turn);
+        }
+    }
+
+    fn tell(&self, lending: &Lending, stale: Stale) {
+        match stale {
+            Stale::Pages(node, pages) => lending.drop_pages(node, pages),
+            Stale::Length(file) => {
+                let node = self.inodes().of_identity(file.identity());
+                // No file is lent meanwhile: whoever lends has the turn.
+                if let (Some(node), Some((size, last))) = (node, self.open_files.untold_length(&file)) {
+                    lending.raise_length(node, size, last);
+                }
+            }
+        }
+    }
+
+    /// Lends files from now on.
+    pub(crate) fn begin_lending(&self, lending: Lending) {
+        if !self.open_files.pool.leases().is_empty() {
+            self.open_files.doubt_lengths();
+        }
+        let _ = self.lending.set(lending);
+    }
+}
+
+fn asked_range(at: u64, len: u64) -> Option<Range<u64>> {
+    let end = at.checked_add(len).filter(|end| *end <= PLACES_END && len <= CLAIMED_BYTES_MAX)?;
+    Some(at..end)
+}
+
+fn tell(claim: &mut Claim, grant: &LeaseGrant) {
+    let LeaseGrant { lease, log, blocks_at, size, room: [from, until] } = *grant;
+    claim.lease = lease.into();
+    claim.log_at = log.at.into();
+    claim.log_elements = u64::from(log.elements).into();
+    claim.blocks_at = blocks_at.into();
+    claim.size = size.into();
+    (claim.room_from, claim.room_until) = (from.into(), until.into());
+}
+
+/// The message that a program passes.
+fn taken<T: FromBytes + KnownLayout + Immutable>(ioctl: &Ioctl<'_>) -> Result<T> {
+    if ioctl.directory {
+        return Err(Errno::NOTTY);
+    }
+    T::read_from_bytes(ioctl.input).map_err(|_| Errno::INVAL)
+}
+
+/// The message as answered.
+fn put<'b, T: IntoBytes + Immutable>(ioctl: &Ioctl<'_>, message: &T, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+    let bytes = message.as_bytes();
+    if ioctl.directory || usize::try_from(ioctl.output_bytes).is_ok_and(|room| room < bytes.len()) {
+        return Err(Errno::INVAL);
+    }
+    let output = buffer.get_mut(..bytes.len()).ok_or(Errno::INVAL)?;
+    output.copy_from_slice(bytes);
+    Ok(Reply::ioctl(0, output))
+}
