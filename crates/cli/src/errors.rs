@@ -11,6 +11,7 @@ mod listening;
 mod mounting;
 mod own;
 mod run;
+mod run_log;
 mod server;
 mod stop;
 mod usage;
@@ -18,6 +19,7 @@ mod volume;
 mod write_cache;
 
 pub(crate) use config::ConfigFailure;
+pub(crate) use run::ProgramFailure;
 pub(crate) use server::refusal;
 pub(crate) use stop::StopFailure;
 pub(crate) use usage::UsageFailure;
@@ -89,7 +91,9 @@ pub(crate) enum Failure {
     Config(ConfigFailure),
     /// Work on volumes, or a server.
     Server(of_server::Failure),
-    /// A program to run.
+    /// A program to run, and its mounts.
+    Program(ProgramFailure),
+    /// A program to run above the log.
     Run(RunFailure),
     /// A mount, or its pool.
     Files(ServiceFailure),
@@ -166,6 +170,7 @@ impl From<&Failure> for Option<Report> {
             Failure::Usage(usage) => usage.into(),
             Failure::Config(config) => config.into(),
             Failure::Server(server) => server.into(),
+            Failure::Program(failure) => failure.into(),
             Failure::Run(run) => run.into(),
             Failure::Files(failure) => failure.into(),
             Failure::Stop(stop) => stop.into(),

@@ -7,6 +7,7 @@ mod files;
 mod help;
 mod helper;
 mod refusal;
+mod run_log;
 mod tools;
 mod topics;
 mod values;
@@ -18,6 +19,7 @@ pub(crate) use examples::examples;
 pub(crate) use files::{Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
 pub(crate) use helper::{FstabMount, Pretence};
+pub(crate) use run_log::{RunLog, RunLogLine};
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
@@ -97,12 +99,11 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount files, and wait until they are written back
     Umount(Umount),
-    /// Run an unchanged program whose syncs complete in persistent memory (experimental)
+    /// Run an unchanged program whose syncs complete in persistent memory
     ///
-    /// The exit code is the program's. Experimental: after a power loss, recovery can in some cases
-    /// write older bytes over synced ones, or fail to write synced bytes back. The guide lists
-    /// these cases (docs/guide/run.md, "When a recovery is wrong"). Keep backups of the files below
-    /// the roots.
+    /// The roots are mounted over themselves for the run, and every process sees the mounts. At the
+    /// end everything is written back, and the roots are plain directories again. The exit code is
+    /// the program's, or 128 and the signal that ended it.
     Run(Run),
     /// Show what a mount or a run is doing: files, syncs, the time they saved, write-back
     Status(Status),
@@ -122,6 +123,9 @@ const MOUNT_SERVER: &str = "mount-server";
 /// What mount(8) and umount(8) start by way of a script: no commands of users, so not in the help.
 const MOUNT_HELPER: &str = "mount-helper";
 const UMOUNT_HELPER: &str = "umount-helper";
+
+/// The former `tidegate run`, which will be removed: not in the help.
+const RUN_LOG: &str = "run-log";
 
 /// How `tidegate mount` has its server speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +162,8 @@ pub(crate) enum Parsed {
     FstabMount(FstabMount),
     /// Unmount as umount(8) asks.
     FstabUmount(Umount),
+    /// Run a program above the log of its calls.
+    RunLog(RunLogLine),
     /// A mistake of the one or the other.
     RefuseFstab(Failure),
     /// A mistake, and whether the line asked for JSON.
@@ -179,6 +185,11 @@ pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
             false => helper::parse_umount(words).map(Parsed::FstabUmount),
         };
         return read.unwrap_or_else(|refused| Parsed::RefuseFstab(refused.into()));
+    }
+    if let [_, words @ ..] = &*line
+        && words.first().is_some_and(|word| word == RUN_LOG)
+    {
+        return Parsed::RunLog(RunLogLine::parse(words));
     }
     let json = line.iter().any(|word| word == "--json");
     let grammar = command();

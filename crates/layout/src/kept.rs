@@ -1,4 +1,4 @@
-//! What a pool of `tidegate run` has besides its cache: strips, to which programs commit by
+//! What a pool of `tidegate run-log` has besides its cache: strips, to which programs commit by
 //! themselves, and the sizes of files.
 
 use crate::on_media::on_media;

@@ -102,6 +102,7 @@ fn check_mountpoint(at: &MountAt) -> Result<(), MountError> {
     if let Some(MountedFileSystem { kind, source_name, .. }) = mount_table::at(&at.mountpoint)
         && kind == KIND
     {
+        let source_name = source_name.to_string_lossy().into_owned();
         return Err(MountError::AlreadyMounted { mountpoint: mountpoint(), source_name });
     }
     let unreadable = |errno| MountError::Unreadable { mountpoint: mountpoint(), errno };

@@ -1,4 +1,4 @@
-//! What programs under `tidegate run` and their supervisor say to each other.
+//! What programs under `tidegate run-log` and their supervisor say to each other.
 //!
 //! A *request* is one packet of words on a unix socket, and so is its answer. The *table* is a file
 //! that the supervisor writes and every program maps for reading: it names the files that some

@@ -1,4 +1,4 @@
-//! The library under programs that `tidegate run` starts: it takes over those of libc's functions
+//! The library under programs that `tidegate run-log` starts: it takes over those of libc's functions
 //! that change or sync files.
 //!
 //! The kernel's page cache always has the newest bytes of every file: each call reaches the kernel,

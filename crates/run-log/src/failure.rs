@@ -56,7 +56,7 @@ pub enum Failure {
     },
 }
 
-/// Why `tidegate run` did not run a program.
+/// Why `tidegate run-log` did not run a program.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFailure {
     /// The library that is to be loaded under it is not there.

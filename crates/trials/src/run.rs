@@ -1,4 +1,4 @@
-//! Programs under `tidegate run`: the library built and found, a run with a pool of its own, and C
+//! Programs under `tidegate run-log`: the library built and found, a run with a pool of its own, and C
 //! programs to be run.
 
 mod drivers;
@@ -112,12 +112,12 @@ impl Testbed {
         command
     }
 
-    /// `tidegate run` of what is added to it, in the root. The pool is an ordinary file.
+    /// `tidegate run-log` of what is added to it, in the root. The pool is an ordinary file.
     pub fn run(&self) -> Command {
         self.run_with(&["--try"])
     }
 
-    /// `tidegate run` of what is added to it, in the root, without `--try`: it needs persistent
+    /// `tidegate run-log` of what is added to it, in the root, without `--try`: it needs persistent
     /// memory.
     pub fn run_in_earnest(&self) -> Command {
         self.run_with(&[])
@@ -126,7 +126,7 @@ impl Testbed {
     fn run_with(&self, flags: &[&str]) -> Command {
         library();
         let mut command = Command::new(program());
-        command.args(["--verbose", "run", "--size", "64M"]).args(flags).arg("--pool").arg(self.pool());
+        command.args(["run-log", "--verbose", "--size", "64M"]).args(flags).arg("--pool").arg(self.pool());
         command.arg("--root").arg(self.root()).arg("--").current_dir(self.root());
         command.env("XDG_RUNTIME_DIR", self.folder.path());
         command

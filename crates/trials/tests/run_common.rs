@@ -1,4 +1,4 @@
-//! Processes that write and sync one file under `tidegate run`, on a file system of their own. All
+//! Processes that write and sync one file under `tidegate run-log`, on a file system of their own. All
 //! of them are killed with the supervisor at any instant, and the file system is what its disk had
 //! got by then: nothing that only the kernel had. After recovery all is there that any process had
 //! written when a sync of any of them began that returned. `TIDEGATE_CUTS` gives more power cuts

@@ -1,4 +1,4 @@
-//! What was synced under `tidegate run` is there after the program, the supervisor or the power is
+//! What was synced under `tidegate run-log` is there after the program, the supervisor or the power is
 //! gone.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

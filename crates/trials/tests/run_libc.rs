@@ -1,5 +1,5 @@
 //! Every function of libc that takes a descriptor, a stream or a path is taken over by the library
-//! under `tidegate run`, or listed here with the reason why it need not be.
+//! under `tidegate run-log`, or listed here with the reason why it need not be.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Files that get another path under `tidegate run`, on a file system of their own. Program and
+//! Files that get another path under `tidegate run-log`, on a file system of their own. Program and
 //! supervisor are killed, and the file system is what its disk had got by then: perhaps not the new
 //! path. What was synced since is there after recovery, at that path.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]

@@ -1,5 +1,5 @@
 //! SQLite with a journal that is made, synced and removed for each transaction, under
-//! `tidegate run`, which holds the journal's name: program and supervisor are killed at any
+//! `tidegate run-log`, which holds the journal's name: program and supervisor are killed at any
 //! instant, the files put back to what a disk may have had, and after recovery every transaction
 //! that was committed is there. `TIDEGATE_CUTS` gives more power cuts than CI runs, `TIDEGATE_SEED`
 //! the first testbed's seed.

@@ -1,4 +1,4 @@
-//! Unchanged programs under `tidegate run`: their own accounts of their files, and that their syncs
+//! Unchanged programs under `tidegate run-log`: their own accounts of their files, and that their syncs
 //! ended in the pool.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -160,7 +160,7 @@ fn a_run_says_once_that_it_is_experimental() {
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let lines: Vec<_> = said.lines().filter(|line| line.contains("experimental")).collect();
     assert!(lines.len() == 1 && lines[0].contains("WARN") && said.starts_with(lines[0]), "{said}");
-    let help = Command::new(program()).args(["run", "--help"]).output().unwrap();
+    let help = Command::new(program()).args(["run-log", "--help"]).output().unwrap();
     assert!(String::from_utf8_lossy(&help.stdout).contains("experimental"));
 }
 
@@ -172,7 +172,7 @@ fn a_pool_is_no_volume() {
         let refused = Command::new(program()).args([command, "--pmem"]).arg(testbed.pool()).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(3), "{command}: {said}");
-        assert!(said.contains("a pool of `tidegate run`"), "{command}: {said}");
+        assert!(said.contains("a pool of `tidegate run-log`"), "{command}: {said}");
     }
 }
 

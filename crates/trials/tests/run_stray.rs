@@ -1,5 +1,5 @@
 //! Where the processor has protection keys, nothing but the library reaches what a program under
-//! `tidegate run` has mapped to store to: not a stray store of the program, on whichever thread. In
+//! `tidegate run-log` has mapped to store to: not a stray store of the program, on whichever thread. In
 //! a guest, as its processor has them, on an NVDIMM.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

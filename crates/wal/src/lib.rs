@@ -1,7 +1,7 @@
 //! Write-ahead logs in persistent memory: commits many words as one.
 //!
 //! The caches commit through a **redo ring** ([`RedoRing`]): elements between two cursors. The
-//! modules [`strip`], [`pair`] and [`name`] belong to `tidegate run` alone; they keep its words and
+//! modules [`strip`], [`pair`] and [`name`] belong to `tidegate run-log` alone; they keep its words and
 //! go with it.
 //!
 //! An *element* gives the new contents of its *target*, which may be any few words of the region.

@@ -1,7 +1,7 @@
 //! One name of a folder, on a strip: whether a file has it, and all that the file is, as far as its
 //! process has synced it.
 //!
-//! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
+//! Part of the log of `tidegate run-log`, to be removed with it; until then it keeps its words.
 //!
 //! Programs make a file, sync it, and remove it again, over and over under the same name. Each
 //! file's first sync would have to wait for the disk, as its name is not durable. Instead the strip

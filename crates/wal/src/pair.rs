@@ -1,6 +1,6 @@
 //! Two strips that are filled in turn: while one is absorbed, the other one is filled.
 //!
-//! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
+//! Part of the log of `tidegate run-log`, to be removed with it; until then it keeps its words.
 //!
 //! Fillings of both have consecutive numbers: the odd ones are the first strip's, the even ones the
 //! second's. The lower one of the two that were begun last is being filled until [`Pair::turn`]

@@ -1,6 +1,6 @@
 //! Strips: records of what a program wrote to a file, committed by the program itself.
 //!
-//! Part of the log of `tidegate run`, to be removed with it; until then it keeps its words.
+//! Part of the log of `tidegate run-log`, to be removed with it; until then it keeps its words.
 //!
 //! A strip belongs to one process and is about one file at a time. [`Strip::stage`] puts a record
 //! behind those that are there, durable on return and counting for nothing; [`Strip::commit`] makes

@@ -1,5 +1,6 @@
 //! Commands about files and the programs that use them.
 
+pub(crate) mod background_mount;
 pub(crate) mod check_pool;
 pub(crate) mod mount;
 pub(crate) mod mount_config;
@@ -8,4 +9,5 @@ pub(crate) mod mount_pool;
 pub(crate) mod mount_status;
 pub(crate) mod recover;
 pub(crate) mod run;
+pub(crate) mod run_log;
 pub(crate) mod status;

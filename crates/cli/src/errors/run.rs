@@ -1,121 +1,121 @@
-//! Reasons why a program is not run.
+//! Reasons why `tidegate run` does not run a program, or does not end its mounts.
 
 use super::{Exit, Failure, Report};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
 use tidegate_host::shell::word;
-use tidegate_host::units::Human;
-use tidegate_run_log::{self as run_log, RunFailure};
-use tidegate_server::failure::{self as server, VolumeFailure};
 
-impl From<run_log::Failure> for Failure {
-    fn from(failure: run_log::Failure) -> Failure {
-        match failure {
-            run_log::Failure::Run(failure) => Failure::Run(failure),
-            run_log::Failure::NotOwn(not_own) => server::Failure::NotOwn(not_own).into(),
-            run_log::Failure::Folder(folder) => server::Failure::from(folder).into(),
-            run_log::Failure::File { file, doing, error } => VolumeFailure::of_io(&file, doing, error).into(),
-            run_log::Failure::Map { doing, error } => VolumeFailure::of_map(doing, error).into(),
-            run_log::Failure::Poisoned { pool, poison } => VolumeFailure::of_poison(&pool, poison).into(),
-            run_log::Failure::System { doing, error } => Failure::system(doing)(error),
-        }
+/// Why a program was not run, or what a run left.
+#[derive(Debug)]
+pub(crate) enum ProgramFailure {
+    /// The library of the direct path is in none of these places.
+    NoLibrary {
+        /// Where it was looked for.
+        places: Vec<PathBuf>,
+    },
+    /// A root cannot be used.
+    NoRoot {
+        /// The directory as it was named.
+        root: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A pool is named for more roots than one.
+    OnePool {
+        /// The root that has no pool.
+        root: PathBuf,
+    },
+    /// The pool lies below the root that it is for.
+    PoolInRoot {
+        /// The root.
+        root: PathBuf,
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// A mount namespace was asked for by another user than root.
+    PrivateTakesRoot,
+    /// The program does not start.
+    NotStarted {
+        /// Its name.
+        program: OsString,
+        /// What the system answered.
+        error: io::Error,
+    },
+    /// The service of a mount ended, and not by the end of the mount.
+    MountDied {
+        /// Where the mount is.
+        root: PathBuf,
+        /// What may have what its files lack.
+        pool: PathBuf,
+        /// How the service ended.
+        status: ExitStatus,
+    },
+}
+
+impl From<ProgramFailure> for Failure {
+    fn from(failure: ProgramFailure) -> Failure {
+        Failure::Program(failure)
     }
 }
 
 /// What builds the library in the profile of this program, beside which it is looked for.
 const PROFILE: &str = if cfg!(debug_assertions) { "" } else { " --release" };
 
-impl From<&RunFailure> for Report {
-    fn from(failure: &RunFailure) -> Report {
-        let (kind, exit, why) = match failure {
-            RunFailure::NoLibrary { places, .. } => {
-                ("no-library", Exit::Environment, format!("none of {}", listed(places)))
+impl From<&ProgramFailure> for Report {
+    fn from(failure: &ProgramFailure) -> Report {
+        match failure {
+            ProgramFailure::NoLibrary { places } => {
+                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                Report::new(
+                    ("no-library", Exit::Environment),
+                    "the library of the direct path is missing",
+                    format!("none of {}", places.join(", ")),
+                    format!(
+                        "install the package, or build it: cargo build{PROFILE} -p tidegate-direct-preload; or run without it, with slower syncs: --no-direct"
+                    ),
+                )
             }
-            RunFailure::NoRoot { why, .. } => ("no-root", Exit::Usage, why.clone()),
-            RunFailure::NoPool { .. } => ("no-pool", Exit::Refused, "no such file".to_owned()),
-            RunFailure::NoRun { .. } => {
-                ("no-run", Exit::Refused, "there is no supervisor that could be asked".to_owned())
-            }
-            RunFailure::Denied { error, .. } => ("permission", Exit::Environment, error.to_string()),
-            RunFailure::PoolSize { min, .. } => {
-                ("pool-size", Exit::Usage, format!("it has {} or more, in multiples of 4096", Human(*min)))
-            }
-            RunFailure::PoolTooSmall { min, .. } => {
-                ("pool-too-small", Exit::Refused, format!("a pool has {} or more", Human(*min)))
-            }
-            RunFailure::NoJournal { journal, .. } => {
-                ("no-journal", Exit::Refused, format!("its journal is not at {}", journal.display()))
-            }
-            RunFailure::NotStarted { error, .. } => ("not-started", Exit::Environment, error.to_string()),
-            RunFailure::Pool { why, .. } => ("pool", Exit::Refused, why.clone()),
-            RunFailure::NotPersistent { is, .. } => (
-                "pool-not-persistent",
-                Exit::Refused,
-                format!("it is {is}: a power loss takes what programs synced last"),
+            ProgramFailure::NoRoot { root, why } => Report::new(
+                ("no-root", Exit::Usage),
+                format!("{} is no root of a run", root.display()),
+                why,
+                "name a directory: --root DIR",
             ),
-            RunFailure::InUse { holder, .. } => ("pool-in-use", Exit::InUse, holder.to_string()),
-            RunFailure::NotRecovered { why, .. } => ("not-recovered", Exit::Environment, why.clone()),
-            RunFailure::Doubtful { .. } => (
-                "doubtful",
-                Exit::Refused,
-                "it was last changed before it was held, by a clock that was behind".to_owned(),
+            ProgramFailure::OnePool { root } => Report::new(
+                ("one-pool", Exit::Usage),
+                format!("there is no pool for {}", root.display()),
+                "a pool belongs to one root, and --pool names one for another root",
+                "leave --pool out: each root then has a pool in the state directory; or mount the roots first: tidegate mount",
             ),
-            RunFailure::Unmounted { file_system, .. } => {
-                ("unmounted", Exit::Refused, format!("{file_system} is not there"))
+            ProgramFailure::PoolInRoot { root, pool } => Report::new(
+                ("pool-in-root", Exit::Usage),
+                format!("the pool {} lies below the root {}", pool.display(), root.display()),
+                "the mount would cover its own pool",
+                "name a pool elsewhere: --pool FILE; or another root: --root DIR",
+            ),
+            ProgramFailure::PrivateTakesRoot => Report::new(
+                ("private", Exit::Environment),
+                "there is no mount namespace for this run",
+                "only root makes one",
+                "run it as root, or leave --private out: other processes see the mounts then",
+            ),
+            ProgramFailure::NotStarted { program, error } => Report::new(
+                ("not-started", Exit::Environment),
+                format!("{} cannot be started", program.display()),
+                error.to_string(),
+                "name a program: tidegate run -- PROGRAM",
+            ),
+            ProgramFailure::MountDied { root, pool, status } => {
+                let (root, pool) = (word(root), word(pool));
+                Report::new(
+                    ("mount-died", Exit::Environment),
+                    format!("the mount at {root} did not end well: {status}"),
+                    format!("its files may lack what the pool {pool} has"),
+                    format!("run again with the same root and pool, or bring it to the files: tidegate recover {pool}"),
+                )
             }
-        };
-        let Next(next) = failure.into();
-        Report { kind, what: failure.to_string(), why, next, exit }
-    }
-}
-
-/// What to do about a run that did not begin.
-struct Next(String);
-
-impl From<&RunFailure> for Next {
-    fn from(failure: &RunFailure) -> Next {
-        Next(match failure {
-        RunFailure::NoLibrary { .. } => {
-            format!("install the package, or build it: cargo build{PROFILE} -p tidegate-preload")
         }
-        RunFailure::NoRoot { .. } => "name a folder: --root DIR".to_owned(),
-        RunFailure::NoPool { .. } => "name the pool that a run was given: tidegate recover POOL".to_owned(),
-        RunFailure::NoRun { .. } => "name the pool of a run: tidegate status POOL".to_owned(),
-        RunFailure::Denied { .. } => "run this as the user of the run, or as root".to_owned(),
-        RunFailure::PoolSize { .. } => "name another: --size 1G".to_owned(),
-        RunFailure::NoJournal { .. } => "put the journal back and run again, or name another pool; if nothing of it is needed, remove this one, or zero the device".to_owned(),
-        RunFailure::NotStarted { .. } => "name a program: tidegate run -- PROGRAM".to_owned(),
-        RunFailure::PoolTooSmall { .. } | RunFailure::Pool { .. } => "name another file, or one that is not there yet: --pool FILE".to_owned(),
-        RunFailure::NotPersistent { pool, .. } => format!(
-            "name a pool in persistent memory (domain power-fail): --pool FILE; or run it all the same, with files that you can lose: --try; what an earlier run left: tidegate recover {}",
-            word(pool)
-        ),
-        RunFailure::InUse { pool, .. } => {
-            format!("see what it does: tidegate status {pool}; or name another pool: --pool FILE", pool = word(pool))
-        }
-        RunFailure::NotRecovered { .. } => "put the file's disk right, and run again with the same pool".to_owned(),
-        RunFailure::Doubtful { aside, .. } => format!(
-            "compare it with what was synced, which is in {}, put what is right in its place, and run again",
-            aside.display()
-        ),
-        RunFailure::Unmounted { pool, .. } => format!(
-            "mount it there, and run this again; if it is gone for good, save the synced bytes of its files to a separate file: tidegate recover {} --force",
-            word(pool)
-        ),
-        })
     }
-}
-
-/// Tells that a pool is where a volume was expected.
-pub(super) fn instead_of_a_volume(pool: &Path) -> Report {
-    Report {
-        kind: "no-volume",
-        what: format!("{} is no volume", pool.display()),
-        why: "it is a pool of `tidegate run`, and has what programs synced to their files".to_owned(),
-        next: "a run brings its files to their disks by itself, and at once when a program calls `sync`; after a crash: tidegate recover POOL".to_owned(),
-        exit: Exit::Refused,
-    }
-}
-
-fn listed(places: &[PathBuf]) -> String {
-    places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ")
 }

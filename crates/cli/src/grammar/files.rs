@@ -8,11 +8,11 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Run {
     /// The pool: a file in persistent memory (on a DAX file system), or a DAX device; created if
-    /// absent [default: one in the user's state directory]
+    /// absent [default: one in the user's state directory, named after DIR]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with the keys pool, size, root and deny. Flags win over the file
+    /// A TOML file with the keys pool, size and root. Flags win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -20,15 +20,20 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
 
-    /// A directory whose files, at any depth, are accelerated; repeatable [default: the current
-    /// directory]
+    /// A directory that is mounted over itself for the run, unless it is in a mount already;
+    /// repeatable [default: the current directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Vec<PathBuf>,
 
-    /// Files that are never accelerated, repeatable: `*.tmp` matches names, `/data/**` matches
-    /// paths
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) deny: Vec<String>,
+    /// Mount for the program alone, and not for other processes, which see the files as they were
+    /// until the run ends. It takes root
+    #[arg(long = "private")]
+    pub(crate) is_private: bool,
+
+    /// Do not load the library of the direct path into the program: each sync is a request to the
+    /// mount
+    #[arg(long = "no-direct")]
+    pub(crate) is_indirect: bool,
 
     /// Run even if the pool is not persistent memory: a power loss then takes what programs synced
     /// last
@@ -99,8 +104,8 @@ pub(crate) struct Umount {
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// The pool of a mount, its MOUNTPOINT or SOURCE, or the pool of a `tidegate run` in progress
-    /// [default: the run's, in the user's state directory]
+    /// The pool of a mount, its MOUNTPOINT or SOURCE, or the pool of a `tidegate run-log` in
+    /// progress [default: the last one's, in the user's state directory]
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
@@ -112,8 +117,8 @@ pub(crate) struct Status {
 
 #[derive(Args, Debug)]
 pub(crate) struct Recover {
-    /// The pool of a mount, its SOURCE, or the pool of a `tidegate run`, that was killed or met a
-    /// power loss
+    /// The pool of a mount, its SOURCE, or the pool of a `tidegate run-log`, that was killed or
+    /// met a power loss
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 

@@ -30,7 +30,7 @@ fn assert_refused(ended: &Ended, file: &Path, words: &str) {
 fn assert_all_refused(pool: &str, file: &Path, words: &str) {
     assert_refused(&run(&["recover", pool]), file, words);
     // Where there is no library nothing is run at all.
-    let ended = run(&["run", "--try", "--pool", pool, "--root", "/tmp", "--", "true"]);
+    let ended = run(&["run-log", "--try", "--pool", pool, "--root", "/tmp", "--", "true"]);
     if !ended.stderr.contains("no-library") && !ended.stderr.contains("nothing to load") {
         assert_refused(&ended, file, words);
     }

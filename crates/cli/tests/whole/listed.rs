@@ -153,7 +153,7 @@ fn pools_are_listed_while_they_are_used_and_when_they_were_left() {
     };
     let program = env!("CARGO_BIN_EXE_tidegate");
     build_the_library();
-    let used = here(tidegate().args(["run", "--try", "--size", "16M", "--", program, "list", "--json"]));
+    let used = here(tidegate().args(["run-log", "--try", "--size", "16M", "--", program, "list", "--json"]));
     assert_eq!(used.code, 0, "{}", used.stderr);
     let pool = state.join("tidegate/default.pool");
     let pool = pool.to_str().unwrap();
@@ -162,7 +162,7 @@ fn pools_are_listed_while_they_are_used_and_when_they_were_left() {
     assert_eq!(list["leftovers"]["pools"], Value::Array(Vec::new()), "{list}");
     // The supervisor is killed within the run, by its own child.
     let mut killed = tidegate();
-    killed.args(["run", "--try", "--", "sh", "-c", "kill -9 $PPID"]);
+    killed.args(["run-log", "--try", "--", "sh", "-c", "kill -9 $PPID"]);
     assert_eq!(here(&mut killed).code, -1);
     let list = here(tidegate().args(["list", "--json"]));
     let list: Value = serde_json::from_str(&list.stdout).unwrap();

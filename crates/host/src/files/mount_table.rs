@@ -1,7 +1,7 @@
 //! What is mounted at a directory, as `/proc/self/mountinfo` tells.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 /// A file system at a directory.
@@ -12,7 +12,7 @@ pub struct MountedFileSystem {
     /// Its kind, such as `ext4`.
     pub kind: String,
     /// What it says it shows.
-    pub source_name: String,
+    pub source_name: OsString,
 }
 
 /// Returns the file system on top at `mountpoint`, an absolute path without links; `None` if it is
@@ -33,8 +33,8 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, MountedFileSystem)> {
     let number = String::from_utf8_lossy(fields.nth(2)?).into_owned();
     let mountpoint = unescape(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
-    let text = |field| String::from_utf8_lossy(&unescape(field)).into_owned();
-    let (kind, source_name) = (text(fields.next()?), text(fields.next()?));
+    let kind = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
+    let source_name = OsString::from_vec(unescape(fields.next()?));
     Some((mountpoint, MountedFileSystem { number, kind, source_name }))
 }
 
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(kind("/mnt/c").as_deref(), Some("ext4"));
         assert_eq!(kind("/mnt"), None);
         let source = topmost(TABLE, OsStr::new("/mnt/a b")).map(|mounted| mounted.source_name);
-        assert_eq!(source.as_deref(), Some("/srv/x"));
+        assert_eq!(source.as_deref(), Some(OsStr::new("/srv/x")));
         let number = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.number);
         assert_eq!(number.as_deref(), Some("0:42"));
     }

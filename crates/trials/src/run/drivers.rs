@@ -1,4 +1,4 @@
-//! C programs that are run with and without `tidegate run`.
+//! C programs that are run with and without `tidegate run-log`.
 
 use crate::artefacts::CProgram;
 

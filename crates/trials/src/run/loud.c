@@ -1,5 +1,5 @@
 /* Writes a file that was opened with O_SYNC, after something that such a file may go through. The argument says what. What is printed is the same with and
-   without `tidegate run`; below it, the program also looks for the second descriptor that the library has of the file. */
+   without `tidegate run-log`; below it, the program also looks for the second descriptor that the library has of the file. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-//! PostgreSQL: a cluster in the root of a testbed, servers of it with and without `tidegate run`,
+//! PostgreSQL: a cluster in the root of a testbed, servers of it with and without `tidegate run-log`,
 //! and the queries they get.
 
 use crate::artefacts::{MissingError, run};

@@ -2,19 +2,15 @@
 //!
 //! `mount` returns when programs can use the mount, and leaves its service in the background.
 
+use crate::commands::files::background_mount::{Readiness, exit_of};
 use crate::commands::files::mount;
 use crate::errors::{Exit, Failure, report};
 use crate::grammar::{FstabMount, Pretence, Umount};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::MemfdFlags;
-use rustix::io::Errno;
 use rustix::mount::mount_remount;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Exit codes of mount(8).
 const DONE: u8 = 0;
@@ -46,21 +42,18 @@ pub(crate) fn run(helper: &FstabMount) -> ExitCode {
 }
 
 fn mount_in_background(helper: &FstabMount) -> Result<Exit, Failure> {
-    let name = format!("tidegate-mount-{}", uuid::Uuid::new_v4().simple());
-    let notified = SocketAddr::from_abstract_name(&name).and_then(|address| UnixDatagram::bind_addr(&address));
-    let notified = notified.map_err(Failure::system("making a socket"))?;
+    let readiness = Readiness::expected()?;
     let log = Log::open().map_err(Failure::system("making memory for messages"))?;
     let absolute = |path| std::path::absolute(path).map_err(Failure::system("finding the current directory"));
     let mut service = Command::new("/proc/self/exe");
     service.args(["mount", "--background"]).args(&helper.options).arg("--");
     service.args([absolute(&helper.source)?, absolute(&helper.mountpoint)?]);
-    service.env("NOTIFY_SOCKET", format!("@{name}")).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
+    service.env("NOTIFY_SOCKET", readiness.name()).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
     let mut service = service.stderr(log.stderr()?).spawn().map_err(Failure::system("starting the service"))?;
-    let ended = wait_until_ready(&mut service, &notified);
+    let ended = readiness.wait(&mut service);
     log.show();
-    if let Some(status) = ended.map_err(Failure::system("waiting for the mount"))? {
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        return Ok(code.and_then(Exit::of_code).map_or(Exit::Unexpected, |(exit, _)| exit));
+    if let Some(status) = ended? {
+        return Ok(exit_of(status));
     }
     if !helper.flags.is_empty() {
         let flags = helper.flags | rustix::mount::MountFlags::BIND;
@@ -68,28 +61,6 @@ fn mount_in_background(helper: &FstabMount) -> Result<Exit, Failure> {
         restricted.map_err(Failure::system("restricting the mount as its options say"))?;
     }
     Ok(Exit::Done)
-}
-
-/// Waits until the service says that it is ready. Returns how it ended, if it did before.
-fn wait_until_ready(service: &mut Child, notified: &UnixDatagram) -> std::io::Result<Option<ExitStatus>> {
-    let ended = pidfd_open(Pid::from_child(service), PidfdFlags::empty())?;
-    loop {
-        let mut polled = [PollFd::new(&ended, PollFlags::IN), PollFd::new(notified, PollFlags::IN)];
-        match poll(&mut polled, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let [has_ended, has_message] = polled.map(|polled| !polled.revents().is_empty());
-        if has_message {
-            let mut message = [0; 4096];
-            let len = notified.recv(&mut message)?;
-            if message[..len].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
-                return Ok(None);
-            }
-        } else if has_ended {
-            return service.wait().map(Some);
-        }
-    }
 }
 
 /// Where the service's messages go.

@@ -1,4 +1,4 @@
-//! `tidegate recover`: what a run under `tidegate run` left in its pool, brought to its files
+//! `tidegate recover`: what a run under `tidegate run-log` left in its pool, brought to its files
 //! without running anything.
 
 use crate::commands::files::mount_pool;

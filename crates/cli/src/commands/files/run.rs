@@ -1,17 +1,30 @@
-//! `tidegate run`: what a run is asked for, by flags, and by the configuration file of `run`, which
-//! has the same words. Flags win over the file.
+//! `tidegate run`: a program whose roots are mounts for as long as it runs.
+//!
+//! | step | if this process is killed then |
+//! | --- | --- |
+//! | each root that no mount shows is mounted over itself | the mounts stay, as after `tidegate mount` |
+//! | the program runs, in the mount that covers its current directory | the same, and the program goes on |
+//! | each of these mounts is written back and ended | its service goes on with that |
+//!
+//! This process holds a descriptor of every root until the program has ended. So nobody unmounts
+//! the root meanwhile, another run neither.
 
+mod mounts;
+mod private;
+mod program;
+mod roots;
+
+use crate::commands::files::run::mounts::RunMounts;
+use crate::commands::files::run::program::{Program, Signalled};
 use crate::config;
-use crate::errors::{ConfigFailure, Exit, Failure};
-use crate::grammar::Run;
-use crate::output;
+use crate::errors::{ConfigFailure, Failure, ProgramFailure, report};
+use crate::grammar::{Run, ServeMount};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tidegate_run_log::{Around, Asked};
 
-/// The configuration file of `run`.
-#[derive(Debug, Default, Deserialize)]
+/// What a run is asked for: by the configuration file of `run`, or by flags, which win.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunConfig {
     pool: Option<PathBuf>,
@@ -19,119 +32,101 @@ struct RunConfig {
     size: Option<u64>,
     #[serde(default, deserialize_with = "config::one_or_more")]
     root: Vec<PathBuf>,
-    #[serde(default, deserialize_with = "config::one_or_more")]
-    deny: Vec<String>,
 }
 
+/// Every key of the file, each like the flag of its name.
+pub(crate) const KEYS: [&str; 3] = ["pool", "size", "root"];
+
 /// Runs `tidegate run`; the answer is the program's.
-pub(crate) fn run(args: &Run) -> Result<ExitCode, Failure> {
-    tracing::warn!(
-        "`tidegate run` is experimental: docs/guide/run.md lists when a recovery after a power loss is wrong"
-    );
-    let library = tidegate_run_log::library()?;
-    let around = Around { tell: output::teller(false), interrupted: Exit::Interrupted as i32 };
-    Ok(tidegate_run_log::run(&library, &asked_by(args)?, &args.command, around)?)
+pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
+    if args.is_private {
+        return private::begin_again();
+    }
+    let asked = asked_by(args)?;
+    let library = if args.is_indirect { None } else { Some(program::library()?) };
+    let directory = std::env::current_dir().map_err(Failure::system("finding the current directory"))?;
+    let roots = roots::resolved(&asked.root, &directory)?;
+    let signalled = Signalled::caught()?;
+    let mut mounts = RunMounts::new(said);
+    let program = Program { words: &args.command, directory: &directory, library: library.as_deref() };
+    let ended = match mounts.begin(&roots, &asked, args.is_trial) {
+        Ok(Some(exit)) => Ok(exit.into()),
+        Ok(None) => program.run(&signalled),
+        Err(failure) => Err(failure),
+    };
+    signalled.end_process_from_now_on(&mounts.left_words());
+    let left = mounts.end();
+    // The program's own failure is the one to hear of.
+    let code = match ended {
+        Ok(code) => code,
+        Err(failure) => report(&failure, said.json).into(),
+    };
+    let unwell = left.iter().map(|failure| report(failure, said.json)).last();
+    Ok(match unwell {
+        Some(exit) if code == ExitCode::SUCCESS => exit.into(),
+        _ => code,
+    })
 }
 
 /// What is asked for by `args`, and by the file that it names.
-fn asked_by(args: &Run) -> Result<Asked, Failure> {
+fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
     let written = match &args.config {
         Some(path) => parse(path, &config::text_of(path)?)?,
         None => RunConfig::default(),
     };
-    Ok(Asked {
+    Ok(RunConfig {
         pool: args.pool.clone().or(written.pool),
         size: args.size.or(written.size),
-        roots: if args.root.is_empty() { written.root } else { args.root.clone() },
-        deny: if args.deny.is_empty() { written.deny } else { args.deny.clone() },
-        is_trial: args.is_trial,
+        root: if args.root.is_empty() { written.root } else { args.root.clone() },
     })
 }
 
 /// Relative paths start at the file's folder.
 fn parse(path: &Path, text: &str) -> Result<RunConfig, ConfigFailure> {
-    let RunConfig { pool, size, root, deny } =
-        toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
+    let RunConfig { pool, size, root } = toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
     let root = root.into_iter().map(|root| folder.join(root)).collect();
-    Ok(RunConfig { pool: pool.map(|pool| folder.join(pool)), size, root, deny })
+    Ok(RunConfig { pool: pool.map(|pool| folder.join(pool)), size, root })
 }
 
-/// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 4] = ["pool", "size", "root", "deny"];
+/// The failure that the root at `root` cannot be used, as `why` says.
+fn no_root(root: &Path, why: impl ToString) -> Failure {
+    ProgramFailure::NoRoot { root: root.to_owned(), why: why.to_string() }.into()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const EVERY_KEY: &str = "pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\ndeny = [\"*.tmp\"]\n";
-
-    fn asked(text: &str, flags: &Run) -> Asked {
+    fn asked(text: &str, flags: &Run) -> RunConfig {
         let folder = tempfile::tempdir().expect("a folder for what is temporary");
         let path = folder.path().join("run.toml");
         std::fs::write(&path, text).expect("the file can be written");
         let mut asked = asked_by(&Run { config: Some(path), ..flags.clone() }).expect("a good file");
         let bare = |path: &mut PathBuf| *path = path.strip_prefix(folder.path()).unwrap_or(path).to_owned();
-        asked.pool.iter_mut().chain(&mut asked.roots).for_each(bare);
+        asked.pool.iter_mut().chain(&mut asked.root).for_each(bare);
         asked
     }
 
     #[test]
-    fn every_key_reaches_the_run() {
-        let expected = Asked {
-            pool: Some("p".into()),
-            size: Some(64 << 20),
-            roots: vec!["a".into(), "/b".into()],
-            deny: vec!["*.tmp".to_owned()],
-            is_trial: false,
-        };
-        assert_eq!(asked(EVERY_KEY, &Run::default()), expected);
-        let usual = Asked { pool: None, size: None, roots: Vec::new(), deny: Vec::new(), is_trial: false };
-        assert_eq!(asked("", &Run::default()), usual);
-    }
-
-    #[test]
-    fn a_list_of_one_needs_no_brackets() {
-        let one = asked("root = \"a\"\ndeny = \"*.tmp\"\n", &Run::default());
-        assert_eq!((one.roots, one.deny), (vec!["a".into()], vec!["*.tmp".to_owned()]));
+    fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
+        let text = "pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\n";
+        let expected = RunConfig { pool: Some("p".into()), size: Some(64 << 20), root: vec!["a".into(), "/b".into()] };
+        assert_eq!(asked(text, &Run::default()), expected);
+        assert!(KEYS.iter().all(|key| text.contains(&format!("{key} = "))));
+        assert_eq!(asked("root = \"a\"\n", &Run::default()).root, [PathBuf::from("a")]);
+        assert_eq!(asked("", &Run::default()), RunConfig::default());
     }
 
     #[test]
     fn flags_win_over_the_file() {
-        let flags = Run {
-            pool: Some("q".into()),
-            size: Some(32 << 20),
-            root: vec!["/c".into()],
-            deny: vec!["*.log".to_owned()],
-            ..Run::default()
-        };
-        let expected = Asked {
-            pool: flags.pool.clone(),
-            size: Some(32 << 20),
-            roots: flags.root.clone(),
-            deny: flags.deny.clone(),
-            is_trial: false,
-        };
-        assert_eq!(asked(EVERY_KEY, &flags), expected);
+        let flags = Run { pool: Some("q".into()), size: Some(32 << 20), root: vec!["/c".into()], ..Run::default() };
+        let expected = RunConfig { pool: Some("q".into()), size: Some(32 << 20), root: vec!["/c".into()] };
+        assert_eq!(asked("pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\n", &flags), expected);
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_one() {
-        let Err(ConfigFailure::UnknownKey { line, key, nearest, known, .. }) =
-            parse(Path::new("/r.toml"), "\nrot = []\n")
-        else {
-            panic!("it is not refused for a key")
-        };
-        assert_eq!((line, key.as_str(), nearest.as_deref()), (2, "rot", Some("root")));
-        assert_eq!(known, KEYS);
-    }
-
-    #[test]
-    fn a_size_that_is_none_is_refused_with_its_line() {
-        let Err(ConfigFailure::Invalid { line, .. }) = parse(Path::new("/r.toml"), "pool = \"p\"\nsize = \"big\"\n")
-        else {
-            panic!("it is not refused")
-        };
-        assert_eq!(line, 2);
+    fn an_unknown_key_is_refused() {
+        assert!(parse(Path::new("run.toml"), "pol = \"p\"\n").is_err());
     }
 }

@@ -1,0 +1,183 @@
+//! The mounts of a run: begun before its program, ended after it.
+
+use super::{RunConfig, no_root};
+use crate::commands::files::background_mount::{Readiness, exit_of};
+use crate::errors::{Exit, Failure, ProgramFailure};
+use crate::grammar::ServeMount;
+use crate::output;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, open};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+use tidegate_file_service::{self as file_service, MountError, ServiceFailure, Unmount};
+use tidegate_host::files::users::{Use, users_of};
+use tidegate_host::shell::word;
+
+/// Between two looks whether programs still use a mount.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A mount that a run began.
+struct OwnMount {
+    root: PathBuf,
+    pool: PathBuf,
+    service: Child,
+    /// Programs that had files or directories of the root open before the mount: they use the files
+    /// below it, and do not keep it from ending.
+    before: Vec<String>,
+}
+
+/// The mounts that a run begins and uses.
+pub(super) struct RunMounts {
+    said: ServeMount,
+    own: Vec<OwnMount>,
+    /// A descriptor of every root in its mount: nobody unmounts it meanwhile.
+    roots: Vec<OwnedFd>,
+}
+
+impl RunMounts {
+    /// None so far.
+    pub(super) fn new(said: ServeMount) -> RunMounts {
+        RunMounts { said, own: Vec::new(), roots: Vec::new() }
+    }
+
+    /// Mounts each of `roots`, the outer ones first, unless it is in a mount by then. Returns how a
+    /// service ended that did not begin, which has told of its failure itself.
+    pub(super) fn begin(
+        &mut self,
+        roots: &[PathBuf],
+        asked: &RunConfig,
+        is_trial: bool,
+    ) -> Result<Option<Exit>, Failure> {
+        for root in roots {
+            if file_service::mount_above(root).is_none() || is_dead(root) {
+                let pool = self.pool_for(root, asked.pool.as_deref())?;
+                if let Some(exit) = self.mount(root, pool, asked.size, is_trial)? {
+                    return Ok(Some(exit));
+                }
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let held = open(root, flags, Mode::empty()).map_err(|errno| no_root(root, errno))?;
+            self.roots.push(held);
+        }
+        Ok(None)
+    }
+
+    /// The pool of a root that is to be mounted.
+    fn pool_for(&self, root: &Path, named: Option<&Path>) -> Result<PathBuf, Failure> {
+        if named.is_some() && !self.own.is_empty() {
+            return Err(ProgramFailure::OnePool { root: root.to_owned() }.into());
+        }
+        let pool = named.map_or_else(|| file_service::default_pool(root), Path::to_owned);
+        let pool = std::path::absolute(pool).map_err(Failure::system("finding the current directory"))?;
+        let folder = pool.parent().and_then(|folder| folder.canonicalize().ok());
+        if folder.is_some_and(|folder| folder.starts_with(root)) || pool.starts_with(root) {
+            return Err(ProgramFailure::PoolInRoot { root: root.to_owned(), pool }.into());
+        }
+        Ok(pool)
+    }
+
+    fn mount(
+        &mut self,
+        root: &Path,
+        pool: PathBuf,
+        size: Option<u64>,
+        is_trial: bool,
+    ) -> Result<Option<Exit>, Failure> {
+        let before = users_of(root, Use::Any);
+        let readiness = Readiness::expected()?;
+        let mut service = Command::new("/proc/self/exe");
+        service.args(self.said.json.then_some("--json")).args(std::iter::repeat_n("-v", self.said.verbose.into()));
+        // A session of its own: signals of the terminal are the program's.
+        service.args(["mount", "--background", "--pool"]).arg(&pool);
+        service.args(size.map(|size| format!("--pool-size={size}"))).args(is_trial.then_some("--try"));
+        service.arg("--").args([root, root]);
+        service.env("NOTIFY_SOCKET", readiness.name()).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
+        let mut service = service.spawn().map_err(Failure::system("starting the service"))?;
+        if let Some(status) = readiness.wait(&mut service)? {
+            return Ok(Some(exit_of(status)));
+        }
+        if !before.is_empty() {
+            let (root, before) = (root.display(), before.join(", "));
+            tracing::warn!(
+                "these programs had files or directories of {root} open before, and use the files below the mount until they enter {root} anew: {before}"
+            );
+        }
+        self.own.push(OwnMount { root: root.to_owned(), pool, service, before });
+        Ok(None)
+    }
+
+    /// What a process says that ends before its mounts do.
+    pub(super) fn left_words(&self) -> String {
+        let end = |mount: &OwnMount| format!("tidegate umount {}", word(&mount.root));
+        let ends: Vec<_> = self.own.iter().map(end).collect();
+        format!(
+            "ended before all files were written back: the mounts that are left have them, and go on; end them: {}",
+            ends.join("; ")
+        )
+    }
+
+    /// Ends the mounts that this run began, the inner ones first: when no program uses them, and
+    /// everything is written back. Returns what went wrong.
+    pub(super) fn end(&mut self) -> Vec<Failure> {
+        self.roots.clear();
+        let tell = output::teller(self.said.json);
+        std::mem::take(&mut self.own).into_iter().rev().filter_map(|mount| mount.end(tell).err()).collect()
+    }
+}
+
+/// Whether the mount at `root` has lost its service.
+fn is_dead(root: &Path) -> bool {
+    let answer = std::fs::metadata(root);
+    answer.is_err_and(|error| rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN))
+}
+
+impl OwnMount {
+    fn end(mut self, tell: output::Teller) -> Result<(), Failure> {
+        if let Some(status) = self.ended()? {
+            return self.judged(status);
+        }
+        let mut named = Vec::new();
+        loop {
+            // Before the mount ends, so that nobody finds older files at its place.
+            if let Err(failure) = file_service::flush(&self.pool, tell) {
+                tracing::warn!("the files are written back when the mount has ended: {failure}");
+            }
+            match file_service::end_mount(&self.root, Unmount::Now, tell) {
+                Err(ServiceFailure::FilesInUse { mut users, .. }) => {
+                    users.retain(|user| !self.before.contains(user));
+                    self.tell_of(&users, &mut named, tell);
+                }
+                // Somebody else unmounted it.
+                Err(ServiceFailure::Mount(MountError::NotMounted { .. })) | Ok(_) => break,
+                Err(failure) => return Err(failure.into()),
+            }
+            if let Some(status) = self.ended()? {
+                return self.judged(status);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let status = self.service.wait().map_err(Failure::system("waiting for the service"))?;
+        self.judged(status)
+    }
+
+    fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.service.try_wait().map_err(Failure::system("waiting for the service"))
+    }
+
+    /// Names programs that are waited for, once.
+    fn tell_of(&self, users: &[String], named: &mut Vec<String>, tell: output::Teller) {
+        if users != named {
+            let root = self.root.display();
+            tell(&format!("programs use files of the mount at {root}, and are waited for: {}", users.join(", ")));
+            users.clone_into(named);
+        }
+    }
+
+    fn judged(self, status: ExitStatus) -> Result<(), Failure> {
+        match status.success() {
+            true => Ok(()),
+            false => Err(ProgramFailure::MountDied { root: self.root, pool: self.pool, status }.into()),
+        }
+    }
+}
