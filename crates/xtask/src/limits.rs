@@ -52,7 +52,7 @@ const LIMITS: [(&str, &[Limit]); 5] = [
         ],
     ),
     (
-        "Files of programs under `tidegate run`",
+        "Files of programs under `tidegate run-log`",
         &[
             ("POOL_BYTES_MIN", "the least pool"),
             ("DIRTY_PERCENT_MAX", "percentage of dirty blocks above which syncs fall back to the kernel"),

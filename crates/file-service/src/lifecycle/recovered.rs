@@ -23,6 +23,7 @@ use tidegate_file_cache::{
     NamespaceLog, Outcome, Recovered, Refused, ReplayedBelow, Whereabouts,
 };
 use tidegate_media::MappedRegion;
+use tidegate_mount_transport::remove_dead;
 
 /// What recovery brings to a mount.
 pub(crate) struct Recovery {
@@ -221,6 +222,8 @@ pub fn recover_pool(
             false => Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path }.into()),
         };
     };
+    // A mount over SOURCE whose service was killed hides it.
+    remove_dead(&record.source)?;
     let (source, _lock) = open_source(&record.source)?;
     record_of(&pool.path, &record.source, &source)?;
     check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;

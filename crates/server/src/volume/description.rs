@@ -75,7 +75,7 @@ pub enum Format {
     Btt,
     /// A cache of a disk.
     DiskCache,
-    /// What programs under `tidegate run` synced.
+    /// What programs under `tidegate run-log` synced.
     RunPool,
 }
 

@@ -40,7 +40,7 @@ pub enum Stack {
     BeforeOrderedDisk,
     /// A disk that was behind it, and is not any more.
     Detached,
-    /// The page cache beside it and disks behind it: files of programs under `tidegate run`.
+    /// The page cache beside it and disks behind it: files of programs under `tidegate run-log`.
     UnderRun,
 }
 
@@ -176,8 +176,8 @@ mod tests {
             (process_crash, Stack::BeforeDisk, "in front of a disk"),
             (power_fail, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
             (process_crash, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
-            (power_fail, Stack::UnderRun, "under `tidegate run`"),
-            (process_crash, Stack::UnderRun, "under `tidegate run`"),
+            (power_fail, Stack::UnderRun, "under `tidegate run-log`"),
+            (process_crash, Stack::UnderRun, "under `tidegate run-log`"),
         ] {
             write!(text, "### `{domain}` {place}\n\n").expect("a string takes all");
             write_rows(&mut text, domain, stack);

@@ -15,7 +15,7 @@ pub(super) fn begin_again() -> Result<ExitCode, Failure> {
     }
     let program = std::env::current_exe().map_err(Failure::system("asking where this program is"))?;
     tracing::warn!(
-        "only the program and its children see the mounts: others see the files as they were until the run ends, and must not change them"
+        "only the program and its children see the mounts: until the run ends, others find files there that may be older, and must not change them"
     );
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--propagation", "private", "--"]).arg(program);

@@ -19,19 +19,17 @@ pub(super) fn resolved(roots: &[PathBuf], directory: &Path) -> Result<Vec<PathBu
 }
 
 fn resolve(root: &Path) -> Result<PathBuf, Failure> {
-    let found = match root.canonicalize() {
-        // A mount of a killed service has no path of its own, but its folder has.
+    let refused = |error: std::io::Error| no_root(root, error);
+    match root.metadata() {
+        Ok(about) if !about.is_dir() => return Err(no_root(root, "it is no directory")),
+        // A mount of a killed service does not say what it is, but its folder does.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
-            let (Some(folder), Some(name)) = (root.parent(), root.file_name()) else {
-                return Err(no_root(root, error));
-            };
-            return folder.canonicalize().map(|folder| folder.join(name)).map_err(|error| no_root(root, error));
+            let (Some(folder), Some(name)) = (root.parent(), root.file_name()) else { return Err(refused(error)) };
+            return folder.canonicalize().map(|folder| folder.join(name)).map_err(refused);
         }
-        found => found.map_err(|error| no_root(root, error))?,
+        about => about.map_err(refused)?,
     };
-    if !found.is_dir() {
-        return Err(no_root(root, "it is no directory"));
-    }
+    let found = root.canonicalize().map_err(refused)?;
     if found.parent().is_none() {
         return Err(no_root(root, WHOLE));
     }
