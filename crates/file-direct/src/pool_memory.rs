@@ -174,7 +174,7 @@ impl<O: OpenPool> Region for PoolMemory<O> {
         let mut chunks = self.chunks();
         (0..CHUNKS_MAX).for_each(|place| chunks.fence(place));
         self.log.fence()?;
-        chunks.lost.clone().map_or(Ok(()), Err)
+        chunks.lost.map_or(Ok(()), Err)
     }
 }
 

@@ -75,17 +75,16 @@ mod follow;
 mod held;
 mod joined;
 mod line;
-mod lock;
 mod loud;
 mod mapped;
 mod names;
-mod next;
 mod process;
 mod quiet;
 mod recent;
 mod strip;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tidegate_preload_common::{lock, next};
 
 /// Runs what is done beside a call. A panic is a mistake of this library and ends the process, as
 /// it would be unwound into C otherwise.

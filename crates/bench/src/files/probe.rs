@@ -227,14 +227,14 @@ pub(super) fn revocation(effort: Effort) -> anyhow::Result<Outcome> {
     let mount = testbed.mount().expect("the file is in a mount");
     let mut times = Vec::new();
     while times.len() < effort.pairs as usize {
-        let before = mount.status("leases_revoked")?;
+        let before = mount.status("leases_ended")?;
         // More than its patience: it has the file again.
         probe.nanoseconds(OPERATIONS_MAX)?;
         let file = File::open(testbed.root().join("file-0"))?;
         let (began, mut byte) = (Instant::now(), [0]);
         file.read_exact_at(&mut byte, 0)?;
         times.push(began.elapsed().as_secs_f64() * 1e6);
-        let after = mount.status("leases_revoked")?;
+        let after = mount.status("leases_ended")?;
         anyhow::ensure!(after > before, "the file was not leased");
     }
     Ok(Outcome::figure(&times, "µs"))

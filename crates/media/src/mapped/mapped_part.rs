@@ -43,6 +43,14 @@ impl MappedPart {
         Ok(lock(file, libc::F_OFD_GETLK, at, len)? != libc::F_UNLCK)
     }
 
+    /// Whether no store was lost so far, as this thread knows: what a fence says, without a fence.
+    pub fn sealed(&self) -> Result<(), Sealed> {
+        match self.first_lost.load(Ordering::Relaxed) {
+            SOUND => Ok(()),
+            at => Err(Sealed::StoreLost { at }),
+        }
+    }
+
     pub(crate) fn over(mapping: Mapping, instructions: Instructions) -> MappedPart {
         MappedPart { mapping, instructions, first_lost: AtomicU64::new(SOUND) }
     }
@@ -93,10 +101,7 @@ impl Region for MappedPart {
 
     fn fence(&self) -> Result<(), Sealed> {
         self.mapping.fence();
-        match self.first_lost.load(Ordering::Relaxed) {
-            SOUND => Ok(()),
-            at => Err(Sealed::StoreLost { at }),
-        }
+        self.sealed()
     }
 }
 

@@ -6,18 +6,25 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What tells the holder's thread from others; 0: free. The highest bit: somebody sleeps.
-pub(crate) struct Lock(AtomicU32);
+#[derive(Debug)]
+pub struct Lock(AtomicU32);
+
+impl Default for Lock {
+    fn default() -> Lock {
+        Lock::new()
+    }
+}
 
 const SLEEPER: u32 = 1 << 31;
 
 impl Lock {
     /// A free one.
-    pub(crate) const fn new() -> Lock {
+    pub const fn new() -> Lock {
         Lock(AtomicU32::new(0))
     }
 
     /// Takes the lock. False: this very thread has it already, below a signal handler.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         let own = this_thread();
         loop {
             // Acquire: pairs with `give`.
@@ -34,7 +41,7 @@ impl Lock {
     }
 
     /// Gives it back.
-    pub(crate) fn give(&self) {
+    pub fn give(&self) {
         // Release: pairs with `take`.
         if self.0.swap(0, Ordering::Release) & SLEEPER != 0 {
             let _ = futex::wake(&self.0, futex::Flags::PRIVATE, ALL);
@@ -42,7 +49,7 @@ impl Lock {
     }
 
     /// Free again, whoever held it: in a forked child, where its thread does not exist.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }

@@ -1,5 +1,13 @@
 //! The next definition of each name that this library exports: libc's own, or another preloaded
 //! library's.
+//!
+//! # The law of the unsafe code
+//!
+//! - **L1** Each function here is called as libc's own function of the same name may be called; what
+//!   the next definition gets is what it got.
+//! - **L2** The next definition of a name has the type that libc's header gives it.
+//! - **L4** Variadic functions of libc that take at most one argument of word size behind the named
+//!   ones get it in the same register either way.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
 use libc::{
@@ -11,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Where the next definition of `name` is, which ends with a zero byte; null: there is none. It is
 /// found once, and then known in `place`.
-pub(crate) fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
+pub fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
     let known = place.load(Ordering::Acquire);
     if !known.is_null() {
         return known;
@@ -23,13 +31,13 @@ pub(crate) fn resolved(place: &AtomicPtr<c_void>, name: &'static str) -> *mut c_
 }
 
 /// Where the next `dprintf` is, which takes any arguments.
-pub(crate) fn dprintf_at() -> *mut c_void {
+pub fn dprintf_at() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     resolved(&PLACE, "dprintf\0")
 }
 
 /// The same of what `dprintf` becomes in programs compiled with fortification.
-pub(crate) fn dprintf_chk_at() -> *mut c_void {
+pub fn dprintf_chk_at() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     resolved(&PLACE, "__dprintf_chk\0")
 }
@@ -42,11 +50,12 @@ macro_rules! next {
         }
 
         /// Finds all there are, so that none is looked for later, where that might not be allowed.
-        pub(crate) fn find_all() {
+        pub fn find_all() {
             $(resolved(&places::$name, concat!(stringify!($name), "\0"));)*
         }
 
-        $(pub(crate) unsafe fn $name($($argument: $kind),*) -> $answer {
+        $(#[doc = concat!("The next `", stringify!($name), "`.\n\n# Safety\nL1.")]
+        pub unsafe fn $name($($argument: $kind),*) -> $answer {
             let next = resolved(&places::$name, concat!(stringify!($name), "\0"));
             if next.is_null() {
                 // The program was linked to a function that only this library has.
@@ -65,6 +74,10 @@ next! {
     pwrite(fd: c_int, bytes: *const c_void, len: size_t, at: off_t) -> ssize_t;
     writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
     pwritev(fd: c_int, pieces: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    read(fd: c_int, bytes: *mut c_void, len: size_t) -> ssize_t;
+    pread(fd: c_int, bytes: *mut c_void, len: size_t, at: off_t) -> ssize_t;
+    readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    preadv(fd: c_int, pieces: *const iovec, count: c_int, at: off_t) -> ssize_t;
     pwritev2(fd: c_int, pieces: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     sendfile(out: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
     splice(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;

@@ -1,0 +1,19 @@
+//! libc's functions, taken over.
+
+mod numbers;
+mod transfers;
+
+use crate::process;
+use tidegate_preload_common::next;
+
+/// Called by the loader before the program begins.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    crate::guarded(|| {
+        next::find_all();
+        process::start();
+    });
+}

@@ -1,0 +1,151 @@
+//! Functions after which the number of a descriptor means something else.
+
+use crate::{files, guarded};
+use libc::{FILE, c_int, c_uint, c_void, mode_t};
+use std::ffi::c_char;
+use tidegate_preload_common::next;
+
+macro_rules! closes {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+            guarded(|| files::closing(fd));
+            // SAFETY: L1.
+            unsafe { next::close(fd) }
+        }
+    )* };
+}
+
+closes!(close, __close);
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        guarded(|| files::closing_among(first, last));
+    }
+    // SAFETY: L1.
+    unsafe { next::close_range(first, last, flags) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    guarded(|| files::closing_among(u32::try_from(first).unwrap_or(0), u32::MAX));
+    // SAFETY: L1.
+    unsafe { next::closefrom(first) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
+    // SAFETY: L1: it is a stream.
+    let fd = unsafe { libc::fileno(stream) };
+    guarded(|| files::closing(fd));
+    // SAFETY: L1.
+    unsafe { next::fclose(stream) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    // SAFETY: L1.
+    copied(fd, unsafe { next::dup(fd) })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if fd != to {
+        guarded(|| files::closing(to));
+    }
+    // SAFETY: L1.
+    let copy = unsafe { next::dup2(fd, to) };
+    if fd == to { copy } else { copied(fd, copy) }
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    guarded(|| files::closing(to));
+    // SAFETY: L1.
+    copied(fd, unsafe { next::dup3(fd, to, flags) })
+}
+
+fn copied(fd: c_int, copy: c_int) -> c_int {
+    if copy >= 0 {
+        guarded(|| files::copied(fd, copy));
+    }
+    copy
+}
+
+macro_rules! controls {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+            // SAFETY: L1.
+            let answer = unsafe { next::fcntl(fd, command, argument) };
+            match command {
+                libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, answer),
+                libc::F_SETFL => {
+                    guarded(|| files::flags_changed(fd));
+                    answer
+                }
+                _ => answer,
+            }
+        }
+    )* };
+}
+
+controls!(fcntl, fcntl64);
+
+macro_rules! opens {
+    ($($name:ident = $next:ident($($argument:ident: $kind:ty),*);)*) => { $(
+        /// As in libc. What was known of the number was about another file.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
+            // SAFETY: L1.
+            let fd = unsafe { next::$next($($argument),*) };
+            guarded(|| files::opened(fd));
+            fd
+        }
+    )* };
+}
+
+opens! {
+    open = open(path: *const c_char, flags: c_int, mode: mode_t);
+    open64 = open(path: *const c_char, flags: c_int, mode: mode_t);
+    openat = openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    openat64 = openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
+    creat = creat(path: *const c_char, mode: mode_t);
+    creat64 = creat(path: *const c_char, mode: mode_t);
+}

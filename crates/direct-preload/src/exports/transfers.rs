@@ -1,0 +1,283 @@
+//! Functions that write, read and sync by descriptors.
+
+use crate::files::{self, Descriptor};
+use crate::guarded;
+use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
+use std::slice;
+use tidegate_file_direct::{Outcome, Until};
+use tidegate_preload_common::next;
+
+/// No program's memory lies below this, or from [`USER_END`] on: the kernel says what is wrong with
+/// an address there.
+const USER_BEGIN: usize = 1 << 16;
+const USER_END: usize = 1 << 47;
+
+/// Where a write or read is.
+#[derive(Clone, Copy)]
+enum Aim {
+    /// At the descriptor's position, which moves.
+    Position,
+    /// Here.
+    Offset(off_t),
+}
+
+fn is_usable(at: *const c_void, len: size_t) -> bool {
+    let at = at.addr();
+    at >= USER_BEGIN && at.checked_add(len).is_some_and(|end| end <= USER_END)
+}
+
+/// Where `aim` is in the file, if the position may be used here.
+fn offset(fd: c_int, descriptor: Descriptor, aim: Aim) -> Option<u64> {
+    let at = match aim {
+        Aim::Offset(at) => at,
+        Aim::Position if descriptor.owns_position() => position(fd, 0, libc::SEEK_CUR)?,
+        Aim::Position => return None,
+    };
+    u64::try_from(at).ok()
+}
+
+fn position(fd: c_int, offset: off_t, whence: c_int) -> Option<off_t> {
+    // SAFETY: it has no conditions.
+    let at = unsafe { libc::lseek(fd, offset, whence) };
+    (at >= 0).then_some(at)
+}
+
+/// Moves the position to behind what was written or read.
+fn moved(fd: c_int, aim: Aim, to: u64) {
+    if let (Aim::Position, Ok(to)) = (aim, off_t::try_from(to)) {
+        position(fd, to, libc::SEEK_SET);
+    }
+}
+
+/// Writes by a lease; `None`: the next definition is to do it.
+///
+/// # Safety
+/// L1 of a write.
+unsafe fn written(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t, until: Until) -> Option<ssize_t> {
+    let descriptor = files::written(fd)?;
+    if !is_usable(bytes, len) {
+        return None;
+    }
+    guarded(|| {
+        let at = offset(fd, descriptor, aim)?;
+        // SAFETY: L1: the program says that so many bytes are there.
+        let data = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
+        let end = match descriptor.write(fd, at, data, until) {
+            Outcome::ByDescriptor => return None,
+            Outcome::Failed => return Some(failed(libc::EIO)),
+            Outcome::Done(end) => end,
+            Outcome::Unsynced(end) => {
+                // SAFETY: it has no conditions.
+                if unsafe { next::fdatasync(fd) } != 0 {
+                    return Some(-1);
+                }
+                end
+            }
+        };
+        moved(fd, aim, end);
+        ssize_t::try_from(len).ok()
+    })
+}
+
+fn failed(errno: c_int) -> ssize_t {
+    // SAFETY: it is this thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Reads by a lease; `None`: the next definition is to do it.
+///
+/// # Safety
+/// L1 of a read.
+unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Option<ssize_t> {
+    let descriptor = files::known(fd)?;
+    if !is_usable(bytes, len) || len == 0 {
+        return None;
+    }
+    guarded(|| {
+        let at = offset(fd, descriptor, aim)?;
+        // SAFETY: L1: the program says that there is room for so many bytes.
+        let out = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
+        let Outcome::Done(read) = descriptor.read(fd, at, out) else { return None };
+        moved(fd, aim, at + read);
+        ssize_t::try_from(read).ok()
+    })
+}
+
+/// The one piece of a list, if it has no more.
+///
+/// # Safety
+/// L1: so many pieces are there.
+unsafe fn only(pieces: *const iovec, count: c_int) -> Option<iovec> {
+    // SAFETY: as above.
+    (count == 1 && is_usable(pieces.cast(), size_of::<iovec>())).then(|| unsafe { *pieces })
+}
+
+macro_rules! aim {
+    () => {
+        Aim::Position
+    };
+    ($at:ident) => {
+        Aim::Offset($at)
+    };
+}
+
+macro_rules! writes {
+    ($($name:ident = $next:ident($fd:ident, $bytes:ident, $len:ident $(, $at:ident)?);)*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *const c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
+            // SAFETY: L1.
+            if let Some(wrote) = unsafe { written($fd, aim!($($at)?), $bytes, $len, Until::PowerLoss) } {
+                return wrote;
+            }
+            // SAFETY: L1.
+            unsafe { next::$next($fd, $bytes, $len $(, $at)?) }
+        }
+    )* };
+}
+
+writes! {
+    write = write(fd, bytes, len);
+    __write = write(fd, bytes, len);
+    pwrite = pwrite(fd, bytes, len, at);
+    pwrite64 = pwrite(fd, bytes, len, at);
+    __pwrite64 = pwrite(fd, bytes, len, at);
+}
+
+macro_rules! reads {
+    ($($name:ident = $next:ident($fd:ident, $bytes:ident, $len:ident $(, $at:ident)?);)*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *mut c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
+            // SAFETY: L1.
+            match unsafe { was_read($fd, aim!($($at)?), $bytes, $len) } {
+                Some(read) => read,
+                // SAFETY: L1.
+                None => unsafe { next::$next($fd, $bytes, $len $(, $at)?) },
+            }
+        }
+    )* };
+}
+
+reads! {
+    read = read(fd, bytes, len);
+    __read = read(fd, bytes, len);
+    pread = pread(fd, bytes, len, at);
+    pread64 = pread(fd, bytes, len, at);
+    __pread64 = pread(fd, bytes, len, at);
+}
+
+macro_rules! lists {
+    ($($name:ident = $next:ident by $whole:ident as $kind:ty, ($fd:ident, $pieces:ident, $count:ident $(, $at:ident)?) ;)*) => { $(
+        /// As in libc. Of a list with one piece the lease can make the whole.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($fd: c_int, $pieces: *const iovec, $count: c_int $(, $at: off_t)?) -> ssize_t {
+            // SAFETY: L1.
+            if let Some(one) = unsafe { only($pieces, $count) }
+                // SAFETY: L1.
+                && let Some(done) = unsafe { $whole($fd, aim!($($at)?), one.iov_base as $kind, one.iov_len) }
+            {
+                return done;
+            }
+            // SAFETY: L1.
+            unsafe { next::$next($fd, $pieces, $count $(, $at)?) }
+        }
+    )* };
+}
+
+/// A piece of a list that is written.
+///
+/// # Safety
+/// L1 of a write.
+unsafe fn written_piece(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t) -> Option<ssize_t> {
+    // SAFETY: L1.
+    unsafe { written(fd, aim, bytes, len, Until::PowerLoss) }
+}
+
+lists! {
+    writev = writev by written_piece as *const c_void, (fd, pieces, count);
+    pwritev = pwritev by written_piece as *const c_void, (fd, pieces, count, at);
+    pwritev64 = pwritev by written_piece as *const c_void, (fd, pieces, count, at);
+    readv = readv by was_read as *mut c_void, (fd, pieces, count);
+    preadv = preadv by was_read as *mut c_void, (fd, pieces, count, at);
+    preadv64 = preadv by was_read as *mut c_void, (fd, pieces, count, at);
+}
+
+macro_rules! flagged {
+    ($($name:ident),*) => { $(
+        /// As in libc. Of the flags, those of a sync are known.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(fd: c_int, pieces: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+            let syncs = flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
+            let until = if syncs { Until::Erased } else { Until::PowerLoss };
+            let is_known = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC) == 0;
+            let aim = if at == -1 { Aim::Position } else { Aim::Offset(at) };
+            // SAFETY: L1.
+            if let Some(one) = unsafe { only(pieces, count) }.filter(|_| is_known)
+                // SAFETY: L1.
+                && let Some(wrote) = unsafe { written(fd, aim, one.iov_base, one.iov_len, until) }
+            {
+                return wrote;
+            }
+            // SAFETY: L1.
+            unsafe { next::pwritev2(fd, pieces, count, at, flags) }
+        }
+    )* };
+}
+
+flagged!(pwritev2, pwritev64v2);
+
+macro_rules! syncs {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+            match files::synced(fd).map_or(Outcome::ByDescriptor, |descriptor| guarded(|| descriptor.sync(fd))) {
+                Outcome::Done(_) => 0,
+                // SAFETY: L1.
+                _ => unsafe { next::$name(fd) },
+            }
+        }
+    )* };
+}
+
+syncs!(fsync, fdatasync);
+
+/// As in libc. A mapping shows the kernel's pages, so there is no lease beside it, and the kernel
+/// knows the length.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mmap(
+    at: *mut c_void,
+    len: size_t,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    from: off_t,
+) -> *mut c_void {
+    if flags & libc::MAP_ANONYMOUS == 0
+        && let Some(descriptor) = files::known(fd)
+    {
+        guarded(|| descriptor.mapped(fd));
+    }
+    // SAFETY: L1.
+    unsafe { next::mmap(at, len, access, flags, fd, from) }
+}

@@ -1,0 +1,374 @@
+//! Descriptors, and the files behind them that are leased or may be.
+
+use crate::process;
+use crate::service::{NO_POOL, Service, lends};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use tidegate_file_direct::{DirectFile, Outcome, Place, Until};
+use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read};
+use tidegate_preload_common::lock::Lock;
+use zerocopy::little_endian::{U32, U64};
+
+/// Descriptors that are known, from 0 on.
+const DESCRIPTORS: usize = 65536;
+
+/// Files that are known at a time; further ones have no direct path.
+const SLOTS: usize = 256;
+
+/// What is known of a descriptor, see [`Known`].
+static KNOWN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+
+static FILES: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+
+/// A file of this process.
+struct Slot {
+    lock: Lock,
+    /// Descriptors that lead to it; 0: the slot is free.
+    descriptors: AtomicU32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Whether children share the positions of its descriptors.
+    has_shared_position: AtomicBool,
+    file: UnsafeCell<State>,
+}
+
+/// What a slot has behind its lock.
+struct State {
+    file: Option<DirectFile<Service>>,
+    /// Room for what is said about a read: the stack may be small.
+    message: Read,
+}
+
+// SAFETY: L3.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    const fn new() -> Slot {
+        Slot {
+            lock: Lock::new(),
+            descriptors: AtomicU32::new(0),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            has_shared_position: AtomicBool::new(false),
+            file: UnsafeCell::new(State { file: None, message: NO_READ }),
+        }
+    }
+
+    /// Calls `act` with the file; `None`: this very thread is at it already.
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+        if !self.lock.take() {
+            return None;
+        }
+        // SAFETY: L3.
+        let done = act(unsafe { &mut *self.file.get() });
+        self.lock.give();
+        Some(done)
+    }
+
+    /// Calls `act` with the file, reached by `fd`, and room for a message.
+    fn with_file<T>(&self, fd: i32, act: impl FnOnce(&mut DirectFile<Service>, &mut Read) -> T) -> Option<T> {
+        self.with(|State { file, message }| {
+            let file = file.as_mut()?;
+            file.os().fd = fd;
+            Some(act(file, message))
+        })?
+    }
+}
+
+/// No message yet.
+const NO_READ: Read =
+    Read { lease: U64::ZERO, at: U64::ZERO, len: U32::ZERO, answer: U32::ZERO, data: [0; READ_BYTES_MAX] };
+
+/// What is known of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Nobody knows.
+    Nothing,
+    /// It has no direct path.
+    Plain,
+    /// It may have one: its first sync tells.
+    MaybeLater,
+    /// It leads to the file of this slot.
+    File(Descriptor),
+}
+
+/// A descriptor of a file of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    slot: u16,
+    /// Each write goes to the end (`O_APPEND`).
+    pub(crate) appends: bool,
+    /// Each write is a sync (`O_SYNC`, `O_DSYNC`).
+    pub(crate) syncs: bool,
+}
+
+impl Known {
+    fn word(self) -> u64 {
+        match self {
+            Known::Nothing => 0,
+            Known::Plain => 1,
+            Known::MaybeLater => 2,
+            Known::File(Descriptor { slot, appends, syncs }) => {
+                3 | u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(slot) << 8
+            }
+        }
+    }
+
+    fn of(word: u64) -> Known {
+        match word & 3 {
+            0 => Known::Nothing,
+            1 => Known::Plain,
+            2 => Known::MaybeLater,
+            _ => Known::File(Descriptor {
+                slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),
+                appends: word & 4 != 0,
+                syncs: word & 8 != 0,
+            }),
+        }
+    }
+}
+
+impl Descriptor {
+    fn slot(self) -> &'static Slot {
+        &FILES[usize::from(self.slot).min(SLOTS - 1)]
+    }
+
+    /// Whether a write or read at the position may be made here.
+    pub(crate) fn owns_position(self) -> bool {
+        self.appends || !self.slot().has_shared_position.load(Ordering::Relaxed)
+    }
+
+    /// Writes by the lease; durably, if the descriptor or `until` says so.
+    pub(crate) fn write(self, fd: i32, at: u64, data: &[u8], until: Until) -> Outcome {
+        let place = if self.appends { Place::End } else { Place::At(at) };
+        let until = if self.syncs { Until::Erased } else { until };
+        let written = self.slot().with_file(fd, |file, _| file.write(place, data, until));
+        written.unwrap_or(Outcome::ByDescriptor)
+    }
+
+    /// Reads by the lease.
+    pub(crate) fn read(self, fd: i32, at: u64, out: &mut [u8]) -> Outcome {
+        self.slot().with_file(fd, |file, message| file.read(at, out, message)).unwrap_or(Outcome::ByDescriptor)
+    }
+
+    /// Syncs by the lease.
+    pub(crate) fn sync(self, fd: i32) -> Outcome {
+        self.slot().with_file(fd, |file, _| file.sync()).unwrap_or(Outcome::ByDescriptor)
+    }
+
+    /// The program is about to map the file: the kernel has to know the length.
+    pub(crate) fn mapped(self, fd: i32) {
+        self.give_up(fd);
+        // SAFETY: the program is about to use it; whether it is open, the kernel says.
+        let _ = fstat(unsafe { BorrowedFd::borrow_raw(fd) });
+    }
+
+    /// The program is about to use the file in another way.
+    fn give_up(self, fd: i32) {
+        self.slot().with_file(fd, |file, _| file.leave());
+    }
+}
+
+fn place(fd: i32) -> Option<&'static AtomicU64> {
+    KNOWN.get(usize::try_from(fd).ok()?)
+}
+
+/// The descriptor of a file of a mount, if it is known to be one.
+#[inline]
+pub(crate) fn known(fd: i32) -> Option<Descriptor> {
+    // A child that was forked forgets everything in between.
+    match (known_word(fd)?, process::has_path(), known_word(fd)?) {
+        (Known::File(_), true, Known::File(descriptor)) => Some(descriptor),
+        _ => None,
+    }
+}
+
+fn known_word(fd: i32) -> Option<Known> {
+    Some(Known::of(place(fd)?.load(Ordering::Acquire)))
+}
+
+/// The descriptor that is about to be written: looked at if nothing is known of it.
+#[inline]
+pub(crate) fn written(fd: i32) -> Option<Descriptor> {
+    if known_word(fd)? == Known::Nothing {
+        look(fd, Moment::Write);
+    }
+    known(fd)
+}
+
+/// The descriptor that is about to be synced.
+pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
+    if matches!(known_word(fd)?, Known::Nothing | Known::MaybeLater) {
+        look(fd, Moment::Sync);
+    }
+    known(fd)
+}
+
+/// When a descriptor is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Write,
+    Sync,
+}
+
+fn look(fd: i32, moment: Moment) {
+    if !process::has_path() || !process::owns_descriptors() {
+        return;
+    }
+    let found = looked_at(fd, moment).unwrap_or(Known::Plain);
+    if let Some(place) = place(fd) {
+        place.store(found.word(), Ordering::Release);
+    }
+}
+
+fn looked_at(fd: i32, moment: Moment) -> Option<Known> {
+    // SAFETY: the program is about to use it; whether it is open, the kernel says.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = fcntl_getfl(descriptor).ok()?;
+    if flags.intersection(OFlags::RWMODE).is_empty() || flags.intersects(OFlags::DIRECT | OFlags::PATH) {
+        return Some(Known::Plain);
+    }
+    // O_SYNC is O_DSYNC and one bit more.
+    let syncs = flags.intersects(OFlags::DSYNC);
+    if moment == Moment::Write && !syncs {
+        return Some(Known::MaybeLater);
+    }
+    let about = fstat(descriptor).ok()?;
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        return Some(Known::Plain);
+    }
+    let slot = slot_of(fd, about.st_dev, about.st_ino)?;
+    Some(Known::File(Descriptor { slot, appends: flags.contains(OFlags::APPEND), syncs }))
+}
+
+/// One lock for the choice of slots.
+static CHOICE: Lock = Lock::new();
+
+/// Room for a description, for whoever has that lock.
+static DESCRIPTION: Description = Description(UnsafeCell::new(NO_POOL));
+
+struct Description(UnsafeCell<PoolDescription>);
+
+// SAFETY: L3.
+unsafe impl Sync for Description {}
+
+/// The slot of a file, which has one more descriptor now. `None`: its mount lends none, or there is
+/// no slot.
+fn slot_of(fd: i32, device: u64, inode: u64) -> Option<u16> {
+    if !CHOICE.take() {
+        return None;
+    }
+    // SAFETY: L3.
+    let found = chosen(fd, (device, inode), unsafe { &mut *DESCRIPTION.0.get() });
+    CHOICE.give();
+    found
+}
+
+fn chosen(fd: i32, (device, inode): (u64, u64), pool: &mut PoolDescription) -> Option<u16> {
+    if !lends(fd, pool) {
+        return None;
+    }
+    let is_this = |slot: &Slot| {
+        slot.descriptors.load(Ordering::Relaxed) > 0
+            && slot.device.load(Ordering::Relaxed) == device
+            && slot.inode.load(Ordering::Relaxed) == inode
+    };
+    let is_free = |slot: &Slot| slot.descriptors.load(Ordering::Relaxed) == 0;
+    let found = FILES.iter().position(is_this).or_else(|| FILES.iter().position(is_free))?;
+    let slot = &FILES[found];
+    slot.device.store(device, Ordering::Relaxed);
+    slot.inode.store(inode, Ordering::Relaxed);
+    slot.with(|state| {
+        let fresh = || DirectFile::new(Service { fd, pool: *pool }, pool.bytes.get());
+        state.file.get_or_insert_with(fresh);
+        slot.descriptors.fetch_add(1, Ordering::Relaxed);
+    })?;
+    u16::try_from(found).ok()
+}
+
+/// A descriptor is about to be closed, or its number to be given to another file.
+pub(crate) fn closing(fd: i32) {
+    let Some(place) = place(fd) else { return };
+    if place.load(Ordering::Acquire) == 0 || !process::has_path() || !process::owns_descriptors() {
+        return;
+    }
+    if let Known::File(descriptor) = Known::of(place.swap(0, Ordering::AcqRel)) {
+        let slot = descriptor.slot();
+        slot.with(|state| {
+            if slot.descriptors.fetch_sub(1, Ordering::Relaxed) == 1
+                && let Some(mut file) = state.file.take()
+            {
+                file.os().fd = fd;
+                file.leave();
+                slot.has_shared_position.store(false, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+/// All descriptors from `first` to `last` are about to be closed.
+pub(crate) fn closing_among(first: u32, last: u32) {
+    let end = u32::try_from(DESCRIPTORS - 1).unwrap_or(0).min(last);
+    (first..=end).filter_map(|fd| i32::try_from(fd).ok()).for_each(closing);
+}
+
+/// A number leads to something new, whatever was known of it.
+pub(crate) fn opened(fd: i32) {
+    if place(fd).is_some_and(|place| place.load(Ordering::Relaxed) != 0) {
+        closing(fd);
+    }
+}
+
+/// `copy` leads to the same as `fd` from now on.
+pub(crate) fn copied(fd: i32, copy: i32) {
+    opened(copy);
+    if let (Some(descriptor), Some(place)) = (known(fd), place(copy))
+        && process::owns_descriptors()
+    {
+        descriptor.slot().descriptors.fetch_add(1, Ordering::Relaxed);
+        place.store(Known::File(descriptor).word(), Ordering::Release);
+    }
+}
+
+/// A flag of a descriptor may have changed, which all copies of it share: what is known of the
+/// descriptors of its file is forgotten.
+pub(crate) fn flags_changed(fd: i32) {
+    let Some(of) = known(fd) else {
+        opened(fd);
+        return;
+    };
+    let leads_there = |word: &AtomicU64| matches!(Known::of(word.load(Ordering::Acquire)), Known::File(other) if other.slot == of.slot);
+    let numbers = (0..).zip(&KNOWN).filter(|(_, word)| leads_there(word));
+    numbers.for_each(|(number, _)| closing(number));
+}
+
+/// Before a child is made that has the descriptors too: no lease of a file that it may append to,
+/// or whose positions it shares, is left.
+pub(crate) fn before_fork() {
+    if !process::has_path() {
+        return;
+    }
+    for (number, word) in KNOWN.iter().enumerate() {
+        let Known::File(descriptor) = Known::of(word.load(Ordering::Acquire)) else { continue };
+        let Ok(fd) = i32::try_from(number) else { continue };
+        descriptor.give_up(fd);
+        if !descriptor.appends {
+            descriptor.slot().has_shared_position.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// In a child: nothing is known, and nothing is leased. The memory of its parent's leases is not
+/// there, so it is not given back.
+pub(crate) fn forget_all() {
+    CHOICE.reset();
+    KNOWN.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    for slot in &FILES {
+        slot.lock.reset();
+        slot.descriptors.store(0, Ordering::Relaxed);
+        slot.has_shared_position.store(false, Ordering::Relaxed);
+        slot.with(|state| std::mem::forget(state.file.take()));
+    }
+}

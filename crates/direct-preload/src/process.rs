@@ -1,0 +1,71 @@
+//! This process, and whether it is the one that began.
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+/// The word of the page that forks wipe.
+const SAME: u32 = 1;
+
+static MARK: AtomicPtr<u32> = AtomicPtr::new(null_mut());
+static PID: AtomicI32 = AtomicI32::new(0);
+
+/// Says in the environment that a program has the direct path.
+const VARIABLE: &std::ffi::CStr = c"TIDEGATE_DIRECT";
+
+/// Looks whether this process has the direct path.
+pub(crate) fn start() {
+    // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
+    // begins.
+    if unsafe { libc::getenv(VARIABLE.as_ptr()) }.is_null() {
+        return;
+    }
+    let Some(mark) = map_mark() else { return };
+    PID.store(pid(), Ordering::Relaxed);
+    MARK.store(mark, Ordering::Release);
+    // SAFETY: it has no conditions, and the functions do nothing that a child may not do that has
+    // one thread of many.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+}
+
+extern "C" fn before_fork() {
+    crate::guarded(crate::files::before_fork);
+}
+
+/// Whether this process has the direct path; a child that was forked begins with nothing leased.
+pub(crate) fn has_path() -> bool {
+    let mark = MARK.load(Ordering::Acquire);
+    if mark.is_null() {
+        return false;
+    }
+    // SAFETY: L2.
+    let mark = unsafe { AtomicU32::from_ptr(mark) };
+    if mark.load(Ordering::Acquire) != SAME {
+        // A child has one thread until it makes more, and those are made after this.
+        crate::files::forget_all();
+        PID.store(pid(), Ordering::Relaxed);
+        mark.store(SAME, Ordering::Release);
+    }
+    true
+}
+
+/// Whether the descriptors that are known are this process's own: what runs between `vfork` and
+/// `exec` has the memory of its parent, and descriptors of its own.
+pub(crate) fn owns_descriptors() -> bool {
+    PID.load(Ordering::Relaxed) == pid()
+}
+
+fn pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+fn map_mark() -> Option<*mut u32> {
+    let (len, access) = (4096, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let page = unsafe { rustix::mm::mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the page was just mapped, and nobody else knows it.
+    unsafe { rustix::mm::madvise(page, len, Advice::LinuxWipeOnFork) }.ok()?;
+    // SAFETY: L2; the beginning of a page is aligned.
+    unsafe { AtomicU32::from_ptr(page.cast()) }.store(SAME, Ordering::Release);
+    Some(page.cast())
+}
