@@ -118,6 +118,25 @@ fn a_process_that_stores_to_every_chunk_it_was_ever_lent_spoils_its_own_file_onl
     }
 }
 
+/// A log that names the blocks of another lease is not believed, whoever opens the pool next.
+#[test]
+fn a_log_takes_no_block_of_another_lease() {
+    let setting = Setting::new();
+    let (pool, files) = setting.open();
+    let lend = |file| pool.lend(file, 0..1 << 16, Class::ALL[1]).expect("nothing refuses").expect("room").1;
+    let [thief, honest] = files.map(lend);
+    let mut leased = LeasedFile::new(setting.region.clone(), honest);
+    assert_eq!(leased.write(0, &[7; 8192], 0), Ok(Wrote::Done));
+    for number in 0..2 {
+        let mut element = LeaseElement::new_zeroed();
+        setting.region.read(honest.log.element_at(number), element.as_mut_bytes()).expect("it is sound");
+        setting.region.write(thief.log.element_at(number), element.as_bytes());
+    }
+    setting.region.store_u64(thief.log.visible_at(), 2);
+    let (next, [own, other]) = setting.open();
+    assert_eq!((contents(&next, other), contents(&next, own)), (vec![7; 8192], Vec::new()));
+}
+
 fn contents_of(pool: &FilePool<SharedMemory>, file: PoolFile, most: usize) -> Vec<u8> {
     let mut bytes = vec![0; most];
     let length = pool.read(file, 0, &mut bytes).expect("nothing refuses");
