@@ -1,8 +1,7 @@
 //! The direct path as a program has it: a [`DirectFile`] decides when a file is claimed, writes and
 //! syncs it by its lease, and says what has to be done by the descriptor instead.
 //!
-//! [`Os`] is all that it asks of the system, and [`PoolMemory`] is the memory that it has of a pool
-//! in a file. The rules, with their reasons, are in
+//! [`Os`] is all that it asks of the system. The rules, with their reasons, are in
 //! `docs/decisions/0038-a-program-claims-what-it-syncs.md`:
 //!
 //! 1. What is answered with [`Outcome::ByDescriptor`] was not done, no part of it. So the
@@ -19,8 +18,6 @@ mod backoff;
 mod file;
 mod grant;
 mod os;
-mod pool_memory;
 
 pub use file::{DirectFile, Outcome, Place, Until};
 pub use os::Os;
-pub use pool_memory::{OpenPool, PoolMemory};
