@@ -6,7 +6,7 @@ use crate::errors::{Exit, Failure, ProgramFailure};
 use crate::grammar::ServeMount;
 use crate::output;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Access, Mode, OFlags, access, open};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -84,6 +84,8 @@ impl RunMounts {
         size: Option<u64>,
         is_trial: bool,
     ) -> Result<Option<Exit>, Failure> {
+        // Before the pool is made and belongs to it.
+        access(root, Access::WRITE_OK).map_err(|errno| no_root(root, errno))?;
         let before = users_of(root, Use::Any);
         let readiness = Readiness::expected()?;
         let mut service = Command::new("/proc/self/exe");
@@ -134,26 +136,13 @@ fn is_dead(root: &Path) -> bool {
 
 impl OwnMount {
     fn end(mut self, tell: output::Teller) -> Result<(), Failure> {
-        if let Some(status) = self.ended()? {
-            return self.judged(status);
-        }
         let mut named = Vec::new();
         loop {
-            // Before the mount ends, so that nobody finds older files at its place.
-            if let Err(failure) = file_service::flush(&self.pool, tell) {
-                tracing::warn!("the files are written back when the mount has ended: {failure}");
-            }
-            match file_service::end_mount(&self.root, Unmount::Now, tell) {
-                Err(ServiceFailure::FilesInUse { mut users, .. }) => {
-                    users.retain(|user| !self.before.contains(user));
-                    self.tell_of(&users, &mut named, tell);
-                }
-                // Somebody else unmounted it.
-                Err(ServiceFailure::Mount(MountError::NotMounted { .. })) | Ok(_) => break,
-                Err(failure) => return Err(failure.into()),
-            }
             if let Some(status) = self.ended()? {
                 return self.judged(status);
+            }
+            if self.is_written_back(tell)? && self.is_unmounted(&mut named, tell)? {
+                break;
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -161,13 +150,46 @@ impl OwnMount {
         self.judged(status)
     }
 
+    /// Has everything written back before the mount ends, so that nobody finds older files at its
+    /// place. Files that their disk refuses keep the mount. False: no server answers now.
+    fn is_written_back(&self, tell: output::Teller) -> Result<bool, Failure> {
+        match file_service::flush(&self.pool, tell) {
+            Err(refused @ ServiceFailure::Refused { .. }) => Err(refused.into()),
+            answer => Ok(matches!(answer, Ok(true))),
+        }
+    }
+
+    /// Unmounts, unless programs use the mount: they are named.
+    fn is_unmounted(&self, named: &mut Vec<String>, tell: output::Teller) -> Result<bool, Failure> {
+        match file_service::end_mount(&self.root, Unmount::Now, tell) {
+            Err(ServiceFailure::FilesInUse { mut users, .. }) => {
+                users.retain(|user| !self.before.contains(user) && !self.is_service(user));
+                self.tell_of(&users, named, tell);
+                Ok(false)
+            }
+            // Somebody else unmounted it.
+            Err(ServiceFailure::Mount(MountError::NotMounted { .. })) | Ok(_) => Ok(true),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
     fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.service.try_wait().map_err(Failure::system("waiting for the service"))
     }
 
+    /// Whether a program that is named is the mount's own supervisor or server, which have SOURCE
+    /// open at the same path.
+    fn is_service(&self, user: &str) -> bool {
+        let supervisor = self.service.id();
+        let servers = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
+        let servers = servers.unwrap_or_default();
+        let mut pids = servers.split_whitespace().map(str::to_owned).chain([supervisor.to_string()]);
+        pids.any(|pid| user.contains(&format!(" ({pid}) ")))
+    }
+
     /// Names programs that are waited for, once.
     fn tell_of(&self, users: &[String], named: &mut Vec<String>, tell: output::Teller) {
-        if users != named {
+        if !users.is_empty() && users != named {
             let root = self.root.display();
             tell(&format!("programs use files of the mount at {root}, and are waited for: {}", users.join(", ")));
             users.clone_into(named);
