@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
         Ok(code) => code,
         Err(failure) => report(&failure, said.json).into(),
     };
-    let unwell = left.iter().map(|failure| report(failure, said.json)).last();
+    let unwell = left.iter().fold(None, |_, failure| Some(report(failure, said.json)));
     Ok(match unwell {
         Some(exit) if code == ExitCode::SUCCESS => exit.into(),
         _ => code,
