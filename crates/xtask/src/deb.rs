@@ -11,12 +11,13 @@ use std::process::{Command, ExitCode};
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 const PACKAGE: &str = "tidegate-cli";
 /// What the program loads under others.
-const LIBRARY: &str = "tidegate-preload";
+const LIBRARIES: [&str; 2] = ["tidegate-direct-preload", "tidegate-preload"];
 
 /// Builds the package; `cargo deb` prints where it is.
 pub(crate) fn package() -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(&cargo).args(["build", "--release", "--package", PACKAGE, "--package", LIBRARY]))?;
+    let packages = [PACKAGE].into_iter().chain(LIBRARIES).flat_map(|package| ["--package", package]);
+    run(Command::new(&cargo).args(["build", "--release"]).args(packages))?;
     let release = target().join("release");
     write_documents(&release).context("cannot write manual pages and completions")?;
     let packed = run(Command::new(&cargo).args(["deb", "--package", PACKAGE, "--no-build"]));
