@@ -9,6 +9,7 @@
 pub mod acts;
 pub mod applications;
 pub mod artefacts;
+pub mod direct;
 pub mod flips;
 pub mod golden;
 pub mod guest;
