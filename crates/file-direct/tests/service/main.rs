@@ -217,7 +217,7 @@ fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
     run.write(Place::At(0), &[1; 10], Until::PowerLoss);
     assert!(run.file.is_leased());
     let mut message = no_read();
-    let reads = (0..1000).take_while(|_| run.file.read(0, &mut [0; 10], &mut message) == Outcome::Done(10)).count();
+    let reads = (0..1000).take_while(|_| run.file.read(0, &mut [0; 20], &mut message) == Outcome::Done(10)).count();
     assert_eq!((reads, run.file.is_leased()), (255, false));
     let claims = |run: &Run| run.world.count(0);
     assert_eq!(claims(&run), 1);

@@ -34,6 +34,9 @@ pub enum Wrote {
     InDoubt,
 }
 
+/// How many of its last elements a read looks at.
+const OWN_LOOKED_AT: usize = 64;
+
 /// A file that this process has a lease of.
 pub struct LeasedFile<R> {
     memory: R,
@@ -141,6 +144,36 @@ impl<R: Region> LeasedFile<R> {
         Ok(())
     }
 
+    /// Reads what this lease wrote lately, if one such write has all of the bytes, and none after it
+    /// any. False: `out` is not what is to be read.
+    pub fn read_own(&self, at: u64, out: &mut [u8]) -> Result<bool> {
+        let (end, mut newer) = (at + out.len() as u64, [0; OWN_LOOKED_AT]);
+        let least = self.written.saturating_sub(u64::from(self.grant.log.elements).min(OWN_LOOKED_AT as u64));
+        for (place, number) in (least..self.written).rev().enumerate() {
+            let mut element = LeaseElement::new_zeroed();
+            self.memory.read(self.grant.log.element_at(number), element.as_mut_bytes())?;
+            let (offset, length, unit) = (element.offset.get(), u64::from(element.length.get()), element.unit.get());
+            // It was taken over, and its place is another one's.
+            if element.number.get() != number {
+                return Ok(false);
+            }
+            if offset <= at && end <= offset + length {
+                // The block may have been lent once more, and written since.
+                if newer[..place].contains(&unit) {
+                    return Ok(false);
+                }
+                self.memory.read(self.block(&element)? + (at - offset), out)?;
+                // Others may have written since a lease ended.
+                return Ok(!self.is_revoked()?);
+            }
+            if offset < end && at < offset + length {
+                return Ok(false);
+            }
+            newer[place] = unit;
+        }
+        Ok(false)
+    }
+
     fn has_written(&mut self, attempt: Attempt) {
         self.written = attempt.elements;
         self.size = attempt.size;
@@ -223,6 +256,30 @@ mod tests {
         let mut bytes = [0; 3];
         memory.read(BLOCKS_AT + 2 * 4096, &mut bytes).unwrap();
         assert_eq!(bytes, [2; 3]);
+    }
+
+    #[test]
+    fn a_read_finds_the_last_write_if_that_has_all_of_the_bytes() {
+        let memory = Arc::new(SharedMemory::new(1 << 16));
+        let mut file = leased(&memory, 4);
+        let read = |file: &LeasedFile<_>, at, len| {
+            let mut bytes = vec![0; len];
+            file.read_own(at, &mut bytes).unwrap().then_some(bytes)
+        };
+        assert_eq!(read(&file, 100, 1), None);
+        for (at, byte) in [(100, 1), (150, 2), (100, 3)] {
+            assert_eq!(file.write(at, &[byte; 60], 0), Ok(Wrote::Done));
+        }
+        assert_eq!(read(&file, 110, 50), Some(vec![3; 50]));
+        assert_eq!((read(&file, 155, 5), read(&file, 160, 50)), (Some(vec![3; 5]), Some(vec![2; 50])));
+        assert_eq!((read(&file, 155, 10), read(&file, 205, 10), read(&file, 90, 5)), (None, None, None));
+        // The second write's block is lent once more.
+        let log = LeasePlan::of(0, Class::ALL[0]);
+        memory.write(log.element_at(3), LeaseElement::lent(16, 3).as_bytes());
+        file.write(0, &[4; 10], 0).unwrap();
+        assert_eq!((read(&file, 160, 50), read(&file, 0, 10)), (None, Some(vec![4; 10])));
+        memory.store_u64(log.lease_at(), 0);
+        assert_eq!(read(&file, 0, 10), None);
     }
 
     #[test]
