@@ -11,7 +11,6 @@ mod listening;
 mod mounting;
 mod own;
 mod run;
-mod run_log;
 mod server;
 mod stop;
 mod usage;

@@ -3,7 +3,7 @@
 mod numbers;
 mod transfers;
 
-use crate::process;
+use crate::{files, process};
 use tidegate_preload_common::next;
 
 /// Called by the loader before the program begins.
@@ -14,6 +14,10 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     crate::guarded(|| {
         next::find_all();
-        process::start();
+        process::start(before_fork);
     });
+}
+
+extern "C" fn before_fork() {
+    crate::guarded(files::before_fork);
 }

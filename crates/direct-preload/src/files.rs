@@ -6,7 +6,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use tidegate_file_direct::{DirectFile, Outcome, Place, Until};
+use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
 use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read};
 use tidegate_preload_common::lock::Lock;
 use zerocopy::little_endian::{U32, U64};
@@ -17,13 +17,13 @@ const DESCRIPTORS: usize = 65536;
 /// Files that are known at a time; further ones have no direct path.
 const SLOTS: usize = 256;
 
-/// What is known of a descriptor, see [`Known`].
+/// What is known of a descriptor, see [`KnownDescriptor`].
 static KNOWN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-static FILES: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+static FILES: [FileSlot; SLOTS] = [const { FileSlot::new() }; SLOTS];
 
 /// A file of this process.
-struct Slot {
+struct FileSlot {
     lock: Lock,
     /// Descriptors that lead to it; 0: the slot is free.
     descriptors: AtomicU32,
@@ -31,33 +31,33 @@ struct Slot {
     inode: AtomicU64,
     /// Whether children share the positions of its descriptors.
     has_shared_position: AtomicBool,
-    file: UnsafeCell<State>,
+    file: UnsafeCell<SlotState>,
 }
 
 /// What a slot has behind its lock.
-struct State {
+struct SlotState {
     file: Option<DirectFile<Service>>,
     /// Room for what is said about a read: the stack may be small.
     message: Read,
 }
 
 // SAFETY: L3.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for FileSlot {}
 
-impl Slot {
-    const fn new() -> Slot {
-        Slot {
+impl FileSlot {
+    const fn new() -> FileSlot {
+        FileSlot {
             lock: Lock::new(),
             descriptors: AtomicU32::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             has_shared_position: AtomicBool::new(false),
-            file: UnsafeCell::new(State { file: None, message: NO_READ }),
+            file: UnsafeCell::new(SlotState { file: None, message: NO_READ }),
         }
     }
 
     /// Calls `act` with the file; `None`: this very thread is at it already.
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut SlotState) -> T) -> Option<T> {
         if !self.lock.take() {
             return None;
         }
@@ -69,7 +69,7 @@ impl Slot {
 
     /// Calls `act` with the file, reached by `fd`, and room for a message.
     fn with_file<T>(&self, fd: i32, act: impl FnOnce(&mut DirectFile<Service>, &mut Read) -> T) -> Option<T> {
-        self.with(|State { file, message }| {
+        self.with(|SlotState { file, message }| {
             let file = file.as_mut()?;
             file.os().fd = fd;
             Some(act(file, message))
@@ -83,7 +83,7 @@ const NO_READ: Read =
 
 /// What is known of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+enum KnownDescriptor {
     /// Nobody knows.
     Nothing,
     /// It has no direct path.
@@ -104,24 +104,24 @@ pub(crate) struct Descriptor {
     pub(crate) syncs: bool,
 }
 
-impl Known {
+impl KnownDescriptor {
     fn word(self) -> u64 {
         match self {
-            Known::Nothing => 0,
-            Known::Plain => 1,
-            Known::MaybeLater => 2,
-            Known::File(Descriptor { slot, appends, syncs }) => {
+            KnownDescriptor::Nothing => 0,
+            KnownDescriptor::Plain => 1,
+            KnownDescriptor::MaybeLater => 2,
+            KnownDescriptor::File(Descriptor { slot, appends, syncs }) => {
                 3 | u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(slot) << 8
             }
         }
     }
 
-    fn of(word: u64) -> Known {
+    fn of(word: u64) -> KnownDescriptor {
         match word & 3 {
-            0 => Known::Nothing,
-            1 => Known::Plain,
-            2 => Known::MaybeLater,
-            _ => Known::File(Descriptor {
+            0 => KnownDescriptor::Nothing,
+            1 => KnownDescriptor::Plain,
+            2 => KnownDescriptor::MaybeLater,
+            _ => KnownDescriptor::File(Descriptor {
                 slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),
                 appends: word & 4 != 0,
                 syncs: word & 8 != 0,
@@ -131,7 +131,7 @@ impl Known {
 }
 
 impl Descriptor {
-    fn slot(self) -> &'static Slot {
+    fn slot(self) -> &'static FileSlot {
         &FILES[usize::from(self.slot).min(SLOTS - 1)]
     }
 
@@ -141,21 +141,21 @@ impl Descriptor {
     }
 
     /// Writes by the lease; durably, if the descriptor or `until` says so.
-    pub(crate) fn write(self, fd: i32, at: u64, data: &[u8], until: Until) -> Outcome {
-        let place = if self.appends { Place::End } else { Place::At(at) };
+    pub(crate) fn write(self, fd: i32, at: u64, data: &[u8], until: Until) -> Attempted {
+        let place = if self.appends { WriteTarget::End } else { WriteTarget::At(at) };
         let until = if self.syncs { Until::Erased } else { until };
         let written = self.slot().with_file(fd, |file, _| file.write(place, data, until));
-        written.unwrap_or(Outcome::ByDescriptor)
+        written.unwrap_or(Attempted::ByDescriptor)
     }
 
     /// Reads by the lease.
-    pub(crate) fn read(self, fd: i32, at: u64, out: &mut [u8]) -> Outcome {
-        self.slot().with_file(fd, |file, message| file.read(at, out, message)).unwrap_or(Outcome::ByDescriptor)
+    pub(crate) fn read(self, fd: i32, at: u64, out: &mut [u8]) -> Attempted {
+        self.slot().with_file(fd, |file, message| file.read(at, out, message)).unwrap_or(Attempted::ByDescriptor)
     }
 
     /// Syncs by the lease.
-    pub(crate) fn sync(self, fd: i32) -> Outcome {
-        self.slot().with_file(fd, |file, _| file.sync()).unwrap_or(Outcome::ByDescriptor)
+    pub(crate) fn sync(self, fd: i32) -> Attempted {
+        self.slot().with_file(fd, |file, _| file.sync()).unwrap_or(Attempted::ByDescriptor)
     }
 
     /// The program is about to map the file: the kernel has to know the length.
@@ -171,6 +171,10 @@ impl Descriptor {
     }
 }
 
+fn has_path() -> bool {
+    process::has_path(forget_all)
+}
+
 fn place(fd: i32) -> Option<&'static AtomicU64> {
     KNOWN.get(usize::try_from(fd).ok()?)
 }
@@ -179,20 +183,20 @@ fn place(fd: i32) -> Option<&'static AtomicU64> {
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Descriptor> {
     // A child that was forked forgets everything in between.
-    match (known_word(fd)?, process::has_path(), known_word(fd)?) {
-        (Known::File(_), true, Known::File(descriptor)) => Some(descriptor),
+    match (known_word(fd)?, has_path(), known_word(fd)?) {
+        (KnownDescriptor::File(_), true, KnownDescriptor::File(descriptor)) => Some(descriptor),
         _ => None,
     }
 }
 
-fn known_word(fd: i32) -> Option<Known> {
-    Some(Known::of(place(fd)?.load(Ordering::Acquire)))
+fn known_word(fd: i32) -> Option<KnownDescriptor> {
+    Some(KnownDescriptor::of(place(fd)?.load(Ordering::Acquire)))
 }
 
 /// The descriptor that is about to be written: looked at if nothing is known of it.
 #[inline]
 pub(crate) fn written(fd: i32) -> Option<Descriptor> {
-    if known_word(fd)? == Known::Nothing {
+    if known_word(fd)? == KnownDescriptor::Nothing {
         look(fd, Moment::Write);
     }
     known(fd)
@@ -200,7 +204,7 @@ pub(crate) fn written(fd: i32) -> Option<Descriptor> {
 
 /// The descriptor that is about to be synced.
 pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
-    if matches!(known_word(fd)?, Known::Nothing | Known::MaybeLater) {
+    if matches!(known_word(fd)?, KnownDescriptor::Nothing | KnownDescriptor::MaybeLater) {
         look(fd, Moment::Sync);
     }
     known(fd)
@@ -214,45 +218,45 @@ enum Moment {
 }
 
 fn look(fd: i32, moment: Moment) {
-    if !process::has_path() || !process::owns_descriptors() {
+    if !has_path() || !process::owns_descriptors() {
         return;
     }
-    let found = looked_at(fd, moment).unwrap_or(Known::Plain);
+    let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain);
     if let Some(place) = place(fd) {
         place.store(found.word(), Ordering::Release);
     }
 }
 
-fn looked_at(fd: i32, moment: Moment) -> Option<Known> {
+fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
     // SAFETY: the program is about to use it; whether it is open, the kernel says.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = fcntl_getfl(descriptor).ok()?;
     if flags.intersection(OFlags::RWMODE).is_empty() || flags.intersects(OFlags::DIRECT | OFlags::PATH) {
-        return Some(Known::Plain);
+        return Some(KnownDescriptor::Plain);
     }
     // O_SYNC is O_DSYNC and one bit more.
     let syncs = flags.intersects(OFlags::DSYNC);
     if moment == Moment::Write && !syncs {
-        return Some(Known::MaybeLater);
+        return Some(KnownDescriptor::MaybeLater);
     }
     let about = fstat(descriptor).ok()?;
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
-        return Some(Known::Plain);
+        return Some(KnownDescriptor::Plain);
     }
     let slot = slot_of(fd, about.st_dev, about.st_ino)?;
-    Some(Known::File(Descriptor { slot, appends: flags.contains(OFlags::APPEND), syncs }))
+    Some(KnownDescriptor::File(Descriptor { slot, appends: flags.contains(OFlags::APPEND), syncs }))
 }
 
 /// One lock for the choice of slots.
 static CHOICE: Lock = Lock::new();
 
 /// Room for a description, for whoever has that lock.
-static DESCRIPTION: Description = Description(UnsafeCell::new(NO_POOL));
+static DESCRIPTION: DescriptionRoom = DescriptionRoom(UnsafeCell::new(NO_POOL));
 
-struct Description(UnsafeCell<PoolDescription>);
+struct DescriptionRoom(UnsafeCell<PoolDescription>);
 
 // SAFETY: L3.
-unsafe impl Sync for Description {}
+unsafe impl Sync for DescriptionRoom {}
 
 /// The slot of a file, which has one more descriptor now. `None`: its mount lends none, or there is
 /// no slot.
@@ -270,12 +274,12 @@ fn chosen(fd: i32, (device, inode): (u64, u64), pool: &mut PoolDescription) -> O
     if !lends(fd, pool) {
         return None;
     }
-    let is_this = |slot: &Slot| {
+    let is_this = |slot: &FileSlot| {
         slot.descriptors.load(Ordering::Relaxed) > 0
             && slot.device.load(Ordering::Relaxed) == device
             && slot.inode.load(Ordering::Relaxed) == inode
     };
-    let is_free = |slot: &Slot| slot.descriptors.load(Ordering::Relaxed) == 0;
+    let is_free = |slot: &FileSlot| slot.descriptors.load(Ordering::Relaxed) == 0;
     let found = FILES.iter().position(is_this).or_else(|| FILES.iter().position(is_free))?;
     let slot = &FILES[found];
     slot.device.store(device, Ordering::Relaxed);
@@ -291,10 +295,10 @@ fn chosen(fd: i32, (device, inode): (u64, u64), pool: &mut PoolDescription) -> O
 /// A descriptor is about to be closed, or its number to be given to another file.
 pub(crate) fn closing(fd: i32) {
     let Some(place) = place(fd) else { return };
-    if place.load(Ordering::Acquire) == 0 || !process::has_path() || !process::owns_descriptors() {
+    if place.load(Ordering::Acquire) == 0 || !has_path() || !process::owns_descriptors() {
         return;
     }
-    if let Known::File(descriptor) = Known::of(place.swap(0, Ordering::AcqRel)) {
+    if let KnownDescriptor::File(descriptor) = KnownDescriptor::of(place.swap(0, Ordering::AcqRel)) {
         let slot = descriptor.slot();
         slot.with(|state| {
             if slot.descriptors.fetch_sub(1, Ordering::Relaxed) == 1
@@ -328,7 +332,7 @@ pub(crate) fn copied(fd: i32, copy: i32) {
         && process::owns_descriptors()
     {
         descriptor.slot().descriptors.fetch_add(1, Ordering::Relaxed);
-        place.store(Known::File(descriptor).word(), Ordering::Release);
+        place.store(KnownDescriptor::File(descriptor).word(), Ordering::Release);
     }
 }
 
@@ -339,7 +343,7 @@ pub(crate) fn flags_changed(fd: i32) {
         opened(fd);
         return;
     };
-    let leads_there = |word: &AtomicU64| matches!(Known::of(word.load(Ordering::Acquire)), Known::File(other) if other.slot == of.slot);
+    let leads_there = |word: &AtomicU64| matches!(KnownDescriptor::of(word.load(Ordering::Acquire)), KnownDescriptor::File(other) if other.slot == of.slot);
     let numbers = (0..).zip(&KNOWN).filter(|(_, word)| leads_there(word));
     numbers.for_each(|(number, _)| closing(number));
 }
@@ -347,11 +351,11 @@ pub(crate) fn flags_changed(fd: i32) {
 /// Before a child is made that has the descriptors too: no lease of a file that it may append to,
 /// or whose positions it shares, is left.
 pub(crate) fn before_fork() {
-    if !process::has_path() {
+    if !has_path() {
         return;
     }
     for (number, word) in KNOWN.iter().enumerate() {
-        let Known::File(descriptor) = Known::of(word.load(Ordering::Acquire)) else { continue };
+        let KnownDescriptor::File(descriptor) = KnownDescriptor::of(word.load(Ordering::Acquire)) else { continue };
         let Ok(fd) = i32::try_from(number) else { continue };
         descriptor.give_up(fd);
         if !descriptor.appends {
@@ -362,7 +366,7 @@ pub(crate) fn before_fork() {
 
 /// In a child: nothing is known, and nothing is leased. The memory of its parent's leases is not
 /// there, so it is not given back.
-pub(crate) fn forget_all() {
+fn forget_all() {
     CHOICE.reset();
     KNOWN.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     for slot in &FILES {

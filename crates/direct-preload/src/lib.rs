@@ -6,8 +6,8 @@
 //!
 //! 1. Whatever is not plainly ours goes to the next definition, with the arguments as they came. In
 //!    a mount that is a request, which ends a lease where it has to: it is always right.
-//! 2. A file is learnt at its first sync, or at the first write of a descriptor that was opened with
-//!    `O_SYNC` or `O_DSYNC`: that it is in a mount of ours, the mount says (`DESCRIBE`).
+//! 2. A file is learnt at its first sync, or at the first write of a descriptor that was opened
+//!    with `O_SYNC` or `O_DSYNC`: that it is in a mount of ours, the mount says (`DESCRIBE`).
 //! 3. The offset of a descriptor is the kernel's own: a write or read at the position asks for it
 //!    and sets it. So copies of the descriptor, here and in children, share it.
 //! 4. What is known of a descriptor is forgotten when its number is closed or given anew. If that
@@ -23,7 +23,6 @@
 //!   next definition gets is what they got.
 //! - **L2** The page that forks wipe lives as long as the process, and is only used as an atomic.
 //! - **L3** What a slot has is touched by whoever has its lock.
-//! - **L4** The tables of a lease's memory are mapped, zeroed, until the memory is dropped.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 

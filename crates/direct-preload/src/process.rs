@@ -13,8 +13,8 @@ static PID: AtomicI32 = AtomicI32::new(0);
 /// Says in the environment that a program has the direct path.
 const VARIABLE: &std::ffi::CStr = c"TIDEGATE_DIRECT";
 
-/// Looks whether this process has the direct path.
-pub(crate) fn start() {
+/// Looks whether this process has the direct path. `before_fork` is called before it is forked.
+pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
     // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
     // begins.
     if unsafe { libc::getenv(VARIABLE.as_ptr()) }.is_null() {
@@ -28,12 +28,8 @@ pub(crate) fn start() {
     unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
 }
 
-extern "C" fn before_fork() {
-    crate::guarded(crate::files::before_fork);
-}
-
-/// Whether this process has the direct path; a child that was forked begins with nothing leased.
-pub(crate) fn has_path() -> bool {
+/// Whether this process has the direct path. A child that was forked has `forget` called first.
+pub(crate) fn has_path(forget: impl FnOnce()) -> bool {
     let mark = MARK.load(Ordering::Acquire);
     if mark.is_null() {
         return false;
@@ -42,7 +38,7 @@ pub(crate) fn has_path() -> bool {
     let mark = unsafe { AtomicU32::from_ptr(mark) };
     if mark.load(Ordering::Acquire) != SAME {
         // A child has one thread until it makes more, and those are made after this.
-        crate::files::forget_all();
+        forget();
         PID.store(pid(), Ordering::Relaxed);
         mark.store(SAME, Ordering::Release);
     }

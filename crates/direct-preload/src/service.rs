@@ -1,6 +1,6 @@
 //! The service of a mount, as a descriptor of one of its files reaches it.
 
-use crate::memory::LeaseMemory;
+use crate::memory::{LeaseMemory, memory_of};
 use libc::c_void;
 use tidegate_file_direct::Os;
 use tidegate_file_wire::{
@@ -64,7 +64,7 @@ impl Os for Service {
     }
 
     fn map(&mut self, grant: &LeaseGrant) -> Option<LeaseMemory> {
-        LeaseMemory::of(&self.pool, grant)
+        memory_of(&self.pool, grant)
     }
 
     fn probe(&mut self) {

@@ -16,7 +16,7 @@ const PROBES_MAX: u32 = 4;
 
 /// Where bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum WriteTarget {
     /// At this offset.
     At(u64),
     /// At the end of the file, wherever that is (`O_APPEND`).
@@ -34,7 +34,7 @@ pub enum Until {
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Attempted {
     /// It was done; for a write, the offset behind its bytes, for a read, how many bytes there are.
     Done(u64),
     /// A write was done, and is not durable yet: a sync of the descriptor makes it so.
@@ -91,61 +91,61 @@ impl<O: Os> DirectFile<O> {
     }
 
     /// Writes bytes, all of them or none.
-    pub fn write(&mut self, place: Place, data: &[u8], until: Until) -> Outcome {
+    pub fn write(&mut self, place: WriteTarget, data: &[u8], until: Until) -> Attempted {
         if data.is_empty() {
-            return Outcome::ByDescriptor;
+            return Attempted::ByDescriptor;
         }
         if until == Until::Erased && self.lease.is_none() {
             self.backoff.saw_sync();
         }
         if data.len() as u64 > self.write_bytes_max() {
             self.leave();
-            return Outcome::ByDescriptor;
+            return Attempted::ByDescriptor;
         }
         if self.lease.is_none() && !self.claim_if_due(place, data.len()) {
-            return Outcome::ByDescriptor;
+            return Attempted::ByDescriptor;
         }
         match self.write_leased(place, data) {
-            Outcome::Done(end) if until == Until::Erased && !self.sync_leased() => Outcome::Unsynced(end),
+            Attempted::Done(end) if until == Until::Erased && !self.sync_leased() => Attempted::Unsynced(end),
             outcome => outcome,
         }
     }
 
     /// Makes durable all that was written to the file before.
-    pub fn sync(&mut self) -> Outcome {
+    pub fn sync(&mut self) -> Attempted {
         let is_revoked = |leased: &Leased<O::Memory>| leased.file.is_revoked().unwrap_or(true);
         if self.lease.as_ref().is_some_and(is_revoked) {
             self.end(EndedBy::Others);
         }
         if self.lease.is_none() {
             self.backoff.saw_sync();
-            return Outcome::ByDescriptor;
+            return Attempted::ByDescriptor;
         }
-        if self.sync_leased() { Outcome::Done(0) } else { Outcome::ByDescriptor }
+        if self.sync_leased() { Attempted::Done(0) } else { Attempted::ByDescriptor }
     }
 
     /// Reads bytes at offset `at`. `message` is room for what is said about it.
-    pub fn read(&mut self, at: u64, out: &mut [u8], message: &mut Read) -> Outcome {
+    pub fn read(&mut self, at: u64, out: &mut [u8], message: &mut Read) -> Attempted {
         if self.lease.as_ref().is_some_and(|leased| leased.file.read_own(at, out) == Ok(true)) {
-            return Outcome::Done(out.len() as u64);
+            return Attempted::Done(out.len() as u64);
         }
         let requests = u32::try_from(out.len().div_ceil(READ_BYTES_MAX)).unwrap_or(u32::MAX);
         if !self.may_read(requests) {
-            return Outcome::ByDescriptor;
+            return Attempted::ByDescriptor;
         }
-        let Some(Leased { number, .. }) = self.lease else { return Outcome::ByDescriptor };
+        let Some(Leased { number, .. }) = self.lease else { return Attempted::ByDescriptor };
         let mut read = 0;
         for piece in out.chunks_mut(READ_BYTES_MAX) {
             let Some(bytes) = at.checked_add(read).and_then(|at| read_piece(&mut self.os, number, at, piece, message))
             else {
-                return Outcome::ByDescriptor;
+                return Attempted::ByDescriptor;
             };
             read += bytes as u64;
             if bytes < piece.len() {
                 break;
             }
         }
-        Outcome::Done(read)
+        Attempted::Done(read)
     }
 
     /// Ends the lease by the program's own wish, if there is one, and has the service take over
@@ -178,8 +178,8 @@ impl<O: Os> DirectFile<O> {
     }
 
     /// Claims the file for a write, if that is due.
-    fn claim_if_due(&mut self, place: Place, len: usize) -> bool {
-        let at = if let Place::At(at) = place { at } else { 0 };
+    fn claim_if_due(&mut self, place: WriteTarget, len: usize) -> bool {
+        let at = if let WriteTarget::At(at) = place { at } else { 0 };
         !self.never && self.backoff.is_due() && self.claim(at, len)
     }
 
@@ -211,15 +211,15 @@ impl<O: Os> DirectFile<O> {
     }
 
     /// Writes by the lease, with more blocks or another lease if that helps.
-    fn write_leased(&mut self, place: Place, data: &[u8]) -> Outcome {
+    fn write_leased(&mut self, place: WriteTarget, data: &[u8]) -> Attempted {
         let (mut may_extend, mut may_claim) = (true, true);
         loop {
             let now = self.os.now();
-            let Some(Leased { number, file, .. }) = &mut self.lease else { return Outcome::ByDescriptor };
-            let at = if let Place::At(at) = place { at } else { file.size() };
+            let Some(Leased { number, file, .. }) = &mut self.lease else { return Attempted::ByDescriptor };
+            let at = if let WriteTarget::At(at) = place { at } else { file.size() };
             let end = at.saturating_add(data.len() as u64);
             match file.write(at, data, now) {
-                Ok(Wrote::Done) => return Outcome::Done(end),
+                Ok(Wrote::Done) => return Attempted::Done(end),
                 Ok(Wrote::InDoubt) => return self.resolve(end),
                 Ok(Wrote::OutOfBlocks) if may_extend && self.os.extend(*number) => may_extend = false,
                 // The room is around the write that a lease is claimed for.
@@ -231,29 +231,29 @@ impl<O: Os> DirectFile<O> {
                 }
                 Ok(Wrote::OutOfBlocks | Wrote::OutOfRoom | Wrote::Revoked) | Err(_) => {
                     self.end(EndedBy::Others);
-                    return Outcome::ByDescriptor;
+                    return Attempted::ByDescriptor;
                 }
             }
         }
     }
 
     /// Waits for the end of the lease, and tells how the write has ended that goes to `end`.
-    fn resolve(&mut self, end: u64) -> Outcome {
+    fn resolve(&mut self, end: u64) -> Attempted {
         for _ in 0..PROBES_MAX {
             self.os.probe();
             match self.lease.as_mut().map(|leased| leased.file.resolve()) {
                 // What was written is to be synced yet, perhaps.
-                Some(Ok(Wrote::Done)) => return Outcome::Done(end),
+                Some(Ok(Wrote::Done)) => return Attempted::Done(end),
                 Some(Ok(Wrote::InDoubt)) => {}
                 Some(Ok(_)) => {
                     self.end(EndedBy::Others);
-                    return Outcome::ByDescriptor;
+                    return Attempted::ByDescriptor;
                 }
                 Some(Err(_)) | None => break,
             }
         }
         self.end(EndedBy::Others);
-        Outcome::Failed
+        Attempted::Failed
     }
 
     /// Makes durable what was written by the lease. Otherwise there is no lease any more.

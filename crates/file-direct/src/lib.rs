@@ -4,7 +4,7 @@
 //! [`Os`] is all that it asks of the system. The rules, with their reasons, are in
 //! `docs/decisions/0038-a-program-claims-what-it-syncs.md`:
 //!
-//! 1. What is answered with [`Outcome::ByDescriptor`] was not done, no part of it. So the
+//! 1. What is answered with [`Attempted::ByDescriptor`] was not done, no part of it. So the
 //!    descriptor does it once, and its request ends the lease.
 //! 2. What is answered as done is in the file for everybody, and is not done again.
 //! 3. The memory of a lease is given up before the service is told so ([`Os::leave`]).
@@ -19,5 +19,5 @@ mod file;
 mod grant;
 mod os;
 
-pub use file::{DirectFile, Outcome, Place, Until};
+pub use file::{Attempted, DirectFile, Until, WriteTarget};
 pub use os::Os;

@@ -5,7 +5,6 @@ pub(crate) mod checked;
 pub(crate) mod control;
 pub(crate) mod failure;
 pub(crate) mod left;
-pub(crate) mod mount_above;
 pub(crate) mod mounted;
 pub(crate) mod older_kernel;
 pub(crate) mod opening;

@@ -3,6 +3,8 @@
 
 mod periodic;
 mod side_by_side;
+mod signals;
 
 pub use periodic::Periodic;
 pub use side_by_side::side_by_side;
+pub use signals::SignalsHandedOn;

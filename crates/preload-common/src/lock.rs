@@ -65,3 +65,38 @@ fn this_thread() -> u32 {
 }
 
 const ALL: u32 = NonZeroU32::MAX.get() >> 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn one_thread_at_a_time_has_the_lock_and_all_get_it() {
+        let (lock, count) = (Lock::new(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        assert!(lock.take());
+                        // Not one act: others in between would be lost.
+                        let before = count.load(Ordering::Relaxed);
+                        count.store(before + 1, Ordering::Relaxed);
+                        lock.give();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.into_inner(), 40_000);
+    }
+
+    #[test]
+    fn the_same_thread_is_told_that_it_has_the_lock() {
+        let lock = Lock::default();
+        assert!(lock.take() && !lock.take());
+        lock.give();
+        assert!(lock.take());
+        lock.reset();
+        std::thread::scope(|scope| scope.spawn(|| assert!(lock.take())).join()).expect("it is free");
+    }
+}

@@ -3,8 +3,8 @@
 //!
 //! # The law of the unsafe code
 //!
-//! - **L1** Each function here is called as libc's own function of the same name may be called; what
-//!   the next definition gets is what it got.
+//! - **L1** Each function here is called as libc's own function of that name may be called; the
+//!   next definition gets the same.
 //! - **L2** The next definition of a name has the type that libc's header gives it.
 //! - **L4** Variadic functions of libc that take at most one argument of word size behind the named
 //!   ones get it in the same register either way.
@@ -36,7 +36,7 @@ pub fn dprintf_at() -> *mut c_void {
     resolved(&PLACE, "dprintf\0")
 }
 
-/// The same of what `dprintf` becomes in programs compiled with fortification.
+/// Where the next definition is of what `dprintf` becomes in programs compiled with fortification.
 pub fn dprintf_chk_at() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     resolved(&PLACE, "__dprintf_chk\0")
@@ -162,4 +162,21 @@ next! {
     io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int;
     pthread_testcancel() -> ();
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is preloaded here, so the next definition is libc's own.
+    #[test]
+    fn a_definition_is_found_once_and_does_what_libc_does() {
+        static PLACE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+        let found = resolved(&PLACE, "dup\0");
+        assert!(!found.is_null() && resolved(&PLACE, "something else\0") == found);
+        static NONE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+        assert!(resolved(&NONE, "tidegate_has_no_such_function\0").is_null());
+        // SAFETY: L1; no descriptor has this number.
+        assert_eq!(unsafe { dup(-1) }, -1);
+    }
 }

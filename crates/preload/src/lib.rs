@@ -1,5 +1,5 @@
-//! The library under programs that `tidegate run-log` starts: it takes over those of libc's functions
-//! that change or sync files.
+//! The library under programs that `tidegate run-log` starts: it takes over those of libc's
+//! functions that change or sync files.
 //!
 //! The kernel's page cache always has the newest bytes of every file: each call reaches the kernel,
 //! and reads are not even looked at. What this library adds is that a sync need not wait for the

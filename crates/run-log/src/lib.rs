@@ -1,4 +1,5 @@
-//! `tidegate run-log`: a program whose syncs end in persistent memory, and the supervisor beside it.
+//! `tidegate run-log`: a program whose syncs end in persistent memory, and the supervisor beside
+//! it.
 //!
 //! This crate is a quarantine: it gets no features. The file service replaces it, and then it is
 //! deleted whole, with `preload-wire`, the strips of `wal`, and `layout`'s `kept`. Its words are

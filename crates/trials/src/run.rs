@@ -1,5 +1,5 @@
-//! Programs under `tidegate run-log`: the library built and found, a run with a pool of its own, and C
-//! programs to be run.
+//! Programs under `tidegate run-log`: the library built and found, a run with a pool of its own,
+//! and C programs to be run.
 
 mod drivers;
 mod killed;

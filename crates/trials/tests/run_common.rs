@@ -1,8 +1,8 @@
-//! Processes that write and sync one file under `tidegate run-log`, on a file system of their own. All
-//! of them are killed with the supervisor at any instant, and the file system is what its disk had
-//! got by then: nothing that only the kernel had. After recovery all is there that any process had
-//! written when a sync of any of them began that returned. `TIDEGATE_CUTS` gives more power cuts
-//! than CI runs, `TIDEGATE_SEED` the first one's seed.
+//! Processes that write and sync one file under `tidegate run-log`, on a file system of their own.
+//! All of them are killed with the supervisor at any instant, and the file system is what its disk
+//! had got by then: nothing that only the kernel had. After recovery all is there that any process
+//! had written when a sync of any of them began that returned. `TIDEGATE_CUTS` gives more power
+//! cuts than CI runs, `TIDEGATE_SEED` the first one's seed.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! What was synced under `tidegate run-log` is there after the program, the supervisor or the power is
-//! gone.
+//! What was synced under `tidegate run-log` is there after the program, the supervisor or the power
+//! is gone.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;

@@ -55,7 +55,7 @@ impl Bed {
         run
     }
 
-    /// The same, with a line of shell as its program, in the root.
+    /// A run with a line of shell as its program, in the root.
     fn line(&self, line: &str) -> Command {
         let mut run = self.asked(&[]);
         run.args(["sh", "-ec", line]).current_dir(&self.root);

@@ -1,5 +1,5 @@
-//! PostgreSQL under `tidegate run-log`, on a file system of its own. The server, its processes and the
-//! supervisor are killed at any instant, and the file system is what its disk had got by then:
+//! PostgreSQL under `tidegate run-log`, on a file system of its own. The server, its processes and
+//! the supervisor are killed at any instant, and the file system is what its disk had got by then:
 //! nothing that only the kernel had. After recovery every transaction is there that a client was
 //! told of, whole, and nothing is damaged. `TIDEGATE_CUTS` gives more power cuts than CI runs,
 //! `TIDEGATE_SEED` the first one's seed.

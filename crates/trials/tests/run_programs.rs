@@ -1,5 +1,5 @@
-//! Unchanged programs under `tidegate run-log`: their own accounts of their files, and that their syncs
-//! ended in the pool.
+//! Unchanged programs under `tidegate run-log`: their own accounts of their files, and that their
+//! syncs ended in the pool.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! A program under `tidegate run-log` sees the same as without: the same random calls return the same,
-//! fail the same, and leave the same files. `TIDEGATE_CALLS` gives more calls in all than CI runs,
+//! A program under `tidegate run-log` sees the same as without: the same random calls return the
+//! same, fail the same, and leave the same files. `TIDEGATE_CALLS` gives more calls in all than CI
+//! runs,
 //! `TIDEGATE_ACTS` more acts on names, `TIDEGATE_SEED` the first program's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 

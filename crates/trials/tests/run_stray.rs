@@ -1,6 +1,6 @@
 //! Where the processor has protection keys, nothing but the library reaches what a program under
-//! `tidegate run-log` has mapped to store to: not a stray store of the program, on whichever thread. In
-//! a guest, as its processor has them, on an NVDIMM.
+//! `tidegate run-log` has mapped to store to: not a stray store of the program, on whichever
+//! thread. In a guest, as its processor has them, on an NVDIMM.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::path::Path;

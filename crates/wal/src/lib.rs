@@ -1,8 +1,8 @@
 //! Write-ahead logs in persistent memory: commits many words as one.
 //!
 //! The caches commit through a **redo ring** ([`RedoRing`]): elements between two cursors. The
-//! modules [`strip`], [`pair`] and [`name`] belong to `tidegate run-log` alone; they keep its words and
-//! go with it.
+//! modules [`strip`], [`pair`] and [`name`] belong to `tidegate run-log` alone; they keep its words
+//! and go with it.
 //!
 //! An *element* gives the new contents of its *target*, which may be any few words of the region.
 //! Elements between the cursors count: recovery carries them out again. The committing thread holds

@@ -34,7 +34,7 @@ const OPERATIONS_MAX: u32 = 4000;
 pub enum Pattern {
     /// Writes blocks of 4 KiB anywhere in 256 MiB, each with a sync.
     Random,
-    /// The same without a sync.
+    /// Writes such blocks without a sync.
     Buffered,
     /// Reads so many bytes anywhere in 256 MiB, after some were written and synced.
     Read,

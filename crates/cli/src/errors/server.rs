@@ -1,6 +1,6 @@
 //! Failures of the server library: each has its report in a file of its own beside this one.
 
-use super::run_log;
+use super::run::instead_of_a_volume;
 use super::{Failure, Report};
 use tidegate_host::default_paths::FolderError;
 use tidegate_server::failure::{
@@ -19,7 +19,7 @@ impl From<&of_server::Failure> for Report {
             of_server::Failure::Listen(listen) => listen.into(),
             of_server::Failure::Control(control) => control.into(),
             of_server::Failure::NotOwn(not_own) => not_own.into(),
-            of_server::Failure::IsPool { pool } => run_log::instead_of_a_volume(pool),
+            of_server::Failure::IsPool { pool } => instead_of_a_volume(pool),
             of_server::Failure::System { doing, error } => Report::of_system(doing, error),
         }
     }

@@ -25,8 +25,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Vec<PathBuf>,
 
-    /// Mount for the program alone: until the run ends, other processes find files there that may be
-    /// older, and must not change them. It takes root
+    /// Mount for the program alone: until the run ends, other processes find files there that may
+    /// be older, and must not change them. It takes root
     #[arg(long = "private")]
     pub(crate) is_private: bool,
 

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 /// Run an unchanged program above a log of its calls (experimental; to be removed)
 ///
 /// After a power loss, recovery can in some cases write older bytes over synced ones, or fail to
-/// write synced bytes back. The guide lists these cases (docs/guide/run-log.md). Keep backups of the
-/// files below the roots.
+/// write synced bytes back. The guide lists these cases (docs/guide/run-log.md). Keep backups of
+/// the files below the roots.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "tidegate run-log")]
 pub(crate) struct RunLog {

@@ -4,7 +4,7 @@ use crate::files::{self, Descriptor};
 use crate::guarded;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
-use tidegate_file_direct::{Outcome, Until};
+use tidegate_file_direct::{Attempted, Until};
 use tidegate_preload_common::next;
 
 /// No program's memory lies below this, or from [`USER_END`] on: the kernel says what is wrong with
@@ -63,10 +63,10 @@ unsafe fn written(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t, until:
         // SAFETY: L1: the program says that so many bytes are there.
         let data = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
         let end = match descriptor.write(fd, at, data, until) {
-            Outcome::ByDescriptor => return None,
-            Outcome::Failed => return Some(failed(libc::EIO)),
-            Outcome::Done(end) => end,
-            Outcome::Unsynced(end) => {
+            Attempted::ByDescriptor => return None,
+            Attempted::Failed => return Some(failed(libc::EIO)),
+            Attempted::Done(end) => end,
+            Attempted::Unsynced(end) => {
                 // SAFETY: it has no conditions.
                 if unsafe { next::fdatasync(fd) } != 0 {
                     return Some(-1);
@@ -98,7 +98,7 @@ unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Opti
         let at = offset(fd, descriptor, aim)?;
         // SAFETY: L1: the program says that there is room for so many bytes.
         let out = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
-        let Outcome::Done(read) = descriptor.read(fd, at, out) else { return None };
+        let Attempted::Done(read) = descriptor.read(fd, at, out) else { return None };
         moved(fd, aim, at + read);
         ssize_t::try_from(read).ok()
     })
@@ -248,8 +248,8 @@ macro_rules! syncs {
         /// L1.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
-            match files::synced(fd).map_or(Outcome::ByDescriptor, |descriptor| guarded(|| descriptor.sync(fd))) {
-                Outcome::Done(_) => 0,
+            match files::synced(fd).map_or(Attempted::ByDescriptor, |descriptor| guarded(|| descriptor.sync(fd))) {
+                Attempted::Done(_) => 0,
                 // SAFETY: L1.
                 _ => unsafe { next::$name(fd) },
             }

@@ -5,7 +5,7 @@ mod world;
 
 use std::sync::Arc;
 use tidegate_file_cache::{Persistence, check};
-use tidegate_file_direct::{DirectFile, Outcome, Place, Until};
+use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
 use tidegate_file_wire::{READ_BYTES_MAX, Read};
 use tidegate_layout::file_cache::Class;
 use world::{Event, OTHERS, POOL_BYTES, Program, Served, World};
@@ -71,12 +71,12 @@ impl Run {
         act(&self.world.served())
     }
 
-    fn write(&mut self, place: Place, data: &[u8], until: Until) -> Outcome {
+    fn write(&mut self, place: WriteTarget, data: &[u8], until: Until) -> Attempted {
         let outcome = self.file.write(place, data, until);
-        if outcome == Outcome::ByDescriptor {
+        if outcome == Attempted::ByDescriptor {
             self.by_descriptor(|Served { pool, file }| match place {
-                Place::End => pool.append(*file, data, Persistence::Asynchronous).map(drop),
-                Place::At(at) => pool.write(*file, at, data, Persistence::Asynchronous),
+                WriteTarget::End => pool.append(*file, data, Persistence::Asynchronous).map(drop),
+                WriteTarget::At(at) => pool.write(*file, at, data, Persistence::Asynchronous),
             })
             .expect("nothing refuses");
         }
@@ -105,10 +105,10 @@ impl Run {
     fn act(&mut self, act: Act, byte: u8) {
         let mut read = None;
         match act {
-            Act::Append(len, until) => _ = self.write(Place::End, &vec![byte; len], until),
-            Act::Write(at, len) => _ = self.write(Place::At(at), &vec![byte; len], Until::PowerLoss),
+            Act::Append(len, until) => _ = self.write(WriteTarget::End, &vec![byte; len], until),
+            Act::Write(at, len) => _ = self.write(WriteTarget::At(at), &vec![byte; len], Until::PowerLoss),
             Act::Read(at, len) => read = Some((at, self.read(at, len))),
-            Act::Sync if self.file.sync() == Outcome::ByDescriptor => {
+            Act::Sync if self.file.sync() == Attempted::ByDescriptor => {
                 self.by_descriptor(|Served { pool, file }| pool.sync(*file)).map(drop).expect("nothing refuses");
             }
             Act::Sync => {}
@@ -139,7 +139,7 @@ impl Run {
     fn read(&mut self, at: u64, len: usize) -> (Vec<u8>, usize) {
         let (mut bytes, mut message) = (vec![0; len], no_read());
         let read = match self.file.read(at, &mut bytes, &mut message) {
-            Outcome::Done(read) => usize::try_from(read).expect("small"),
+            Attempted::Done(read) => usize::try_from(read).expect("small"),
             _ => self.by_descriptor(|Served { pool, file }| pool.read(*file, at, &mut bytes)).expect("nothing refuses"),
         };
         bytes.truncate(read);
@@ -195,14 +195,14 @@ fn memory_that_fails_behind_a_write_is_an_error() {
     let mut failed = 0;
     for step in 0..100 {
         let mut run = Run::new(Event::Poison, step);
-        run.write(Place::End, &[1; 10], Until::Erased);
-        let outcomes = [2, 3, 4].map(|byte| (byte, run.write(Place::End, &[byte; 10], Until::Erased)));
+        run.write(WriteTarget::End, &[1; 10], Until::Erased);
+        let outcomes = [2, 3, 4].map(|byte| (byte, run.write(WriteTarget::End, &[byte; 10], Until::Erased)));
         let contents = run.world.contents();
         for (byte, outcome) in outcomes {
             let times = contents.iter().filter(|found| **found == byte).count() / 10;
             assert_eq!(times, 1, "step {step}, byte {byte}, {outcome:?}");
         }
-        failed += outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Failed).count();
+        failed += outcomes.iter().filter(|(_, outcome)| *outcome == Attempted::Failed).count();
     }
     assert!(failed > 0);
 }
@@ -211,18 +211,18 @@ fn memory_that_fails_behind_a_write_is_an_error() {
 fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
     let mut run = Run::new(Event::Append, u64::MAX);
     for _ in 0..2 {
-        run.write(Place::At(0), &[1; 10], Until::PowerLoss);
+        run.write(WriteTarget::At(0), &[1; 10], Until::PowerLoss);
         run.file.sync();
     }
-    run.write(Place::At(0), &[1; 10], Until::PowerLoss);
+    run.write(WriteTarget::At(0), &[1; 10], Until::PowerLoss);
     assert!(run.file.is_leased());
     let mut message = no_read();
-    let reads = (0..1000).take_while(|_| run.file.read(0, &mut [0; 20], &mut message) == Outcome::Done(10)).count();
+    let reads = (0..1000).take_while(|_| run.file.read(0, &mut [0; 20], &mut message) == Attempted::Done(10)).count();
     assert_eq!((reads, run.file.is_leased()), (255, false));
     let claims = |run: &Run| run.world.count(0);
     assert_eq!(claims(&run), 1);
     for round in 0..5 {
-        run.write(Place::At(0), &[1; 10], Until::PowerLoss);
+        run.write(WriteTarget::At(0), &[1; 10], Until::PowerLoss);
         assert_eq!(claims(&run), if round < 4 { 1 } else { 2 }, "round {round}");
         run.file.sync();
     }

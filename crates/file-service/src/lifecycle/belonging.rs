@@ -1,7 +1,10 @@
-//! Why a pool and SOURCE do not belong together: while a pool may have what the files of its SOURCE
-//! lack, neither is used with another one.
+//! What belongs together: pools and SOURCEs, and directories and mounts.
+//!
+//! While a pool may have what the files of its SOURCE lack, neither is used with another one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tidegate_host::files::mount_table;
+use tidegate_mount_transport::KIND;
 
 /// What was refused; the text says what, and the program adds what to do next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,4 +43,12 @@ pub enum NotTogether {
         /// Where the record was looked for.
         record: PathBuf,
     },
+}
+
+/// Returns the mountpoint of the mount of Tidegate that shows `directory`, an absolute path without
+/// links. `None`: another file system has it.
+pub fn mount_above(directory: &Path) -> Option<PathBuf> {
+    let mounted = |place: &Path| Some((place.to_owned(), mount_table::at(place)?));
+    let (place, mounted) = directory.ancestors().find_map(mounted)?;
+    (mounted.kind == KIND).then_some(place)
 }

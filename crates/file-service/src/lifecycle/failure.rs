@@ -197,6 +197,22 @@ pub enum DramRefused {
 }
 
 impl ServiceFailure {
+    /// Whether the service answered that it cannot do what was asked.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, ServiceFailure::Refused { .. })
+    }
+
+    /// Whether there is no such mount.
+    pub fn is_not_mounted(&self) -> bool {
+        matches!(self, ServiceFailure::Mount(MountError::NotMounted { .. }))
+    }
+
+    /// The programs that use files of the mount, if that is why it does not end.
+    pub fn users(&self) -> Option<&[String]> {
+        let ServiceFailure::FilesInUse { users, .. } = self else { return None };
+        Some(users)
+    }
+
     /// For a file of the service's own.
     pub(crate) fn of_file(doing: &'static str, file: &Path) -> impl FnOnce(io::Error) -> ServiceFailure {
         let file = file.to_owned();

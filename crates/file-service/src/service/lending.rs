@@ -56,20 +56,22 @@ impl Lending {
         self.pool.as_fd()
     }
 
+    /// Has the kernel drop the attributes of a node. False: it did not.
+    pub(crate) fn drop_attributes(&self, node: NodeId) -> bool {
+        self.sent(&Notification::attributes_changed(node))
+    }
+
     /// Has the kernel drop the attributes of a node of `size` bytes, and its pages. False: it did
     /// not.
-    pub(crate) fn drop_caches(&self, node: NodeId, size: u64, has_pages: bool) -> bool {
-        let steps = if has_pages { size / STEP_BYTES } else { 0 };
+    pub(crate) fn drop_caches(&self, node: NodeId, size: u64) -> bool {
+        let steps = size / STEP_BYTES;
         for step in 0..steps {
             if !self.sent(&Notification::contents_changed(node, step * STEP_BYTES, STEP_BYTES)) {
                 return false;
             }
         }
-        if has_pages {
-            // All that is left, also behind the end.
-            return self.sent(&Notification::contents_changed(node, steps * STEP_BYTES, 0));
-        }
-        self.sent(&Notification::attributes_changed(node))
+        // All that is left, also behind the end.
+        self.sent(&Notification::contents_changed(node, steps * STEP_BYTES, 0))
     }
 
     /// Has the kernel drop pages of a node.
@@ -77,8 +79,8 @@ impl Lending {
         self.sent(&Notification::contents_changed(node, pages.start, pages.end - pages.start));
     }
 
-    /// Has the kernel take a node for `size` bytes long, if it takes it for shorter. It does when it
-    /// is given the last page, which it drops again.
+    /// Has the kernel take a node for `size` bytes long, if it takes it for shorter. It does when
+    /// it is given the last page, which it drops again.
     pub(crate) fn raise_length(&self, node: NodeId, size: u64, last: u8) {
         let at = size.saturating_sub(1);
         if self.sent(&Notification::store(node, at, &[last])) {

@@ -44,7 +44,7 @@ impl MappedPart {
     }
 
     /// Whether no store was lost so far, as this thread knows: what a fence says, without a fence.
-    pub fn sealed(&self) -> Result<(), Sealed> {
+    pub(crate) fn sealed(&self) -> Result<(), Sealed> {
         match self.first_lost.load(Ordering::Relaxed) {
             SOUND => Ok(()),
             at => Err(Sealed::StoreLost { at }),

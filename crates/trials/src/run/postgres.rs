@@ -1,5 +1,5 @@
-//! PostgreSQL: a cluster in the root of a testbed, servers of it with and without `tidegate run-log`,
-//! and the queries they get.
+//! PostgreSQL: a cluster in the root of a testbed, servers of it with and without `tidegate
+//! run-log`, and the queries they get.
 
 use crate::artefacts::{MissingError, run};
 use crate::run::{Testbed, kill_all, library};

@@ -2,8 +2,8 @@
 //!
 //! | step | if this process is killed then |
 //! | --- | --- |
-//! | each root that no mount shows is mounted over itself | the mounts stay, as after `tidegate mount` |
-//! | the program runs, in the mount that covers its current directory | the same, and the program goes on |
+//! | each root without a mount is mounted over itself | the mounts stay, as by `tidegate mount` |
+//! | the program runs, its current directory in a mount | the same, and the program goes on |
 //! | each of these mounts is written back and ended | its service goes on with that |
 //!
 //! This process holds a descriptor of every root until the program has ended. So nobody unmounts
@@ -14,14 +14,15 @@ mod private;
 mod program;
 mod roots;
 
-use crate::commands::files::run::mounts::RunMounts;
-use crate::commands::files::run::program::{Program, Signalled};
+use crate::commands::files::run::mounts::{Allowed, RunMounts};
+use crate::commands::files::run::program::Program;
 use crate::config;
-use crate::errors::{ConfigFailure, Failure, ProgramFailure, report};
+use crate::errors::{ConfigFailure, Exit, Failure, ProgramFailure, report};
 use crate::grammar::{Run, ServeMount};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tidegate_host::threads::SignalsHandedOn;
 
 /// What a run is asked for: by the configuration file of `run`, or by flags, which win.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -46,15 +47,20 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
     let library = if args.is_indirect { None } else { Some(program::library()?) };
     let directory = std::env::current_dir().map_err(Failure::system("finding the current directory"))?;
     let roots = roots::resolved(&asked.root, &directory)?;
-    let signalled = Signalled::caught()?;
+    let signals = SignalsHandedOn::caught(|words| {
+        tracing::warn!("{words}");
+        std::process::exit(Exit::Interrupted as i32);
+    });
+    let signals = signals.map_err(Failure::system("listening to signals"))?;
     let mut mounts = RunMounts::new(said);
     let program = Program { words: &args.command, directory: &directory, library: library.as_deref() };
-    let ended = match mounts.begin(&roots, &asked, args.is_trial) {
+    let allowed = if args.is_trial { Allowed::AnyMemory } else { Allowed::PersistentMemory };
+    let ended = match mounts.begin(&roots, &asked, allowed) {
         Ok(Some(exit)) => Ok(exit.into()),
-        Ok(None) => program.run(&signalled),
+        Ok(None) => program.run(&signals),
         Err(failure) => Err(failure),
     };
-    signalled.end_process_from_now_on(&mounts.left_words());
+    signals.end_process_from_now_on(&mounts.left_words());
     let left = mounts.end();
     // The program's own failure is the one to hear of.
     let code = match ended {

@@ -144,8 +144,8 @@ impl<R: Region> LeasedFile<R> {
         Ok(())
     }
 
-    /// Reads what this lease wrote lately, if one such write has all of the bytes, and none after it
-    /// any. False: `out` is not what is to be read.
+    /// Reads what this lease wrote lately, if one such write has all of the bytes, and none after
+    /// it any. False: `out` is not what is to be read.
     pub fn read_own(&self, at: u64, out: &mut [u8]) -> Result<bool> {
         let (end, mut newer) = (at + out.len() as u64, [0; OWN_LOOKED_AT]);
         let least = self.written.saturating_sub(u64::from(self.grant.log.elements).min(OWN_LOOKED_AT as u64));

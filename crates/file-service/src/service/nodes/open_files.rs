@@ -17,6 +17,7 @@ use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::leases::{FileLease, Leases};
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
+pub(crate) use crate::service::nodes::open_files::writes::WriteAt;
 use crate::service::nodes::open_files::writes::point_of;
 use crate::service::sync_times::SyncTimes;
 use crate::source::backing::{OpenedFile, refused};
@@ -390,9 +391,7 @@ impl OpenFiles {
             return;
         }
         let mut files = self.files();
-        for identity in identities {
-            files.entry(*identity).and_modify(|known| known.is_unreachable = true);
-        }
+        identities.iter().for_each(|gone| _ = files.entry(*gone).and_modify(|known| known.is_unreachable = true));
     }
 
     /// Gives up what the pool has of files that lost their last name and that nobody has open. The

@@ -3,7 +3,8 @@
 use crate::service::nodes::handles::Opening;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
-use crate::service::nodes::open_files::leases::{Place, Stale};
+use crate::service::nodes::open_files::WriteAt;
+use crate::service::nodes::open_files::leases::Stale;
 use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
@@ -158,7 +159,7 @@ impl FileService {
         let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
         let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
         let at_end = |end| self.append_at(header, write, end);
-        let place = self.place_of(header, write).unwrap_or(Place::End(&at_end));
+        let place = self.place_of(header, write).unwrap_or(WriteAt::End(&at_end));
         match (caching_of(write.flags), persistence) {
             (Caching::Direct, Persistence::Asynchronous) => self.open_files.write_direct(file, place, write.data)?,
             _ => self.open_files.write(file, place, write.data, persistence)?,
@@ -167,9 +168,9 @@ impl FileService {
     }
 
     /// Where a write goes; `None`: at the end of the file.
-    fn place_of(&self, header: &Header, write: &Write<'_>) -> Option<Place<'static>> {
+    fn place_of(&self, header: &Header, write: &Write<'_>) -> Option<WriteAt<'static>> {
         if write.from_page_cache || !OFlags::from_bits_retain(write.flags).contains(OFlags::APPEND) {
-            return Some(Place::At(write.offset));
+            return Some(WriteAt::At(write.offset));
         }
         if !header.unique.is_resent() {
             return None;
@@ -177,7 +178,7 @@ impl FileService {
         // An earlier server may have written it.
         let placed = self.handles.placed(header.unique).unwrap_or(write.offset);
         self.drop_misplaced(header.node, write, placed);
-        Some(Place::At(placed))
+        Some(WriteAt::At(placed))
     }
 
     /// Where an append goes: to the file's end, of which the kernel may not know if programs write

@@ -1,7 +1,7 @@
 //! The `ioctl`s of programs that write files by leases: see `tidegate-file-wire`.
 
 use crate::service::lending::Lending;
-use crate::service::nodes::open_files::leases::{Patience, Stale};
+use crate::service::nodes::open_files::leases::{Grace, Stale};
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use std::ops::Range;
@@ -105,7 +105,7 @@ impl FileService {
         let requests = file.lease.requests();
         let had_pages = file.lease.take_pages();
         let size = self.open_files.size(&file)?.unwrap_or(0);
-        let dropped = lending.drop_caches(node, size, had_pages);
+        let dropped = if had_pages { lending.drop_caches(node, size) } else { lending.drop_attributes(node) };
         let lent = if dropped { self.open_files.lend((&file, handle), requests, asked) } else { Ok(None) };
         drop(turn);
         if had_pages && !dropped {
@@ -141,7 +141,7 @@ impl FileService {
     pub(crate) fn end_leases_of(&self, handle: Handle) {
         let Some(lending) = self.lending.get() else { return };
         for lease in self.open_files.leases.of_handle(handle) {
-            if let Err(errno) = self.open_files.reap(lease, Patience::None, lending.pool()) {
+            if let Err(errno) = self.open_files.reap(lease, Grace::None, lending.pool()) {
                 tracing::warn!("the lease of a closed file is not taken back: {errno}");
             }
         }

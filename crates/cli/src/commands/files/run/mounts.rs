@@ -5,17 +5,26 @@ use crate::commands::files::background_mount::{Readiness, exit_of};
 use crate::errors::{Exit, Failure, ProgramFailure};
 use crate::grammar::ServeMount;
 use crate::output;
+use rustix::event::Timespec;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
-use tidegate_file_service::{self as file_service, MountError, ServiceFailure, Unmount};
+use tidegate_file_service::{self as file_service, ServiceFailure, Unmount};
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::shell::word;
 
 /// Between two looks whether programs still use a mount.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// Which memory the pools of a run may be of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// Memory that keeps what is durable when the power fails.
+    PersistentMemory,
+    /// Any, for a trial.
+    AnyMemory,
+}
 
 /// A mount that a run began.
 struct OwnMount {
@@ -47,12 +56,12 @@ impl RunMounts {
         &mut self,
         roots: &[PathBuf],
         asked: &RunConfig,
-        is_trial: bool,
+        allowed: Allowed,
     ) -> Result<Option<Exit>, Failure> {
         for root in roots {
             if file_service::mount_above(root).is_none() || is_dead(root) {
                 let pool = self.pool_for(root, asked.pool.as_deref())?;
-                if let Some(exit) = self.mount(root, pool, asked.size, is_trial)? {
+                if let Some(exit) = self.mount(root, pool, asked.size, allowed)? {
                     return Ok(Some(exit));
                 }
             }
@@ -82,7 +91,7 @@ impl RunMounts {
         root: &Path,
         pool: PathBuf,
         size: Option<u64>,
-        is_trial: bool,
+        allowed: Allowed,
     ) -> Result<Option<Exit>, Failure> {
         // Before the pool is made and belongs to it.
         access(root, Access::WRITE_OK).map_err(|errno| no_root(root, errno))?;
@@ -92,7 +101,9 @@ impl RunMounts {
         service.args(self.said.json.then_some("--json")).args(std::iter::repeat_n("-v", self.said.verbose.into()));
         // A session of its own: signals of the terminal are the program's.
         service.args(["mount", "--background", "--pool"]).arg(&pool);
-        service.args(size.map(|size| format!("--pool-size={size}"))).args(is_trial.then_some("--try"));
+        service
+            .args(size.map(|size| format!("--pool-size={size}")))
+            .args((allowed == Allowed::AnyMemory).then_some("--try"));
         service.arg("--").args([root, root]);
         service.env("NOTIFY_SOCKET", readiness.name()).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
         let mut service = service.spawn().map_err(Failure::system("starting the service"))?;
@@ -144,7 +155,8 @@ impl OwnMount {
             if self.is_written_back(tell)? && self.is_unmounted(&mut named, tell)? {
                 break;
             }
-            std::thread::sleep(LOOK_EVERY);
+            // A service that ends is found out by the next look.
+            let _ = rustix::event::poll(&mut [], Some(&LOOK_EVERY));
         }
         let status = self.service.wait().map_err(Failure::system("waiting for the service"))?;
         self.judged(status)
@@ -153,24 +165,27 @@ impl OwnMount {
     /// Has everything written back before the mount ends, so that nobody finds older files at its
     /// place. Files that their disk refuses keep the mount. False: no server answers now.
     fn is_written_back(&self, tell: output::Teller) -> Result<bool, Failure> {
-        match file_service::flush(&self.pool, tell) {
-            Err(refused @ ServiceFailure::Refused { .. }) => Err(refused.into()),
-            answer => Ok(matches!(answer, Ok(true))),
+        let flushed = file_service::flush(&self.pool, tell);
+        if flushed.as_ref().is_err_and(ServiceFailure::is_refusal) {
+            return Ok(flushed?);
         }
+        Ok(flushed.unwrap_or(false))
     }
 
     /// Unmounts, unless programs use the mount: they are named.
     fn is_unmounted(&self, named: &mut Vec<String>, tell: output::Teller) -> Result<bool, Failure> {
-        match file_service::end_mount(&self.root, Unmount::Now, tell) {
-            Err(ServiceFailure::FilesInUse { mut users, .. }) => {
-                users.retain(|user| !self.before.contains(user) && !self.is_service(user));
-                self.tell_of(&users, named, tell);
-                Ok(false)
-            }
-            // Somebody else unmounted it.
-            Err(ServiceFailure::Mount(MountError::NotMounted { .. })) | Ok(_) => Ok(true),
-            Err(failure) => Err(failure.into()),
+        let ended = file_service::end_mount(&self.root, Unmount::Now, tell);
+        if let Some(users) = ended.as_ref().err().and_then(ServiceFailure::users) {
+            let mut users = users.to_vec();
+            users.retain(|user| !self.before.contains(user) && !self.is_service(user));
+            self.tell_of(&users, named, tell);
+            return Ok(false);
         }
+        // Somebody else may have unmounted it.
+        if !ended.as_ref().is_err_and(ServiceFailure::is_not_mounted) {
+            ended?;
+        }
+        Ok(true)
     }
 
     fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {

@@ -100,21 +100,6 @@ impl FileLease {
     }
 }
 
-/// Where a write goes.
-#[derive(Clone, Copy)]
-pub(crate) enum Place<'a> {
-    /// At this offset.
-    At(u64),
-    /// At the end of the file, which this is told; it says where.
-    End(&'a dyn Fn(u64) -> u64),
-}
-
-impl From<u64> for Place<'_> {
-    fn from(at: u64) -> Self {
-        Place::At(at)
-    }
-}
-
 /// What the kernel is to be told when no request of the thread is under way any more.
 pub(crate) enum Stale {
     /// The file is longer than it may know.
@@ -150,7 +135,7 @@ struct Granted {
 
 /// How long a lease that nobody has mapped stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum Grace {
     /// Its program may be about to map it.
     Usual,
     /// Its program has left it.
@@ -343,19 +328,6 @@ impl OpenFiles {
         }
     }
 
-    /// Where a write goes; it ends the file's lease.
-    pub(super) fn placed(&self, (file, state): (&OpenFile, &OpenState), place: Place<'_>) -> Result<u64> {
-        self.end_lease(file, state)?;
-        file.lease.may_have_pages();
-        match (place, state.served_from) {
-            (Place::At(at), _) => Ok(at),
-            (Place::End(put), ServedFrom::Pool(number)) => {
-                Ok(put(self.pool.size(number).map_err(|error| errno_of(&error))?))
-            }
-            (Place::End(put), _) => Ok(put(crate::source::about(state.backing.descriptor())?.stx_size)),
-        }
-    }
-
     /// The lease of a file that its program calls so, if it goes on.
     fn lease_numbered(&self, file: &OpenFile, number: u64) -> Option<(PoolFile, PoolLease)> {
         let ServedFrom::Pool(pooled) = file.read_state().served_from else { return None };
@@ -382,13 +354,13 @@ impl OpenFiles {
     /// A program has left a lease of the file.
     pub(crate) fn leave(&self, file: &OpenFile, number: u64, pool: BorrowedFd<'_>) -> Result<()> {
         let Some((_, lease)) = self.lease_numbered(file, number) else { return Ok(()) };
-        self.reap(lease, Patience::None, pool)
+        self.reap(lease, Grace::None, pool)
     }
 
     /// Takes back the leases that nobody has mapped.
     pub(crate) fn reap_all(&self, pool: BorrowedFd<'_>) {
         for lease in self.pool.leases() {
-            if let Err(errno) = self.reap(lease, Patience::Usual, pool) {
+            if let Err(errno) = self.reap(lease, Grace::Usual, pool) {
                 tracing::warn!("a lease that its program has left is not taken back: {errno}");
             }
         }
@@ -398,7 +370,7 @@ impl OpenFiles {
     /// question; a program maps the log, which takes a lock, and looks at the lease then: either
     /// the question finds the lock, or the program finds the end. So a lease may be taken back also
     /// before its program has mapped it: that would only be slow.
-    pub(crate) fn reap(&self, lease: PoolLease, patience: Patience, pool: BorrowedFd<'_>) -> Result<()> {
+    pub(crate) fn reap(&self, lease: PoolLease, patience: Grace, pool: BorrowedFd<'_>) -> Result<()> {
         let Some(log) = self.pool.log_of(lease) else {
             self.leases.granted().remove(&lease);
             return Ok(());
@@ -408,8 +380,8 @@ impl OpenFiles {
             mapped.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         };
         let granted = self.leases.granted().get(&lease).cloned();
-        let is_young = |granted: &Granted| patience == Patience::Usual && granted.at.elapsed() < UNMAPPED_MAX;
-        if granted.as_ref().is_some_and(is_young) || patience == Patience::Usual && is_mapped()? {
+        let is_young = |granted: &Granted| patience == Grace::Usual && granted.at.elapsed() < UNMAPPED_MAX;
+        if granted.as_ref().is_some_and(is_young) || patience == Grace::Usual && is_mapped()? {
             return Ok(());
         }
         if let Some(Granted { file, .. }) = &granted {

@@ -1,6 +1,5 @@
 //! Writes to open files, and when programs changed them last.
 
-use super::leases::Place;
 use super::{OpenFile, OpenFiles, OpenState, ServedFrom, errno_of};
 use rustix::fs::Timespec;
 use rustix::io::{Errno, Result};
@@ -9,12 +8,27 @@ use std::sync::atomic::Ordering;
 use tidegate_file_cache::{FileError, GroupWrite, Persistence, PoolFile};
 use tidegate_layout::file_cache::{LoggedTime, modified_time, modified_word};
 
+/// Where a write goes.
+#[derive(Clone, Copy)]
+pub(crate) enum WriteAt<'a> {
+    /// At this offset.
+    At(u64),
+    /// At the end of the file, which this is told; it says where.
+    End(&'a dyn Fn(u64) -> u64),
+}
+
+impl From<u64> for WriteAt<'_> {
+    fn from(at: u64) -> Self {
+        WriteAt::At(at)
+    }
+}
+
 impl OpenFiles {
     /// Writes bytes.
     pub(crate) fn write<'p>(
         &self,
         file: &OpenFile,
-        place: impl Into<Place<'p>>,
+        place: impl Into<WriteAt<'p>>,
         data: &[u8],
         persistence: Persistence,
     ) -> Result<()> {
@@ -30,7 +44,7 @@ impl OpenFiles {
 
     /// Writes bytes past the pool where that has none of them. Programs that sync such writes are
     /// better served by the pool: from that sync on, it gets them.
-    pub(crate) fn write_direct(&self, file: &OpenFile, place: Place<'_>, data: &[u8]) -> Result<()> {
+    pub(crate) fn write_direct(&self, file: &OpenFile, place: WriteAt<'_>, data: &[u8]) -> Result<()> {
         let state = self.changing(file)?;
         // Relaxed: either way is right.
         let number = match state.served_from {
@@ -66,7 +80,7 @@ impl OpenFiles {
     fn write_where_room_is(
         &self,
         file: &OpenFile,
-        place: Place<'_>,
+        place: WriteAt<'_>,
         data: &[u8],
         persistence: Persistence,
     ) -> Result<()> {
@@ -130,6 +144,19 @@ impl OpenFiles {
         let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
         self.note_modified(&state, number, word_of(at))?;
         Ok(true)
+    }
+
+    /// Where a write goes; it ends the file's lease.
+    fn placed(&self, (file, state): (&OpenFile, &OpenState), place: WriteAt<'_>) -> Result<u64> {
+        self.end_lease(file, state)?;
+        file.lease.may_have_pages();
+        match (place, state.served_from) {
+            (WriteAt::At(at), _) => Ok(at),
+            (WriteAt::End(put), ServedFrom::Pool(number)) => {
+                Ok(put(self.pool.size(number).map_err(|error| errno_of(&error))?))
+            }
+            (WriteAt::End(put), _) => Ok(put(crate::source::about(state.backing.descriptor())?.stx_size)),
+        }
     }
 
     /// Notes that the contents are about to change.

@@ -1,6 +1,6 @@
 //! Reasons why a program is not run.
 
-use super::{Exit, Failure, Report};
+use crate::errors::{Exit, Failure, Report};
 use std::path::{Path, PathBuf};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
@@ -106,7 +106,7 @@ impl From<&RunFailure> for Next {
 }
 
 /// Tells that a pool is where a volume was expected.
-pub(super) fn instead_of_a_volume(pool: &Path) -> Report {
+pub(in crate::errors) fn instead_of_a_volume(pool: &Path) -> Report {
     Report {
         kind: "no-volume",
         what: format!("{} is no volume", pool.display()),
