@@ -25,12 +25,17 @@ static FILES: [FileSlot; SLOTS] = [const { FileSlot::new() }; SLOTS];
 /// A file of this process.
 struct FileSlot {
     lock: Lock,
+    /// Taken before the other one by whoever uses the position of a descriptor, until that has moved.
+    position: Lock,
     /// Descriptors that lead to it; 0: the slot is free.
     descriptors: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
     /// Whether children share the positions of its descriptors.
     has_shared_position: AtomicBool,
+    /// Which file the pool is: written before there is a file, and read while there is one. It is
+    /// too long for small stacks.
+    pool: UnsafeCell<PoolDescription>,
     file: UnsafeCell<SlotState>,
 }
 
@@ -48,10 +53,12 @@ impl FileSlot {
     const fn new() -> FileSlot {
         FileSlot {
             lock: Lock::new(),
+            position: Lock::new(),
             descriptors: AtomicU32::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             has_shared_position: AtomicBool::new(false),
+            pool: UnsafeCell::new(NO_POOL),
             file: UnsafeCell::new(SlotState { file: None, message: NO_READ }),
         }
     }
@@ -135,9 +142,14 @@ impl Descriptor {
         &FILES[usize::from(self.slot).min(SLOTS - 1)]
     }
 
-    /// Whether a write or read at the position may be made here.
+    /// Whether a write at the position may be made here.
     pub(crate) fn owns_position(self) -> bool {
-        self.appends || !self.slot().has_shared_position.load(Ordering::Relaxed)
+        self.appends || self.reads_position()
+    }
+
+    /// Whether a read at the position may be made here.
+    pub(crate) fn reads_position(self) -> bool {
+        !self.slot().has_shared_position.load(Ordering::Relaxed)
     }
 
     /// Writes by the lease; durably, if the descriptor or `until` says so.
@@ -208,6 +220,24 @@ pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
         look(fd, Moment::Sync);
     }
     known(fd)
+}
+
+/// A thread's turn at the position of a descriptor, until this is dropped.
+pub(crate) struct Turn(&'static FileSlot);
+
+impl Turn {
+    /// Waits until no other thread uses the position. `None`: the descriptor has no direct path, or
+    /// this very thread is at it, below a signal handler.
+    pub(crate) fn at_position(fd: i32) -> Option<Turn> {
+        let slot = known(fd)?.slot();
+        slot.position.take().then_some(Turn(slot))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.position.give();
+    }
 }
 
 /// When a descriptor is looked at.
@@ -285,8 +315,13 @@ fn chosen(fd: i32, (device, inode): (u64, u64), pool: &mut PoolDescription) -> O
     slot.device.store(device, Ordering::Relaxed);
     slot.inode.store(inode, Ordering::Relaxed);
     slot.with(|state| {
-        let fresh = || DirectFile::new(Service { fd, pool: *pool }, pool.bytes.get());
-        state.file.get_or_insert_with(fresh);
+        if state.file.is_none() {
+            // SAFETY: L3, and without a file nobody reads it.
+            unsafe { slot.pool.get().copy_from(pool, 1) };
+            // SAFETY: nobody writes it while there is a file.
+            let pool = unsafe { &*slot.pool.get() };
+            state.file = Some(DirectFile::new(Service { fd, pool }, pool.bytes.get()));
+        }
         slot.descriptors.fetch_add(1, Ordering::Relaxed);
     })?;
     u16::try_from(found).ok()
@@ -371,6 +406,7 @@ fn forget_all() {
     KNOWN.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     for slot in &FILES {
         slot.lock.reset();
+        slot.position.reset();
         slot.descriptors.store(0, Ordering::Relaxed);
         slot.has_shared_position.store(false, Ordering::Relaxed);
         slot.with(|state| std::mem::forget(state.file.take()));

@@ -13,7 +13,7 @@ pub(crate) type LeaseMemory = MappedChunks<PoolFile>;
 
 /// The pool's file, which is opened for each mapping anew: a descriptor that stayed open would be
 /// one that the program may close.
-pub(crate) struct PoolFile(PoolDescription);
+pub(crate) struct PoolFile(&'static PoolDescription);
 
 impl OpenShared for PoolFile {
     fn open(&self, map: &mut dyn FnMut(BorrowedFd<'_>)) {
@@ -32,8 +32,8 @@ impl OpenShared for PoolFile {
 
 /// The memory of a lease that was just granted, in the pool that is described. The log is locked
 /// when this returns.
-pub(crate) fn memory_of(pool: &PoolDescription, grant: &LeaseGrant) -> Option<LeaseMemory> {
+pub(crate) fn memory_of(pool: &'static PoolDescription, grant: &LeaseGrant) -> Option<LeaseMemory> {
     let is_log = |class: &&Class| LeasePlan::of(0, **class).elements == grant.log.elements;
     let log = grant.log.at..grant.log.at.checked_add(Class::ALL.iter().find(is_log)?.bytes())?;
-    MappedChunks::of(PoolFile(*pool), pool.bytes.get(), log, grant.blocks_at, CHUNK_BYTES)
+    MappedChunks::of(PoolFile(pool), pool.bytes.get(), log, grant.blocks_at, CHUNK_BYTES)
 }

@@ -26,7 +26,7 @@ pub(crate) struct Service {
     /// The descriptor that is used now.
     pub(crate) fd: i32,
     /// Which file the pool is.
-    pub(crate) pool: PoolDescription,
+    pub(crate) pool: &'static PoolDescription,
 }
 
 /// Whether the mount that a descriptor's file is in lends files; `pool` says from which pool.
@@ -64,7 +64,7 @@ impl Os for Service {
     }
 
     fn map(&mut self, grant: &LeaseGrant) -> Option<LeaseMemory> {
-        memory_of(&self.pool, grant)
+        memory_of(self.pool, grant)
     }
 
     fn probe(&mut self) {

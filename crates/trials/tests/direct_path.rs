@@ -52,6 +52,12 @@ fn every_way_to_write_gives_the_file_that_it_gives_without() {
         let last = (0..3000_usize).rev().find(|round| round % 256 == block % 256).expect("each was written");
         assert!(bytes.iter().all(|byte| usize::from(*byte) == last % 200 + 1), "block {block}");
     }
+    said(&mut client(&testbed, &["together", "together", "3000"]));
+    let text = contents(&testbed, "together");
+    for thread in ["a", "b"] {
+        let of_thread = text.lines().filter_map(|line| line.strip_prefix(thread)?.trim().parse::<u32>().ok());
+        assert!(of_thread.eq(0..3000), "lines of thread {thread}");
+    }
     let handled: usize = said(&mut client(&testbed, &["signal", "signals", "3000"])).trim().parse().expect("a count");
     let text = contents(&testbed, "signals");
     let count = |of| text.lines().filter(|line| *line == of).count();

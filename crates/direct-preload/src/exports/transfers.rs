@@ -1,6 +1,6 @@
 //! Functions that write, read and sync by descriptors.
 
-use crate::files::{self, Descriptor};
+use crate::files::{self, Turn};
 use crate::guarded;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
@@ -26,11 +26,11 @@ fn is_usable(at: *const c_void, len: size_t) -> bool {
     at >= USER_BEGIN && at.checked_add(len).is_some_and(|end| end <= USER_END)
 }
 
-/// Where `aim` is in the file, if the position may be used here.
-fn offset(fd: c_int, descriptor: Descriptor, aim: Aim) -> Option<u64> {
+/// Where `aim` is in the file, if it may be used here: the position, if `is_own`.
+fn offset(fd: c_int, aim: Aim, is_own: impl FnOnce() -> bool) -> Option<u64> {
     let at = match aim {
         Aim::Offset(at) => at,
-        Aim::Position if descriptor.owns_position() => position(fd, 0, libc::SEEK_CUR)?,
+        Aim::Position if is_own() => position(fd, 0, libc::SEEK_CUR)?,
         Aim::Position => return None,
     };
     u64::try_from(at).ok()
@@ -59,7 +59,7 @@ unsafe fn written(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t, until:
         return None;
     }
     guarded(|| {
-        let at = offset(fd, descriptor, aim)?;
+        let at = offset(fd, aim, || descriptor.owns_position())?;
         // SAFETY: L1: the program says that so many bytes are there.
         let data = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
         let end = match descriptor.write(fd, at, data, until) {
@@ -95,7 +95,7 @@ unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Opti
         return None;
     }
     guarded(|| {
-        let at = offset(fd, descriptor, aim)?;
+        let at = offset(fd, aim, || descriptor.reads_position())?;
         // SAFETY: L1: the program says that there is room for so many bytes.
         let out = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
         let Attempted::Done(read) = descriptor.read(fd, at, out) else { return None };
@@ -111,6 +111,17 @@ unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Opti
 unsafe fn only(pieces: *const iovec, count: c_int) -> Option<iovec> {
     // SAFETY: as above.
     (count == 1 && is_usable(pieces.cast(), size_of::<iovec>())).then(|| unsafe { *pieces })
+}
+
+/// What a call at the position takes, until it has returned, also where the next definition makes
+/// it; with an offset, nothing.
+macro_rules! turn {
+    ($fd:ident) => {
+        Turn::at_position($fd)
+    };
+    ($fd:ident, $at:ident) => {
+        ()
+    };
 }
 
 macro_rules! aim {
@@ -130,6 +141,7 @@ macro_rules! writes {
         /// L1.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *const c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
+            let _turn = turn!($fd $(, $at)?);
             // SAFETY: L1.
             if let Some(wrote) = unsafe { written($fd, aim!($($at)?), $bytes, $len, Until::PowerLoss) } {
                 return wrote;
@@ -156,6 +168,7 @@ macro_rules! reads {
         /// L1.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *mut c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
+            let _turn = turn!($fd $(, $at)?);
             // SAFETY: L1.
             match unsafe { was_read($fd, aim!($($at)?), $bytes, $len) } {
                 Some(read) => read,
@@ -182,6 +195,7 @@ macro_rules! lists {
         /// L1.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $pieces: *const iovec, $count: c_int $(, $at: off_t)?) -> ssize_t {
+            let _turn = turn!($fd $(, $at)?);
             // SAFETY: L1.
             if let Some(one) = unsafe { only($pieces, $count) }
                 // SAFETY: L1.
@@ -225,6 +239,7 @@ macro_rules! flagged {
             let until = if syncs { Until::Erased } else { Until::PowerLoss };
             let is_known = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC) == 0;
             let aim = if at == -1 { Aim::Position } else { Aim::Offset(at) };
+            let _turn = if at == -1 { Turn::at_position(fd) } else { None };
             // SAFETY: L1.
             if let Some(one) = unsafe { only(pieces, count) }.filter(|_| is_known)
                 // SAFETY: L1.

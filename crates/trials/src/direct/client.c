@@ -4,6 +4,7 @@
  * client append FILE FROM N appends the numbers FROM to N as lines, each synced, and says each
  * client o_dsync FILE N     the same with O_DSYNC and the descriptor's position
  * client threads FILE N     two threads write a half of the file each, synced
+ * client together FILE N    two threads write lines by one position, synced
  * client fork FILE N        parent and child append by one descriptor, in turn
  * client position FILE N    parent and child write by one position, in turn
  * client signal FILE N      a handler of a timer appends lines between those of the program
@@ -112,6 +113,23 @@ static int threads(const char *path, int n) {
     return 0;
 }
 
+static void *lines_of(void *which) {
+    for (int i = 0; i < rounds; i++) {
+        char text[32];
+        int len = snprintf(text, sizeof text, "%s %d\n", (char *)which, i);
+        check(write(shared_fd, text, len) == len && fdatasync(shared_fd) == 0, "write and sync");
+    }
+    return NULL;
+}
+
+static int together(const char *path, int n) {
+    pthread_t one, other;
+    shared_fd = opened(path, 0), rounds = n;
+    check(pthread_create(&one, NULL, lines_of, "a") == 0 && pthread_create(&other, NULL, lines_of, "b") == 0, "threads");
+    pthread_join(one, NULL), pthread_join(other, NULL);
+    return 0;
+}
+
 /* Lines of two processes by one descriptor, in turn. */
 static int in_turn(const char *path, int n, int flags) {
     int fd = opened(path, flags), go[2], back[2];
@@ -197,6 +215,7 @@ int main(int count, char **words) {
     if (!strcmp(act, "append")) return append(path, n, atoi(words[4]), O_APPEND);
     if (!strcmp(act, "o_dsync")) return append(path, 0, n, O_DSYNC);
     if (!strcmp(act, "threads")) return threads(path, n);
+    if (!strcmp(act, "together")) return together(path, n);
     if (!strcmp(act, "fork")) return in_turn(path, n, O_APPEND);
     if (!strcmp(act, "position")) return in_turn(path, n, 0);
     if (!strcmp(act, "signal")) return with_signals(path, n);
