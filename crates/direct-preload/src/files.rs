@@ -25,7 +25,7 @@ static FILES: [FileSlot; SLOTS] = [const { FileSlot::new() }; SLOTS];
 /// A file of this process.
 struct FileSlot {
     lock: Lock,
-    /// Taken before the other one by whoever uses the position of a descriptor, until that has moved.
+    /// Taken before the other one by whoever uses the position of a descriptor, until it has moved.
     position: Lock,
     /// Descriptors that lead to it; 0: the slot is free.
     descriptors: AtomicU32,
@@ -223,18 +223,18 @@ pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
 }
 
 /// A thread's turn at the position of a descriptor, until this is dropped.
-pub(crate) struct Turn(&'static FileSlot);
+pub(crate) struct PositionTurn(&'static FileSlot);
 
-impl Turn {
+impl PositionTurn {
     /// Waits until no other thread uses the position. `None`: the descriptor has no direct path, or
     /// this very thread is at it, below a signal handler.
-    pub(crate) fn at_position(fd: i32) -> Option<Turn> {
+    pub(crate) fn at_position(fd: i32) -> Option<PositionTurn> {
         let slot = known(fd)?.slot();
-        slot.position.take().then_some(Turn(slot))
+        slot.position.take().then_some(PositionTurn(slot))
     }
 }
 
-impl Drop for Turn {
+impl Drop for PositionTurn {
     fn drop(&mut self) {
         self.0.position.give();
     }

@@ -1,6 +1,6 @@
 //! Functions that write, read and sync by descriptors.
 
-use crate::files::{self, Turn};
+use crate::files::{self, PositionTurn};
 use crate::guarded;
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
@@ -117,7 +117,7 @@ unsafe fn only(pieces: *const iovec, count: c_int) -> Option<iovec> {
 /// it; with an offset, nothing.
 macro_rules! turn {
     ($fd:ident) => {
-        Turn::at_position($fd)
+        PositionTurn::at_position($fd)
     };
     ($fd:ident, $at:ident) => {
         ()
@@ -239,7 +239,7 @@ macro_rules! flagged {
             let until = if syncs { Until::Erased } else { Until::PowerLoss };
             let is_known = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC) == 0;
             let aim = if at == -1 { Aim::Position } else { Aim::Offset(at) };
-            let _turn = if at == -1 { Turn::at_position(fd) } else { None };
+            let _turn = if at == -1 { PositionTurn::at_position(fd) } else { None };
             // SAFETY: L1.
             if let Some(one) = unsafe { only(pieces, count) }.filter(|_| is_known)
                 // SAFETY: L1.
