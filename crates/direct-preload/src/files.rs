@@ -170,8 +170,8 @@ impl Descriptor {
         self.slot().with_file(fd, |file, _| file.sync()).unwrap_or(Attempted::ByDescriptor)
     }
 
-    /// The program is about to map the file: the kernel has to know the length.
-    pub(crate) fn mapped(self, fd: i32) {
+    /// The program is about to use the kernel's pages, or its length: it has to know that.
+    pub(crate) fn hand_over(self, fd: i32) {
         self.give_up(fd);
         // SAFETY: the program is about to use it; whether it is open, the kernel says.
         let _ = fstat(unsafe { BorrowedFd::borrow_raw(fd) });

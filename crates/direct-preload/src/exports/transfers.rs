@@ -247,6 +247,10 @@ macro_rules! flagged {
             {
                 return wrote;
             }
+            // With `RWF_APPEND` the kernel writes at the end that it knows.
+            if let Some(descriptor) = files::known(fd).filter(|_| !is_known) {
+                guarded(|| descriptor.hand_over(fd));
+            }
             // SAFETY: L1.
             unsafe { next::pwritev2(fd, pieces, count, at, flags) }
         }
@@ -291,7 +295,7 @@ unsafe extern "C-unwind" fn mmap(
     if flags & libc::MAP_ANONYMOUS == 0
         && let Some(descriptor) = files::known(fd)
     {
-        guarded(|| descriptor.mapped(fd));
+        guarded(|| descriptor.hand_over(fd));
     }
     // SAFETY: L1.
     unsafe { next::mmap(at, len, access, flags, fd, from) }

@@ -141,6 +141,7 @@ impl FileService {
         let dentry = Dentry::new(header.node, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
+        self.end_lease_of(&about)?;
         Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
     }
 

@@ -84,6 +84,7 @@ impl FileService {
         if let Some(Subject { path, node }) = self.subject(node, &about) {
             naming.record(&NameChange::XattrSet { path: &path, node, name: set.name.to_bytes(), value: set.value })?;
         }
+        self.end_lease_of(&about)?;
         self.default_acl_changed(node, set.name);
         Ok(())
     }
@@ -126,6 +127,7 @@ impl FileService {
         if let Some(Subject { path, node }) = self.subject(node, &about) {
             naming.record(&NameChange::XattrRemoved { path: &path, node, name: name.to_bytes() })?;
         }
+        self.end_lease_of(&about)?;
         self.default_acl_changed(node, name);
         Ok(Reply::empty())
     }
