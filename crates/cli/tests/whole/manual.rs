@@ -48,7 +48,7 @@ fn each_command_has_a_page_that_names_its_flags() {
     let serve = fs::read_to_string(format!("{out}/tidegate-serve.1")).unwrap();
     assert!(serve.contains("tidegate.toml(5)"), "{serve}");
     let keys = fs::read_to_string(format!("{out}/tidegate.toml.5")).unwrap();
-    for key in ["[[volume]]", "pmem = ", "allow_uids", "connections_max", "metrics", "deny"] {
+    for key in ["[[volume]]", "pmem = ", "allow_uids", "connections_max", "metrics", "root"] {
         assert!(keys.contains(key), "no {key} in:\n{keys}");
     }
     let pages = fs::read_dir(&out).unwrap().count();
