@@ -69,7 +69,6 @@ impl FileService {
 
     pub(crate) fn set_attributes<'b>(&self, node: NodeId, change: &SetAttributes) -> Result<Reply<'b>> {
         let (located, about) = self.locate(node)?;
-        self.end_lease_of(&about)?;
         if change.uid.is_some() || change.gid.is_some() {
             self.set_owner(node, (&located, &about), change)?;
         }
@@ -80,6 +79,7 @@ impl FileService {
             self.set_mode(node, (&located, &about), mode)?;
         }
         self.set_times(node, (&located, &about), change)?;
+        self.end_lease_of(&about)?;
         // The kernel takes this answer whatever came meanwhile, also if the file was lent.
         let valid = if about.stx_mode & FILE_KIND == REGULAR { Duration::ZERO } else { VALID };
         Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, valid))

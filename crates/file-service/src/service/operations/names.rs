@@ -141,7 +141,6 @@ impl FileService {
         let dentry = Dentry::new(header.node, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
-        self.end_lease_of(&about)?;
         Ok(Reply::entry(&self.counted(node, self.entry(node, &about))?))
     }
 
@@ -214,7 +213,6 @@ impl FileService {
         let mut inodes = self.inodes_mut();
         let dentry = Dentry::new(parent, name.to_bytes());
         let route = inodes.route(parent).ok_or(Errno::STALE)?;
-        self.end_lease_of(&about)?;
         self.note_last_name(&about)?;
         unlinkat(&folder, name, flags)?;
         self.let_go_of_folder(&inodes, &dentry);
@@ -224,6 +222,8 @@ impl FileService {
             naming.record(&NameChange::Removed { path: &path, lost: lost(node, &about) })?;
         }
         drop(inodes);
+        // Behind the change: the next sync of the file is a request, which makes that durable too.
+        self.end_lease_of(&about)?;
         self.keep_if_open(removed, &about);
         Ok(Reply::empty())
     }
@@ -255,7 +255,6 @@ impl FileService {
         let route = |node| inodes.route(node).ok_or(Errno::STALE);
         let (old_route, new_route) = (route(parent)?, route(new_parent)?);
         let moved = about_at(&from, name.to_bytes())?;
-        target.iter().chain([&moved]).try_for_each(|about| self.end_lease_of(about))?;
         // Two names of one file: the kernel leaves both as they are.
         let is_same =
             target.as_ref().is_some_and(|target| self.source.identity(target) == self.source.identity(&moved));
@@ -280,6 +279,7 @@ impl FileService {
             self.record_renamed(&mut naming, (&moved, &to), target.as_ref(), flags)?;
         }
         drop(inodes);
+        target.iter().chain([&moved]).try_for_each(|about| self.end_lease_of(about))?;
         target.inspect(|target| self.keep_if_open(displaced, target));
         Ok(Reply::empty())
     }
@@ -338,6 +338,7 @@ impl FileService {
         let dentry = Dentry::new(parent, name.to_bytes());
         let node = inodes.enter(dentry, self.source.identity(&about)).ok_or(Errno::STALE)?;
         drop(inodes);
+        self.end_lease_of(&about)?;
         // The kernel takes this answer whatever came meanwhile, also if the file was lent.
         let entry = Entry { attributes_valid: Duration::ZERO, ..self.counted(node, self.entry(node, &about))? };
         Ok(Reply::entry(&entry))
