@@ -1,13 +1,17 @@
 //! Processes of this program, by what the kernel tells of each: the unix sockets it listens on, and
-//! the files it has locked.
+//! the files it has locked. Programs that this one starts: the library that is loaded into them,
+//! and their end.
 
 use crate::owned;
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 /// The flag of a socket that listens.
 const LISTENS: u32 = 0x1_0000;
@@ -104,6 +108,40 @@ fn listener(line: &[u8]) -> Option<(&str, &Path)> {
     (listens && !rest.starts_with(b" @")).then_some((words[6], path))
 }
 
+/// Where packages put libraries for programs, seen from this program's folder.
+const LIBRARIES: &str = "../lib/tidegate";
+
+/// What the loader reads.
+pub const PRELOAD: &str = "LD_PRELOAD";
+
+/// The library `name` for programs that this one starts, beside it or where packages put it; or
+/// where it was looked for.
+pub fn library_for_programs(name: &str) -> io::Result<Result<PathBuf, Vec<PathBuf>>> {
+    let program = std::env::current_exe()?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(name), folder.join(LIBRARIES).join(name)];
+    match places.iter().find(|place| place.is_file()) {
+        Some(place) => place.canonicalize().map(Ok),
+        None => Ok(Err(places.to_vec())),
+    }
+}
+
+/// The value of [`PRELOAD`] with which the loader loads `library` before `others`.
+pub fn preloading(library: &Path, others: Option<OsString>) -> OsString {
+    let mut preload = library.as_os_str().to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    preload
+}
+
+/// What a shell would say of a program's end: its exit code, or 128 and the signal that ended it.
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +172,18 @@ mod tests {
         assert_eq!(read(&line("00010000", " @abstract")), None);
         assert_eq!(read(&line("00010000", "")), None);
         assert_eq!(read("Num       RefCount Protocol Flags    Type St Inode Path"), None);
+    }
+
+    #[test]
+    fn the_library_is_loaded_preloading() {
+        let library = Path::new("/lib/a.so");
+        assert_eq!(preloading(library, None), "/lib/a.so");
+        assert_eq!(preloading(library, Some(OsString::new())), "/lib/a.so");
+        assert_eq!(preloading(library, Some("b.so".into())), "/lib/a.so:b.so");
+    }
+
+    #[test]
+    fn exit_codes_are_the_programs_or_128_and_the_signal() {
+        assert_eq!([0, 7 << 8, 9].map(|raw| exit_code(ExitStatus::from_raw(raw))), [0, 7, 137]);
     }
 }

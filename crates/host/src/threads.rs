@@ -7,4 +7,4 @@ mod signals;
 
 pub use periodic::Periodic;
 pub use side_by_side::side_by_side;
-pub use signals::SignalsHandedOn;
+pub use signals::{SignalsHandedOn, signals_handed_on};

@@ -3,34 +3,26 @@
 use super::folder::Folder;
 use super::journal::Journal;
 use crate::failure::{Failure, RunFailure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
+use tidegate_host::processes::{PRELOAD, exit_code, library_for_programs, preloading};
 use tidegate_host::rlimits;
+use tidegate_host::threads::signals_handed_on;
 use tidegate_preload_wire as wire;
 
 /// The library's name.
 const LIBRARY: &str = "libtidegate_preload.so";
-/// Where packages put it, seen from the program's folder.
-const INSTALLED: &str = "../lib/tidegate";
-/// What the loader reads.
-const PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, beside the program or where packages put it.
 pub fn library() -> Result<PathBuf, Failure> {
-    let program = std::env::current_exe().map_err(Failure::system("asking where this program is"))?;
-    let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(LIBRARY), folder.join(INSTALLED).join(LIBRARY)];
-    match places.iter().find(|place| place.is_file()) {
-        Some(place) => place.canonicalize().map_err(Failure::system("finding the library")),
-        None => Err(RunFailure::NoLibrary { places: places.to_vec() }.into()),
-    }
+    let found = library_for_programs(LIBRARY).map_err(Failure::system("finding the library"))?;
+    found.map_err(|places| RunFailure::NoLibrary { places }.into())
 }
 
 /// What the program finds in its environment besides.
@@ -45,11 +37,7 @@ impl Environment {
         journal: (&Journal, &Path),
         pool: &Path,
     ) -> Environment {
-        let mut preload = library.as_os_str().to_owned();
-        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
+        let preload = preloading(library, std::env::var_os(PRELOAD));
         let roots: Vec<_> = roots.iter().map(|root| root.as_os_str()).collect();
         let (journal, at) = journal;
         let journal_at = std::path::absolute(at).unwrap_or_else(|_| at.to_owned());
@@ -77,11 +65,7 @@ fn named(path: &Path) -> OsString {
 pub(super) fn run(words: &[OsString], environment: &Environment) -> Result<ExitCode, Failure> {
     let (program, arguments) = words.split_first().expect("the grammar demands a command");
     // Before the program starts, so that none is lost.
-    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status));
-    let handed_on = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
-    // What is ignored here (by nohup, or a shell without job control) stays so there.
-    let signals = Signals::new(handed_on.into_iter().filter(|signal| ignored & bit(*signal) == 0));
-    let signals = signals.map_err(Failure::system("listening to signals"))?;
+    let signals = Signals::new(signals_handed_on()).map_err(Failure::system("listening to signals"))?;
     let started = Command::new(program).args(arguments).envs(environment.0.iter().cloned()).spawn();
     let child = started.map_err(|error| RunFailure::NotStarted { program: program.clone(), error })?;
     // Only now, as the program has its own limit by then: each process that asks takes a descriptor
@@ -122,17 +106,6 @@ impl Drop for Impatience {
     }
 }
 
-/// The place of a signal in the kernel's masks.
-fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
-
-/// The mask of ignored signals in what the kernel tells of a process.
-fn ignored_in(status: &str) -> u64 {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
 fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus, Failure> {
     let handle = signals.handle();
     let pid = rustix::process::Pid::from_child(&child);
@@ -151,21 +124,4 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus, Failure> {
     // It ends with its signals.
     let _ = hand_on.join();
     status
-}
-
-fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ignored_signals_are_read_from_the_kernels_mask() {
-        let mask = ignored_in("Name:\tnohup\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0\n");
-        assert_eq!([SIGHUP, SIGINT, SIGTERM].map(|signal| mask & bit(signal) != 0), [true, false, false]);
-        assert_eq!(ignored_in(""), 0);
-    }
 }

@@ -37,10 +37,7 @@ impl SignalsHandedOn {
     /// Catches the signals from now on. `interrupted` is called with the words of
     /// [`SignalsHandedOn::end_process_from_now_on`], and ends this process.
     pub fn caught(interrupted: impl Fn(&str) + Send + 'static) -> io::Result<SignalsHandedOn> {
-        let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status));
-        // What is ignored here (by nohup, or a shell without job control) stays so in the program.
-        let signals = Signals::new(HANDED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0));
-        let mut signals = signals?;
+        let mut signals = Signals::new(signals_handed_on())?;
         let stage = Arc::new(Mutex::new(ProgramStage::Begins(Vec::new())));
         let of_thread = Arc::clone(&stage);
         let hand_on = move || signals.forever().for_each(|signal| came(signal, &mut locked(&of_thread), &interrupted));
@@ -83,6 +80,13 @@ fn send(signal: i32, program: &OwnedFd) {
         // It may have ended just now.
         let _ = pidfd_send_signal(program, signal);
     }
+}
+
+/// The signals that are handed on to a program. A signal that is ignored here (by nohup, or a shell
+/// without job control) stays so in the program.
+pub fn signals_handed_on() -> impl Iterator<Item = i32> {
+    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status));
+    HANDED_ON.into_iter().filter(move |signal| ignored & bit(*signal) == 0)
 }
 
 /// The place of a signal in the kernel's masks.
