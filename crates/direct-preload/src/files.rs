@@ -46,7 +46,7 @@ struct SlotState {
     message: Read,
 }
 
-// SAFETY: L3.
+// SAFETY: L2.
 unsafe impl Sync for FileSlot {}
 
 impl FileSlot {
@@ -68,7 +68,7 @@ impl FileSlot {
         if !self.lock.take() {
             return None;
         }
-        // SAFETY: L3.
+        // SAFETY: L2.
         let done = act(unsafe { &mut *self.file.get() });
         self.lock.give();
         Some(done)
@@ -106,9 +106,9 @@ enum KnownDescriptor {
 pub(crate) struct Descriptor {
     slot: u16,
     /// Each write goes to the end (`O_APPEND`).
-    pub(crate) appends: bool,
+    appends: bool,
     /// Each write is a sync (`O_SYNC`, `O_DSYNC`).
-    pub(crate) syncs: bool,
+    syncs: bool,
 }
 
 impl KnownDescriptor {
@@ -280,30 +280,18 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
 /// One lock for the choice of slots.
 static CHOICE: Lock = Lock::new();
 
-/// Room for a description, for whoever has that lock.
-static DESCRIPTION: DescriptionRoom = DescriptionRoom(UnsafeCell::new(NO_POOL));
-
-struct DescriptionRoom(UnsafeCell<PoolDescription>);
-
-// SAFETY: L3.
-unsafe impl Sync for DescriptionRoom {}
-
 /// The slot of a file, which has one more descriptor now. `None`: its mount lends none, or there is
 /// no slot.
 fn slot_of(fd: i32, device: u64, inode: u64) -> Option<u16> {
     if !CHOICE.take() {
         return None;
     }
-    // SAFETY: L3.
-    let found = chosen(fd, (device, inode), unsafe { &mut *DESCRIPTION.0.get() });
+    let found = chosen(fd, (device, inode));
     CHOICE.give();
     found
 }
 
-fn chosen(fd: i32, (device, inode): (u64, u64), pool: &mut PoolDescription) -> Option<u16> {
-    if !lends(fd, pool) {
-        return None;
-    }
+fn chosen(fd: i32, (device, inode): (u64, u64)) -> Option<u16> {
     let is_this = |slot: &FileSlot| {
         slot.descriptors.load(Ordering::Relaxed) > 0
             && slot.device.load(Ordering::Relaxed) == device
@@ -312,19 +300,19 @@ fn chosen(fd: i32, (device, inode): (u64, u64), pool: &mut PoolDescription) -> O
     let is_free = |slot: &FileSlot| slot.descriptors.load(Ordering::Relaxed) == 0;
     let found = FILES.iter().position(is_this).or_else(|| FILES.iter().position(is_free))?;
     let slot = &FILES[found];
-    slot.device.store(device, Ordering::Relaxed);
-    slot.inode.store(inode, Ordering::Relaxed);
     slot.with(|state| {
         if state.file.is_none() {
-            // SAFETY: L3, and without a file nobody reads it.
-            unsafe { slot.pool.get().copy_from(pool, 1) };
+            // SAFETY: L2, and without a file nobody else reads or writes it.
+            lends(fd, unsafe { &mut *slot.pool.get() }).then_some(())?;
             // SAFETY: nobody writes it while there is a file.
             let pool = unsafe { &*slot.pool.get() };
             state.file = Some(DirectFile::new(Service { fd, pool }, pool.bytes.get()));
+            slot.device.store(device, Ordering::Relaxed);
+            slot.inode.store(inode, Ordering::Relaxed);
         }
         slot.descriptors.fetch_add(1, Ordering::Relaxed);
-    })?;
-    u16::try_from(found).ok()
+        u16::try_from(found).ok()
+    })?
 }
 
 /// A descriptor is about to be closed, or its number to be given to another file.

@@ -21,8 +21,7 @@
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the
 //!   next definition gets is what they got.
-//! - **L2** The page that forks wipe lives as long as the process, and is only used as an atomic.
-//! - **L3** What a slot has is touched by whoever has its lock.
+//! - **L2** What a slot has is touched by whoever has its lock.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
@@ -32,10 +31,4 @@ mod memory;
 mod process;
 mod service;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Runs what is done beside a call. A panic is a mistake of this library and ends the process, as
-/// it would be unwound into C otherwise.
-fn guarded<T>(act: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| std::process::abort())
-}
+use tidegate_preload_common::guarded;

@@ -1,13 +1,13 @@
 //! This process, and whether it is the one that began.
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use tidegate_preload_common::wiped_page;
 
 /// The word of the page that forks wipe.
 const SAME: u32 = 1;
 
-static MARK: AtomicPtr<u32> = AtomicPtr::new(null_mut());
+static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
 static PID: AtomicI32 = AtomicI32::new(0);
 
 /// Says in the environment that a program has the direct path.
@@ -20,9 +20,11 @@ pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
     if unsafe { libc::getenv(VARIABLE.as_ptr()) }.is_null() {
         return;
     }
-    let Some(mark) = map_mark() else { return };
+    let Some(mark) = wiped_page::mapped(SAME) else { return };
     PID.store(pid(), Ordering::Relaxed);
-    MARK.store(mark, Ordering::Release);
+    if MARK.set(mark).is_err() {
+        return;
+    }
     // SAFETY: it has no conditions, and the functions do nothing that a child may not do that has
     // one thread of many.
     unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
@@ -30,12 +32,7 @@ pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
 
 /// Whether this process has the direct path. A child that was forked has `forget` called first.
 pub(crate) fn has_path(forget: impl FnOnce()) -> bool {
-    let mark = MARK.load(Ordering::Acquire);
-    if mark.is_null() {
-        return false;
-    }
-    // SAFETY: L2.
-    let mark = unsafe { AtomicU32::from_ptr(mark) };
+    let Some(mark) = MARK.get() else { return false };
     if mark.load(Ordering::Acquire) != SAME {
         // A child has one thread until it makes more, and those are made after this.
         forget();
@@ -53,15 +50,4 @@ pub(crate) fn owns_descriptors() -> bool {
 
 fn pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
-}
-
-fn map_mark() -> Option<*mut u32> {
-    let (len, access) = (4096, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping at a place that the kernel chooses.
-    let page = unsafe { rustix::mm::mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the page was just mapped, and nobody else knows it.
-    unsafe { rustix::mm::madvise(page, len, Advice::LinuxWipeOnFork) }.ok()?;
-    // SAFETY: L2; the beginning of a page is aligned.
-    unsafe { AtomicU32::from_ptr(page.cast()) }.store(SAME, Ordering::Release);
-    Some(page.cast())
 }

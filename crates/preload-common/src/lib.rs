@@ -5,3 +5,12 @@
 
 pub mod lock;
 pub mod next;
+pub mod wiped_page;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs what is done beside a call. A panic is a mistake of the library and ends the process, as it
+/// would be unwound into C otherwise.
+pub fn guarded<T>(act: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| std::process::abort())
+}

@@ -83,11 +83,4 @@ mod quiet;
 mod recent;
 mod strip;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use tidegate_preload_common::{lock, next};
-
-/// Runs what is done beside a call. A panic is a mistake of this library and ends the process, as
-/// it would be unwound into C otherwise.
-fn guarded<T>(act: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| std::process::abort())
-}
+use tidegate_preload_common::{guarded, lock, next};

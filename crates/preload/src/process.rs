@@ -3,13 +3,14 @@
 
 use crate::{descriptors, files, line, names, quiet};
 use rustix::fs::{Mode, OFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::{AsFd, IntoRawFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use tidegate_media::ProtectionKey;
+use tidegate_preload_common::wiped_page;
 use tidegate_preload_wire as wire;
 use wire::notes::NOTES_BYTES;
 use wire::{FileId, Row};
@@ -294,14 +295,14 @@ pub(crate) fn start() {
     };
     let inside = |name: &str| CString::new([folder.as_bytes(), b"/", name.as_bytes()].concat());
     let [Ok(socket), Ok(table), Ok(notes)] = [wire::SOCKET, wire::TABLE, wire::NOTES].map(inside) else { return };
-    let Some((mapped, mark)) = map_table(&table).zip(map_mark()) else { return };
+    let Some((mapped, mark)) = map_table(&table).zip(wiped_page::mapped(SAME)) else { return };
     let roots = roots.as_bytes().split(|byte| *byte == b':').map(Box::from).collect();
     let pool = variable(wire::POOL_VARIABLE).and_then(|pool| pool_in(&pool));
     let session_number = wire::session_number(session.as_bytes());
     if PLACES.set(Places { socket, table, notes, holds, session, session_number, pool, roots }).is_ok() {
         PID.store(pid(), Ordering::Relaxed);
         TABLE.store(mapped, Ordering::Release);
-        MARK.store(mark, Ordering::Release);
+        MARK.store(mark.as_ptr(), Ordering::Release);
         // SAFETY: it has no conditions, and the function does nothing that a child may not do that
         // has one thread of many.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
@@ -342,15 +343,4 @@ fn map_table(path: &CStr) -> Option<*mut u64> {
     let mapped = unsafe { rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0) };
     line::close(file.into_raw_fd());
     mapped.ok().filter(|_| long_enough).map(<*mut _>::cast)
-}
-
-fn map_mark() -> Option<*mut u32> {
-    let (len, access) = (4096, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping at a place that the kernel chooses.
-    let page = unsafe { rustix::mm::mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the page was just mapped, and nobody else knows it.
-    unsafe { rustix::mm::madvise(page, len, Advice::LinuxWipeOnFork) }.ok()?;
-    // SAFETY: L3, and the beginning of a page is aligned.
-    unsafe { AtomicU32::from_ptr(page.cast()) }.store(SAME, Ordering::Release);
-    Some(page.cast())
 }
