@@ -25,7 +25,7 @@ fn guest(folder: &Path, script: &str) -> Guest {
     linked.into_iter().for_each(|(from, inside)| guest.linked(from, inside).unwrap());
     guest.script("mount_dax 0; disks; mkdir /files /run; mount -t ext4 /dev/vda /files; export XDG_RUNTIME_DIR=/run");
     guest.script("echo keys $(grep -c -w ospke /proc/cpuinfo)");
-    guest.script("follow() { /tidegate --verbose run --size 64M --pool /mnt/pool --root /files -- $*; }");
+    guest.script("follow() { /tidegate run-log --verbose --size 64M --pool /mnt/pool --root /files -- $*; }");
     guest.script(script);
     guest
 }
