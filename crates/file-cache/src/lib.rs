@@ -139,6 +139,7 @@ pub use io::holes::FileLength;
 pub use lanes::file::FileId;
 pub use lanes::lease::LeaseId;
 pub use lanes::leases::leased_file::{LeasedFile, Wrote};
+pub use lanes::leases::lend::LeaseStock;
 pub use namespace::{
     Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
     NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,

@@ -22,7 +22,7 @@ use crate::open::format::{PoolOpenError, broken_rule, lane_plan};
 use crate::open::load::{Contents, Counted, load};
 use crate::region_io::Medium;
 use crate::tiers::dram::{Unsynced, Written};
-use crate::tiers::nvm::Blocks;
+use crate::tiers::nvm::{Blocks, FILE_OF_LOGS};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{TrustedRecord, VolatileFile};
@@ -43,8 +43,8 @@ impl<R: Region> FileCache<R> {
             leases.iter().try_for_each(|lease| lease.take_back(&medium))?;
         }
         let (unsynced, left) = Unsynced::open(dram, plan.files)?;
-        let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class));
-        let used = entries.iter().map(|entry| (entry.extent.unit, entry.extent.class)).chain(logs);
+        let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class, FILE_OF_LOGS));
+        let used = entries.iter().map(|entry| (entry.extent.unit, entry.extent.class, entry.extent.file)).chain(logs);
         let blocks = Blocks::with_used(plan.chunks, used);
         let blocks = blocks.ok_or_else(|| broken_rule(plan.entry_at(0), "no two entries have the same block"))?;
         let mut lane = Lane {
@@ -61,6 +61,7 @@ impl<R: Region> FileCache<R> {
             clean: Clock::new(plan.entries),
             unsynced,
             leases: BTreeMap::new(),
+            short_of_room: None,
             counters: Counters::default(),
             now: 0,
         };

@@ -11,6 +11,7 @@ use crate::error::FileError;
 use crate::io::holes::FileLength;
 use crate::lanes::file::FileId;
 use crate::lanes::lease::LeaseId;
+use crate::lanes::leases::lend::LeaseStock;
 use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, allow_leases, identify};
 use crate::open::recover::Recovered;
@@ -151,6 +152,11 @@ impl<R: Region> FilePool<R> {
     /// Takes over what was written by a lease, and lends new blocks: see [`FileCache::extend`].
     pub fn extend(&self, lease: PoolLease) -> Result<bool, FileError> {
         self.lanes.get(lease.lane).map_or(Ok(false), |lane| lane.extend(lease.lease))
+    }
+
+    /// The same before its process asks: see [`FileCache::refill`].
+    pub fn refill(&self, lease: PoolLease) -> Result<Option<LeaseStock>, FileError> {
+        self.lanes.get(lease.lane).map_or(Ok(None), |lane| lane.refill(lease.lease))
     }
 
     /// The lease of a file that goes on: see [`FileCache::lease_of`].

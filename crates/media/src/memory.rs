@@ -244,6 +244,13 @@ impl Mapping {
         Ok(unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::Random) }?)
     }
 
+    /// Has the kernel make all of its pages present at once: a fault for each costs more than the
+    /// copy of its bytes. What cannot be made so is when it is touched.
+    pub(crate) fn populate(&self) {
+        // SAFETY: law 1; the pages keep their bytes.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite) };
+    }
+
     /// Nothing in this process reaches it but its verbs, if there are protection keys.
     pub(crate) fn keep_from_strays(&mut self) {
         // SAFETY: laws 1 and 6; of a shared mapping that can be stored to, and so can it be

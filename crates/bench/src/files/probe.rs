@@ -20,8 +20,8 @@ use tidegate_sim::Rng;
 /// Bytes that operations are spread over.
 const SPAN_BYTES: u64 = 256 << 20;
 
-/// MiB of a pool that has room for all of them, out of sync.
-const POOL_MIB: u32 = 1024;
+/// MiB of a pool that has room for all of them, out of sync: a file lies in one of its four lanes.
+pub(super) const POOL_MIB: u32 = 2048;
 
 /// With the direct path.
 const DIRECT: Storage = Storage::Direct(POOL_MIB);

@@ -37,6 +37,8 @@ pub(crate) struct Lane<R> {
     pub(crate) unsynced: Unsynced,
     /// Leases that were not released yet, by the entries that name their logs.
     pub(crate) leases: BTreeMap<u32, Lease>,
+    /// The file for which no block could be had last, since a lease gave its chunks back.
+    pub(crate) short_of_room: Option<FileId>,
     pub(crate) counters: Counters,
     /// The caller's time.
     pub(crate) now: u64,

@@ -1,8 +1,11 @@
 //! A lease, as the lane knows it: see `leases.rs`.
 
 use crate::lanes::file::FileId;
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use tidegate_layout::file_cache::{Class, LeasePlan, TrustedLease};
+
+/// Blocks that a lease has to begin with, if its log has room for so many.
+const WINDOW_MIN: u64 = 256;
 
 /// A lease of a lane, by its number, which is its own until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,19 +24,46 @@ pub(crate) struct Lease {
     pub(crate) given: u64,
     /// How many elements were taken over.
     pub(crate) adopted: u64,
+    /// How many elements behind those may have a block.
+    pub(crate) window: u64,
+    /// How many elements had been given a block when room was last searched for.
+    pub(crate) searched: u64,
     /// From where in the file on clean entries of its chunks are given up next.
     pub(crate) given_up_to: u64,
     /// The entries that lend its chunks.
     pub(crate) chunks: Vec<u32>,
-    /// Blocks that are lent and were not taken over, each with the entry that is to name it.
-    pub(crate) lent: BTreeMap<u32, u32>,
+    /// The blocks of the elements behind those that were taken over.
+    pub(crate) lent: VecDeque<LentBlock>,
+}
+
+/// A block that is lent for an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LentBlock {
+    /// Where it begins.
+    pub(crate) unit: u32,
+    /// The entry that is to name it.
+    pub(crate) entry: u32,
 }
 
 impl Lease {
     /// A lease with this log, of which nothing was lent yet.
     pub(crate) fn new(plan: LeasePlan, named: &TrustedLease, number: u64) -> Lease {
         let TrustedLease { file, unit, class, .. } = *named;
-        let (file, chunks, lent) = (FileId(file), Vec::new(), BTreeMap::new());
-        Lease { plan, unit, class, file, number, given: 0, adopted: 0, given_up_to: 0, chunks, lent }
+        let (file, chunks, lent) = (FileId(file), Vec::new(), VecDeque::new());
+        let window = WINDOW_MIN.min(u64::from(plan.elements));
+        Lease {
+            plan,
+            unit,
+            class,
+            file,
+            number,
+            given: 0,
+            adopted: 0,
+            window,
+            searched: 0,
+            given_up_to: 0,
+            chunks,
+            lent,
+        }
     }
 }

@@ -59,13 +59,13 @@ mod adopt;
 mod chunks;
 pub(crate) mod found;
 pub(crate) mod leased_file;
-mod lend;
+pub(crate) mod lend;
 
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
-use crate::lanes::lease::{Lease, LeaseId};
+use crate::lanes::lease::{Lease, LeaseId, LentBlock};
 use std::ops::Range;
 use tidegate_layout::file_cache::LEASE_CLASS;
 use tidegate_media::Region;
@@ -137,12 +137,13 @@ impl<R: Region> Lane<R> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
         self.free_entries(lease.chunks.iter().chain([&slot]))?;
         let Some(Lease { unit, class, chunks, lent, .. }) = self.leases.remove(&slot) else { return Ok(()) };
-        for (unit, entry) in lent {
+        for LentBlock { unit, entry } in lent {
             self.blocks.give(unit, LEASE_CLASS);
             self.slots.give_back(entry);
         }
         self.blocks.give(unit, class);
         self.blocks.end_lease(slot);
+        self.short_of_room = None;
         chunks.into_iter().chain([slot]).for_each(|entry| self.slots.give_back(entry));
         Ok(())
     }

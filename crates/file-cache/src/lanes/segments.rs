@@ -50,6 +50,9 @@ impl Segment {
 impl Segments {
     /// From now on `slot` has `range`. Returns who had some of it before.
     pub(crate) fn put(&mut self, range: Range<u64>, slot: u32) -> Vec<Loss> {
+        if let Some(loss) = self.replace(&range, slot) {
+            return vec![loss];
+        }
         let losses = self.remove(range.clone());
         if let Some(before) = self.last_before(range.start)
             && before.end() == range.start
@@ -60,6 +63,14 @@ impl Segments {
             self.insert(Segment::new(range, slot));
         }
         losses
+    }
+
+    /// The same, if one entry has all of the range and it is one here: most writes are like that.
+    fn replace(&mut self, range: &Range<u64>, slot: u32) -> Option<Loss> {
+        let (_, run) = self.runs.range_mut(..=range.start).next_back()?;
+        let place = run.binary_search_by_key(&range.start, |segment| segment.start).ok()?;
+        let segment = run.get_mut(place).filter(|segment| segment.end() == range.end)?;
+        Some(Loss { slot: std::mem::replace(&mut segment.slot, slot), bytes: range.end - range.start })
     }
 
     /// From now on nobody has any of `range`. Returns who had.

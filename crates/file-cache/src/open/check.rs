@@ -7,7 +7,7 @@ use crate::namespace::ring::NameRing;
 use crate::open::format::{PoolOpenError, corrupt, identify, superblock_copies};
 use crate::open::load::{Counted, Raw};
 use crate::region_io::{LaneElement, Medium, ring_plan};
-use crate::tiers::nvm::Blocks;
+use crate::tiers::nvm::{Blocks, FILE_OF_LOGS};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{NamespacePlan, TrustedRecord};
@@ -98,8 +98,8 @@ fn look_at_lane<R: Region>(medium: &Medium<Arc<R>>, report: &mut PoolReport) -> 
         findings.push(broken);
         Ok(())
     })?;
-    let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class));
-    let used = entries.iter().map(|Counted { extent, .. }| (extent.unit, extent.class)).chain(logs);
+    let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class, FILE_OF_LOGS));
+    let used = entries.iter().map(|Counted { extent, .. }| (extent.unit, extent.class, extent.file)).chain(logs);
     if Blocks::with_used(medium.plan.chunks, used).is_none() {
         let (rule, at) = ("no two entries have the same block", medium.plan.entry_at(0));
         findings.push(Corrupt { rule, at, found: "a block of two entries".to_owned() });

@@ -28,10 +28,14 @@ impl<R: Region> Lane<R> {
             let mut at = range.start;
             while at < range.end {
                 let class = self.class_for(file, at, range.end)?;
-                let taken =
-                    if placed.len() < self.medium.plan.commit_elements_max() { self.take(class)? } else { None };
+                let taken = if placed.len() < self.medium.plan.commit_elements_max() {
+                    self.take(class, file.0)?
+                } else {
+                    None
+                };
                 let Some((slot, unit)) = taken else {
                     self.give_back(&placed);
+                    self.short_of_room = Some(file);
                     return Ok(None);
                 };
                 let length = u32::try_from((range.end - at).min(class.bytes())).expect("a block is small");
@@ -68,11 +72,11 @@ impl<R: Region> Lane<R> {
         Ok(larger.map_or(fitting, |larger| larger.min(GROWING_CLASS_MAX).max(fitting)))
     }
 
-    /// An entry and a block, given up by clean ones if none is free.
-    pub(crate) fn take(&mut self, class: Class) -> Result<Option<(u32, u32)>, FileError> {
+    /// An entry and a block for the file of this number, given up by clean ones if none is free.
+    pub(crate) fn take(&mut self, class: Class, file: u32) -> Result<Option<(u32, u32)>, FileError> {
         loop {
             if let Some(slot) = self.slots.take_free() {
-                if let Some(unit) = self.blocks.take(class) {
+                if let Some(unit) = self.blocks.take(class, file) {
                     return Ok(Some((slot, unit)));
                 }
                 self.slots.give_back(slot);

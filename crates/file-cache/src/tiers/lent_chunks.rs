@@ -1,53 +1,52 @@
-//! Chunks that are lent: which lease has which, and how many free blocks lie there.
+//! Chunks that are lent: which lease has which.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+/// No lease is named by this.
+const NOBODY: u32 = u32::MAX;
 
 /// The chunks of leases. Each chunk belongs to one lease at most, named by the entry of its log.
 #[derive(Debug, Default)]
 pub(crate) struct LentChunks {
-    leases: BTreeMap<u32, u32>,
-    /// For each lease, its chunks with the numbers of their free blocks.
-    of: BTreeMap<u32, BTreeSet<(usize, u32)>>,
+    /// For each chunk up to the last that was ever lent, its lease.
+    leases: Vec<u32>,
+    /// For each lease, its chunks.
+    of: BTreeMap<u32, Vec<u32>>,
+    count: usize,
 }
 
 impl LentChunks {
     /// The lease that has a chunk.
     pub(crate) fn lease_of(&self, chunk: u32) -> Option<u32> {
-        self.leases.get(&chunk).copied()
+        self.leases.get(chunk as usize).copied().filter(|lease| *lease != NOBODY)
     }
 
-    /// How many chunks a lease has.
-    pub(crate) fn count_of(&self, lease: u32) -> usize {
-        self.of.get(&lease).map_or(0, BTreeSet::len)
+    /// The chunks of a lease.
+    pub(crate) fn of(&self, lease: u32) -> &[u32] {
+        self.of.get(&lease).map_or(&[], Vec::as_slice)
     }
 
     /// How many chunks leases have.
     pub(crate) fn count(&self) -> usize {
-        self.leases.len()
+        self.count
     }
 
-    /// A lease gets a chunk with so many free blocks.
-    pub(crate) fn insert(&mut self, lease: u32, chunk: u32, free: usize) {
-        self.leases.insert(chunk, lease);
-        self.of.entry(lease).or_default().insert((free, chunk));
-    }
-
-    /// The chunk of a lease that has most free blocks, if any has one.
-    pub(crate) fn freest(&self, lease: u32) -> Option<u32> {
-        self.of.get(&lease)?.last().filter(|(free, _)| *free > 0).map(|(_, chunk)| *chunk)
-    }
-
-    /// A lent chunk that had `before` free blocks has `after`.
-    pub(crate) fn has_free(&mut self, chunk: u32, before: usize, after: usize) {
-        let Some(chunks) = self.leases.get(&chunk).and_then(|lease| self.of.get_mut(lease)) else { return };
-        chunks.remove(&(before, chunk));
-        chunks.insert((after, chunk));
+    /// A lease gets a chunk that nobody has.
+    pub(crate) fn insert(&mut self, lease: u32, chunk: u32) {
+        let place = chunk as usize;
+        if place >= self.leases.len() {
+            self.leases.resize(place + 1, NOBODY);
+        }
+        self.leases[place] = lease;
+        self.of.entry(lease).or_default().push(chunk);
+        self.count += 1;
     }
 
     /// Takes all chunks from a lease.
     pub(crate) fn end(&mut self, lease: u32) -> Vec<u32> {
-        let chunks: Vec<u32> = self.of.remove(&lease).unwrap_or_default().into_iter().map(|(_, chunk)| chunk).collect();
-        self.leases.retain(|_, owner| *owner != lease);
+        let chunks = self.of.remove(&lease).unwrap_or_default();
+        chunks.iter().for_each(|chunk| self.leases[*chunk as usize] = NOBODY);
+        self.count -= chunks.len();
         chunks
     }
 }

@@ -11,7 +11,7 @@ use tidegate_layout::file_cache::Class;
 use tidegate_media::Region;
 use tidegate_sim::SharedMemory;
 
-/// A log of 508 elements.
+/// A log of 508 elements, half of which have a block to begin with.
 const LOG: Class = Class::ALL[3];
 const ELEMENTS: u64 = 508;
 const ROOM: u64 = 64 << 20;
@@ -52,7 +52,7 @@ fn adoption_takes_two_fences_and_about_a_line_for_each_element() {
         (after.fences - before.fences, after.lines_flushed - before.lines_flushed + streamed)
     };
     let mut first = 0;
-    for blocks in [1, 64, 443] {
+    for blocks in [1, 64, 191] {
         write_blocks(&mut leased, first, blocks);
         first += blocks;
         let (fences, lines) = costs(&|| pool.adopt(file).expect("nothing refuses"));
@@ -84,6 +84,8 @@ fn times_in_a_lane_with_a_million_entries() {
     let (mut extended, mut revoked, mut adopted) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..30 {
         let (lease, mut leased) = lend(&region, &pool, file);
+        write_blocks(&mut leased, round * 100, 256);
+        assert_eq!(pool.extend(lease), Ok(true));
         write_blocks(&mut leased, round * 100, ELEMENTS);
         let start = Instant::now();
         assert_eq!(pool.extend(lease), Ok(true));

@@ -26,6 +26,7 @@ use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::refills::Refills;
 use crate::service::{FileService, Survival};
 use crate::source::recovery::{KnownFiles, SourceFiles};
 use crate::source::{SourceDirectory, about};
@@ -41,7 +42,7 @@ use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
 use tidegate_host::files::users::{Use, users_of};
-use tidegate_host::threads::Periodic;
+use tidegate_host::threads::{OnDemand, Periodic};
 use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
     DescriptorStore, Device, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
@@ -59,7 +60,7 @@ struct MountServer {
     service: Arc<FileService>,
     pool: Pool,
     /// Those in the background.
-    threads: [Periodic; 4],
+    threads: ([Periodic; 4], OnDemand),
     _lock: LockedFile,
 }
 
@@ -155,6 +156,9 @@ impl MountServer {
         }
         let service = Arc::new(service);
         let (named, lent) = (Arc::clone(&service), Arc::clone(&service));
+        let refilled = Arc::clone(&files);
+        let (bell, mut refills) = (files.leases.refills.clone(), Refills::default());
+        let refill = OnDemand::start("refills", bell, move || refills.look(&refilled));
         let threads = [
             read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
@@ -162,6 +166,7 @@ impl MountServer {
                 .map_err(of_system("starting a thread"))?,
             names.start(move || named.sync_source()).map_err(of_system("starting a thread"))?,
         ];
+        let threads = (threads, refill.map_err(of_system("starting a thread"))?);
         Ok(MountServer { mount, service, pool, threads, _lock: lock })
     }
 

@@ -3,6 +3,7 @@
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
+use crate::lanes::lease::LentBlock;
 use tidegate_layout::file_cache::{Change, Extent, LeaseElement, LeaseMark, NOT_CLOSED, VERSION_MAX};
 use tidegate_media::sync::{Ordering, fence};
 use tidegate_media::{Error, Region};
@@ -22,18 +23,25 @@ impl<R: Region> Lane<R> {
 
     /// Takes over what counts so far of a file's lease, which goes on. One that breaks a rule ends.
     pub(crate) fn adopt(&mut self, file: FileId) -> Result<(), FileError> {
-        let Some(slot) = self.file(file)?.lease else { return Ok(()) };
-        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        self.adopt_at_most(file, u64::MAX).map(drop)
+    }
+
+    /// The same, of about `most` elements. Says whether there are more.
+    pub(crate) fn adopt_at_most(&mut self, file: FileId, most: u64) -> Result<bool, FileError> {
+        let Some(slot) = self.file(file)?.lease else { return Ok(false) };
+        let Some(lease) = self.leases.get(&slot) else { return Ok(false) };
         let (plan, adopted) = (lease.plan, lease.adopted);
         let visible = self.load_word(plan.visible_at())?;
-        if visible == adopted {
-            return Ok(());
+        let until = visible.min(adopted.saturating_add(most));
+        if until == adopted {
+            return Ok(false);
         }
-        self.adopt_until(slot, visible)?;
-        if self.leases.get(&slot).is_some_and(|lease| lease.adopted != visible) {
-            return self.revoke(file);
+        self.adopt_until(slot, until)?;
+        if self.leases.get(&slot).is_some_and(|lease| lease.adopted != until) {
+            self.revoke(file)?;
+            return Ok(false);
         }
-        Ok(())
+        Ok(visible > until)
     }
 
     /// Takes over what counts so far of every lease that goes on. A log that cannot be read holds
@@ -94,11 +102,9 @@ impl<R: Region> Lane<R> {
             let mut raw = LeaseElement::new_zeroed();
             self.medium.region.read(lease.plan.element_at(number), raw.as_mut_bytes()).map_err(Error::from)?;
             let Ok(extent) = raw.check(number, lease.file.0, &self.medium.plan) else { break };
-            let Some(slot) = lease.lent.get(&extent.unit).copied() else { break };
-            if elements.iter().any(|element| element.slot == slot) {
-                break;
-            }
-            elements.push(Adopted { slot, extent, modified: raw.modified.get() });
+            let lent = usize::try_from(number - lease.adopted).ok().and_then(|place| lease.lent.get(place));
+            let Some(LentBlock { entry, .. }) = lent.filter(|lent| lent.unit == extent.unit) else { break };
+            elements.push(Adopted { slot: *entry, extent, modified: raw.modified.get() });
         }
         Ok(elements)
     }
@@ -120,9 +126,7 @@ impl<R: Region> Lane<R> {
         self.commit_changes(&changes)?;
         if let Some(lease) = self.leases.get_mut(&slot) {
             lease.adopted = adopted;
-            for Adopted { extent, .. } in elements {
-                lease.lent.remove(&extent.unit);
-            }
+            lease.lent.drain(..elements.len());
         }
         for (version, Adopted { slot, extent, .. }) in entries {
             self.counters.bytes_adopted += u64::from(extent.length);

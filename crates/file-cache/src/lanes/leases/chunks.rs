@@ -1,24 +1,34 @@
 //! Which blocks a lease gets: those of chunks of its own.
 //!
 //! 1. Free blocks of its chunks, of those with most of them first.
-//! 2. A chunk none of whose blocks is in use, as long as leases do not have too many.
-//! 3. Blocks of its chunks whose bytes are below too: clean entries of its file, from where the
+//! 2. A chunk none of whose blocks is in use, or whose blocks in use are all of the lease's file, as
+//!    long as leases do not have too many.
+//! 3. Chunks all of whose entries are clean: those are given up, of the chunks with the fewest bytes.
+//! 4. Blocks of its chunks whose bytes are below too: clean entries of its file, from where the
 //!    last search for them ended.
-//! 4. Chunks all of whose entries are clean: those are given up.
 
 use crate::error::FileError;
 use crate::lanes::lane::Lane;
+use crate::lanes::lease::LentBlock;
 use crate::lanes::slots::{Slot, Standing};
 use std::collections::BTreeSet;
 use tidegate_layout::file_cache::{Change, FileEntry, LEASE_CLASS, LeaseMark, LentChunk, UNITS_PER_CHUNK, VERSION_MAX};
 use tidegate_media::Region;
 
-/// The most of a lane's chunks that one lease has, and that all of them have: one in so many.
-const CHUNKS_OF_A_LEASE: u32 = 4;
-const CHUNKS_OF_LEASES: u32 = 2;
+/// Of a lane's chunks, so many quarters: what one lease may keep when others need room, what all of
+/// them may have then, and what they may have while nobody does.
+const KEPT_BY_ONE: u32 = 1;
+const KEPT_BY_ALL: u32 = 2;
+const LENT_MAX: u32 = 3;
+
+/// With one in so many chunks free of blocks, nobody is short of room.
+const SPARE: u32 = 8;
 
 /// Chunks that are cleared together: a search for them looks at every entry of the lane.
-const CLEARED_TOGETHER: usize = 4;
+const CLEARED_TOGETHER: usize = 16;
+
+/// Blocks that a lease gets between two such searches, if it gets any.
+const SEARCH_EVERY: u64 = 2048;
 
 /// How much of a file is looked at in one step of a search for clean entries, and how many steps
 /// there are at most.
@@ -27,18 +37,20 @@ const STEPS_MAX: u32 = 16;
 
 impl<R: Region> Lane<R> {
     /// Up to `wanted` blocks for a lease, each with an entry.
-    pub(super) fn blocks_for_lease(&mut self, lease: u32, wanted: usize) -> Result<Vec<(u32, u32)>, FileError> {
+    pub(super) fn blocks_for_lease(&mut self, lease: u32, wanted: usize) -> Result<Vec<LentBlock>, FileError> {
         let mut units = self.blocks.take_lent(lease, wanted);
         while units.len() < wanted && self.lend_chunk(lease)? {
             units.extend(self.blocks.take_lent(lease, wanted - units.len()));
         }
-        if units.is_empty() && wanted > 0 && self.clears_room(lease, wanted)? {
-            units = self.blocks.take_lent(lease, wanted);
+        // A process that gets few blocks at a time asks often; but a search takes long.
+        if units.is_empty() && wanted > 0 || units.len() < wanted.div_ceil(2) && self.may_search(lease) {
+            self.clear_room(lease, wanted - units.len())?;
+            units.extend(self.blocks.take_lent(lease, wanted - units.len()));
         }
         let mut blocks = Vec::with_capacity(units.len());
         for unit in units {
             match self.take_entry()? {
-                Some(entry) => blocks.push((unit, entry)),
+                Some(entry) => blocks.push(LentBlock { unit, entry }),
                 None => self.blocks.give(unit, LEASE_CLASS),
             }
         }
@@ -54,7 +66,8 @@ impl<R: Region> Lane<R> {
             return Err(FileError::Worn);
         }
         let Some(entry) = self.take_entry()? else { return Ok(false) };
-        let (Some(chunk), Some(lent)) = (self.blocks.lend_chunk(lease), self.leases.get_mut(&lease)) else {
+        let Some(lent) = self.leases.get_mut(&lease) else { return Ok(false) };
+        let Some(chunk) = self.blocks.lend_chunk(lease, lent.file.0) else {
             self.slots.give_back(entry);
             return Ok(false);
         };
@@ -66,22 +79,49 @@ impl<R: Region> Lane<R> {
     }
 
     fn may_have_more(&self, lease: u32) -> bool {
-        let (lent, chunks) = (self.blocks.lent(), self.medium.plan.chunks);
-        let is_below = |count: usize, one_in: u32| count < (chunks / one_in).max(1) as usize;
-        is_below(lent.count_of(lease), CHUNKS_OF_A_LEASE) && is_below(lent.count(), CHUNKS_OF_LEASES)
+        let lent = self.blocks.lent();
+        let is_fair = self.is_below(lent.of(lease).len(), KEPT_BY_ONE) && self.is_below(lent.count(), KEPT_BY_ALL);
+        is_fair || !self.others_need_room(lease) && self.is_below(lent.count(), LENT_MAX)
     }
 
-    /// Makes room where all of it is taken, and says whether the lease has free blocks then.
-    fn clears_room(&mut self, lease: u32, wanted: usize) -> Result<bool, FileError> {
+    fn is_below(&self, chunks: usize, quarters: u32) -> bool {
+        chunks < (u64::from(self.medium.plan.chunks) * u64::from(quarters) / 4).max(1) as usize
+    }
+
+    /// Whether another file than the one of a lease found no room, and would find little now.
+    fn others_need_room(&self, lease: u32) -> bool {
+        let own = self.leases.get(&lease).map(|lease| lease.file);
+        let is_short = self.short_of_room.is_some_and(|file| Some(file) != own);
+        is_short && self.blocks.whole() < (self.medium.plan.chunks / SPARE) as usize
+    }
+
+    /// Whether a lease is to end because others found no room and it has more than it may keep.
+    pub(super) fn is_to_yield(&self, lease: u32) -> bool {
+        self.others_need_room(lease) && !self.is_below(self.blocks.lent().of(lease).len(), KEPT_BY_ONE)
+    }
+
+    /// Whether a lease got many blocks since room was made for it.
+    fn may_search(&mut self, lease: u32) -> bool {
+        let Some(lent) = self.leases.get_mut(&lease) else { return false };
+        let may = lent.given >= lent.searched + SEARCH_EVERY;
+        if may {
+            lent.searched = lent.given;
+        }
+        may
+    }
+
+    /// Makes room where all of it is taken: for `wanted` blocks, if that can be.
+    fn clear_room(&mut self, lease: u32, wanted: usize) -> Result<(), FileError> {
+        let before = self.blocks.free_of(lease);
+        let has_enough = |lane: &Lane<R>| lane.blocks.free_of(lease) - before >= wanted.div_ceil(2);
         self.free_dying(lease)?;
-        if self.blocks.lent().freest(lease).is_some() {
-            return Ok(true);
+        if has_enough(self) {
+            return Ok(());
         }
-        self.give_up_clean_of(lease, wanted)?;
-        if self.blocks.lent().freest(lease).is_some() {
-            return Ok(true);
+        if self.may_have_more(lease) && self.clear_chunks()? {
+            while !has_enough(self) && self.lend_chunk(lease)? {}
         }
-        Ok(self.may_have_more(lease) && self.clear_chunks()? && self.lend_chunk(lease)?)
+        if has_enough(self) { Ok(()) } else { self.give_up_clean_of(lease, wanted) }
     }
 
     /// What the last commit freed may be used after another one: the log's entry says once more how

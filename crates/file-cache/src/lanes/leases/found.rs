@@ -2,7 +2,7 @@
 
 use crate::error::FileError;
 use crate::lanes::lane::Lane;
-use crate::lanes::lease::Lease;
+use crate::lanes::lease::{Lease, LentBlock};
 use crate::lanes::slots::Slot;
 use crate::region_io::Medium;
 use std::collections::BTreeSet;
@@ -138,10 +138,14 @@ impl<R: Region> Lane<R> {
         for number in adopted..there.min(adopted.saturating_add(u64::from(plan.elements))) {
             let block = self.element(&plan, number)?.block(&self.medium.plan);
             let own = block.filter(|unit| self.blocks.lent().lease_of(unit / UNITS_PER_CHUNK) == Some(slot));
-            let Some(unit) = own.filter(|unit| self.blocks.take_this(*unit, LEASE_CLASS)) else { continue };
+            // Those behind it would not be adopted.
+            let Some(unit) = own.filter(|unit| self.blocks.take_this(*unit, LEASE_CLASS)) else { break };
             match (self.slots.take_free(), self.leases.get_mut(&slot)) {
-                (Some(entry), Some(lease)) => drop(lease.lent.insert(unit, entry)),
-                _ => self.blocks.give(unit, LEASE_CLASS),
+                (Some(entry), Some(lease)) => lease.lent.push_back(LentBlock { unit, entry }),
+                _ => {
+                    self.blocks.give(unit, LEASE_CLASS);
+                    break;
+                }
             }
         }
         Ok(())

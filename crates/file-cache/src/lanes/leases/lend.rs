@@ -6,6 +6,7 @@ use crate::io::end_in_file;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::lease::{Lease, LeaseId};
+use crate::tiers::nvm::FILE_OF_LOGS;
 use std::ops::Range;
 use tidegate_layout::file_cache::{
     Class, FileEntry, LeaseElement, LeaseGrant, LeaseHead, LeaseMark, LeasePlan, TrustedLease, VERSION_MAX,
@@ -36,12 +37,31 @@ impl<R: Region> FileCache<R> {
         })
     }
 
-    /// Takes over what was written by a lease, and lends new blocks for it. False: there are none,
-    /// or the lease was revoked.
+    /// Takes over what was written by a lease, and lends new blocks for it, more than before. False:
+    /// it has none, or was revoked.
     pub fn extend(&self, lease: LeaseId) -> Result<bool, FileError> {
         self.lane().extend(lease.0)
     }
+
+    /// Does what [`FileCache::extend`] does before its process has to ask, in steps between which
+    /// others have the lane. `None`: the lease was revoked.
+    pub fn refill(&self, lease: LeaseId) -> Result<Option<LeaseStock>, FileError> {
+        while self.lane().adopt_some(lease.0)? {}
+        self.lane().refill(lease.0)
+    }
 }
+
+/// What a lease's process has used, and has left, when somebody looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseStock {
+    /// How many blocks its process has written since the lease began.
+    pub written: u64,
+    /// How many it may write before it has to ask for more.
+    pub left: u64,
+}
+
+/// Elements that are taken over before others have the lane.
+const STEP_ELEMENTS: u64 = 256;
 
 impl<R: Region> Lane<R> {
     fn lend(
@@ -50,7 +70,7 @@ impl<R: Region> Lane<R> {
         room: &Range<u64>,
         class: Class,
     ) -> Result<Option<(LeaseId, LeaseGrant)>, FileError> {
-        let Some((slot, unit)) = self.take(class)? else { return Ok(None) };
+        let Some((slot, unit)) = self.take(class, FILE_OF_LOGS)? else { return Ok(None) };
         let plan = LeasePlan::of(self.medium.plan.block_at(unit), class);
         let named = TrustedLease { file: file.0, unit, class, mark: LeaseMark::open(0) };
         self.leases.insert(slot, Lease::new(plan, &named, 0));
@@ -77,35 +97,61 @@ impl<R: Region> Lane<R> {
         Ok(Some((LeaseId(slot), grant)))
     }
 
-    /// Names blocks in the next elements, as many as have a place and there is room for. Says how
-    /// many elements were given a block by now.
+    /// Names blocks in the next elements, as many as the lease's window has room for. Says how many
+    /// elements were given a block by now.
     fn lend_blocks(&mut self, slot: u32) -> Result<u64, FileError> {
-        let Some(Lease { plan, given, adopted, .. }) = self.leases.get(&slot) else { return Ok(0) };
-        let (plan, first, until) = (*plan, *given, *adopted + u64::from(plan.elements));
+        let Some(Lease { plan, given, adopted, window, .. }) = self.leases.get(&slot) else { return Ok(0) };
+        let (plan, first, until) = (*plan, *given, *adopted + *window);
         let wanted = usize::try_from(until.saturating_sub(first)).unwrap_or(usize::MAX);
         let blocks = self.blocks_for_lease(slot, wanted)?;
         let Some(lease) = self.leases.get_mut(&slot) else { return Ok(first) };
-        for (number, (unit, entry)) in (first..).zip(blocks) {
-            lease.lent.insert(unit, entry);
+        for (number, block) in (first..).zip(blocks) {
+            lease.lent.push_back(block);
             lease.given = number + 1;
-            self.medium.region.stream(plan.element_at(number), LeaseElement::lent(unit, number).as_bytes());
+            self.medium.region.stream(plan.element_at(number), LeaseElement::lent(block.unit, number).as_bytes());
         }
         Ok(lease.given)
     }
 
+    /// The file of a lease that goes on.
+    fn leased_file(&self, slot: u32) -> Option<FileId> {
+        let file = self.leases.get(&slot)?.file;
+        self.file(file).ok().filter(|file| file.lease == Some(slot)).map(|_| file)
+    }
+
+    /// Takes over some of what was written by a lease. Says whether there is more.
+    fn adopt_some(&mut self, slot: u32) -> Result<bool, FileError> {
+        self.leased_file(slot).map_or(Ok(false), |file| self.adopt_at_most(file, STEP_ELEMENTS))
+    }
+
     fn extend(&mut self, slot: u32) -> Result<bool, FileError> {
-        let Some(Lease { plan, file, given, .. }) = self.leases.get(&slot) else { return Ok(false) };
-        let (plan, file, before) = (*plan, *file, *given);
-        if self.file(file).is_ok_and(|file| file.lease == Some(slot)) {
-            self.adopt(file)?;
+        let Some(file) = self.leased_file(slot) else { return Ok(false) };
+        self.adopt(file)?;
+        self.widen(slot);
+        // Some were lent perhaps since its process asked.
+        Ok(self.refill(slot)?.is_some_and(|stock| stock.left > 0))
+    }
+
+    /// The process came to the end of its blocks: it gets twice as many, as far as its log has room.
+    fn widen(&mut self, slot: u32) {
+        if let Some(lease) = self.leases.get_mut(&slot) {
+            lease.window = lease.window.saturating_mul(2).min(u64::from(lease.plan.elements));
         }
-        if self.file(file).map_or(true, |file| file.lease != Some(slot)) {
-            return Ok(false);
+    }
+
+    /// Lends new blocks for a lease. `None`: it was revoked, perhaps because others need room.
+    fn refill(&mut self, slot: u32) -> Result<Option<LeaseStock>, FileError> {
+        let Some(file) = self.leased_file(slot) else { return Ok(None) };
+        if self.is_to_yield(slot) {
+            self.revoke(file)?;
+            return Ok(None);
         }
         let lent = self.lend_blocks(slot)?;
         // Others see what was streamed.
         self.medium.fence()?;
+        let Some(Lease { plan, .. }) = self.leases.get(&slot) else { return Ok(None) };
         self.medium.region.store_u64(plan.lent_at(), lent);
-        Ok(lent > before)
+        let written = self.load_word(plan.visible_at())?;
+        Ok(Some(LeaseStock { written, left: lent.saturating_sub(written) }))
     }
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod leases;
 pub(crate) mod privileges;
+pub(crate) mod refills;
 mod writes;
 
 use crate::pool::name_log::{Made, NameLog};

@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{BackingFile, FileError, PoolFile, PoolLease};
 use tidegate_fuse::{Handle, NodeId};
+use tidegate_host::threads::Bell;
 use tidegate_layout::file_cache::{Class, LeaseGrant, modified_time};
 use tidegate_media::{MappedPart, Region};
 
-/// Bytes of a lease log: the most that one can have.
-const LOG_BYTES: u64 = 16 << 10;
+/// Bytes of a lease log: room for 2,044 writes that were not taken over.
+const LOG_BYTES: u64 = 64 << 10;
 /// A lease for so many bytes of the pool, at least one: each takes up to 2 MiB.
 const BYTES_PER_LEASE: u64 = 8 << 20;
 /// Leases of one file that were not released, the one that goes on among them.
@@ -114,6 +115,8 @@ pub(crate) struct Leases {
     granted: Mutex<HashMap<PoolLease, Granted>>,
     stale: Mutex<Vec<Stale>>,
     has_stale: AtomicBool,
+    /// Wakes the thread that refills leases.
+    pub(crate) refills: Bell,
     pub(crate) counts: LeaseCounts,
 }
 
@@ -168,6 +171,11 @@ impl Leases {
 
     fn of_file(&self, file: &Arc<OpenFile>) -> usize {
         self.granted().values().filter(|granted| Arc::ptr_eq(&granted.file, file)).count()
+    }
+
+    /// Every lease that was granted and not taken back.
+    pub(super) fn all(&self) -> Vec<PoolLease> {
+        self.granted().keys().copied().collect()
     }
 
     /// Leases that were granted by a handle.
@@ -334,10 +342,12 @@ impl OpenFiles {
         Some((pooled, self.pool.lease_numbered(pooled, number)?))
     }
 
-    /// Lends new blocks for a lease. False: it was ended, or there are none.
+    /// Lends new blocks for a lease. False: it was ended, or there are none. From now on the lease
+    /// is refilled before its program has to ask.
     pub(crate) fn extend(&self, file: &OpenFile, number: u64) -> Result<bool> {
         let Some((_, lease)) = self.lease_numbered(file, number) else { return Ok(false) };
         let extended = self.pool.extend(lease).map_err(|error| errno_of(&error))?;
+        self.leases.refills.ring();
         self.leases.counts.extended.fetch_add(u64::from(extended), Ordering::Relaxed);
         Ok(extended)
     }
