@@ -26,6 +26,9 @@ pub(super) const POOL_MIB: u32 = 2048;
 /// With the direct path.
 const DIRECT: Storage = Storage::Direct(POOL_MIB);
 
+/// Samples before the first one that counts: all memory that is lent comes to be mapped.
+const SAMPLES_BEFORE: u32 = 16;
+
 /// Operations in a sample with the direct path, at most; the disk does a tenth.
 const OPERATIONS_MAX: u32 = 4000;
 
@@ -123,10 +126,11 @@ struct Probe {
 }
 
 impl Probe {
-    /// Starts one at `testbed`, with so many files whose names begin with `name`. It has done some
-    /// operations when this returns, so its files are leased from now on, if they ever are.
+    /// Starts one at `testbed`, with so many files whose names begin with `name`. Its files are on
+    /// the disk when this returns, and it has done some operations, so its files are leased from
+    /// now on, if they ever are.
     fn start(
-        testbed: &Testbed,
+        (testbed, effort): (&Testbed, Effort),
         (pattern, bytes): (Pattern, usize),
         (name, files): (&str, u32),
     ) -> anyhow::Result<Probe> {
@@ -136,11 +140,15 @@ impl Probe {
         command.args((0..files).map(|file| testbed.root().join(format!("{name}-{file}"))));
         let mut probe = Probe { talker: Talker::start(&mut command)? };
         probe.nanoseconds(20)?;
+        if let Some(mount) = testbed.mount() {
+            probe.nanoseconds(SAMPLES_BEFORE * operations(effort))?;
+            mount.flush()?;
+        }
         Ok(probe)
     }
 
-    fn random(testbed: &Testbed, name: &str, files: u32) -> anyhow::Result<Probe> {
-        Probe::start(testbed, (Pattern::Random, BLOCK_BYTES), (name, files))
+    fn random(at: (&Testbed, Effort), name: &str, files: u32) -> anyhow::Result<Probe> {
+        Probe::start(at, (Pattern::Random, BLOCK_BYTES), (name, files))
     }
 
     /// Nanoseconds until each file had one more operation, in the mean over `times`.
@@ -160,7 +168,7 @@ pub(super) fn over_floor(effort: Effort) -> anyhow::Result<Outcome> {
         return Ok(missing);
     }
     let testbed = Testbed::new(DIRECT)?;
-    let mut probe = Probe::random(&testbed, "file", 1)?;
+    let mut probe = Probe::random((&testbed, effort), "file", 1)?;
     let region = medium::region(SPAN_BYTES)?;
     let copies = StreamedCopies(Bare::all(&region));
     sweep(&copies);
@@ -176,7 +184,8 @@ pub(super) fn over_direct(effort: Effort, over: Storage, what: (Pattern, usize))
         return Ok(missing);
     }
     let (plain, direct) = (Testbed::new(over)?, Testbed::new(DIRECT)?);
-    let (mut plain, mut direct) = (Probe::start(&plain, what, ("file", 1))?, Probe::start(&direct, what, ("file", 1))?);
+    let start = |testbed: &Testbed| Probe::start((testbed, effort), what, ("file", 1));
+    let (mut plain, mut direct) = (start(&plain)?, start(&direct)?);
     let times = operations(effort);
     let few = if over == Storage::Disk && what.0 == Pattern::Random { times.div_ceil(10) } else { times };
     let pairs = Pairs::try_alternate(effort.pairs, || plain.nanoseconds(few), || direct.nanoseconds(times))?;
@@ -190,7 +199,8 @@ pub(super) fn one_over_two_threads(effort: Effort) -> anyhow::Result<Outcome> {
         return Ok(missing);
     }
     let testbed = Testbed::new(DIRECT)?;
-    let (mut one, mut two) = (Probe::random(&testbed, "one", 1)?, Probe::random(&testbed, "two", 2)?);
+    let (mut one, mut two) =
+        (Probe::random((&testbed, effort), "one", 1)?, Probe::random((&testbed, effort), "two", 2)?);
     let times = operations(effort);
     let pairs = Pairs::try_alternate(effort.pairs, || one.nanoseconds(times), || two.nanoseconds(times))?;
     Ok(Outcome::ratio(&pairs, "ns"))
@@ -203,7 +213,7 @@ pub(super) fn one_over_two_processes(effort: Effort) -> anyhow::Result<Outcome> 
         return Ok(missing);
     }
     let testbed = Testbed::new(DIRECT)?;
-    let probe = |name| Probe::random(&testbed, name, 1);
+    let probe = |name| Probe::random((&testbed, effort), name, 1);
     let (mut one, mut first, mut second) = (probe("one")?, probe("first")?, probe("second")?);
     let times = operations(effort);
     let both = || {
@@ -223,7 +233,7 @@ pub(super) fn revocation(effort: Effort) -> anyhow::Result<Outcome> {
         return Ok(missing);
     }
     let testbed = Testbed::new(DIRECT)?;
-    let mut probe = Probe::random(&testbed, "file", 1)?;
+    let mut probe = Probe::random((&testbed, effort), "file", 1)?;
     let mount = testbed.mount().expect("the file is in a mount");
     let mut times = Vec::new();
     while times.len() < effort.pairs as usize {

@@ -83,7 +83,7 @@ impl Mounted {
     }
 
     /// Has the service write everything back.
-    pub(super) fn flush(&self) -> anyhow::Result<()> {
+    pub(crate) fn flush(&self) -> anyhow::Result<()> {
         said(Command::new(program()?).args(["flush", "--wait"]).arg(self.pool()?)).map(drop)
     }
 

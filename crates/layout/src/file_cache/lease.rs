@@ -179,8 +179,7 @@ impl LeaseElement {
 
     /// This element after `length` bytes were written to its block, which belong at `offset`.
     pub fn filled(self, offset: u64, length: u32, modified: u64) -> LeaseElement {
-        let [offset, modified] = [offset, modified].map(U64::new);
-        LeaseElement { offset, length: U32::new(length), modified, ..self }
+        LeaseElement { offset: U64::new(offset), length: U32::new(length), modified: U64::new(modified), ..self }
     }
 
     /// What element `number` of a lease of `file` says, if it may say so in a lane of this plan.
