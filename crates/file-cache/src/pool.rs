@@ -326,6 +326,27 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lane).map_or(Ok(WriteBackStep::default()), |lane| lane.write_back_step(budget_bytes))
     }
 
+    /// The same of what is older: see [`FileCache::write_back_step_until`].
+    pub fn write_back_step_until(
+        &self,
+        lane: usize,
+        budget_bytes: u64,
+        version: u64,
+    ) -> Result<WriteBackStep, FileError> {
+        let lane = self.lanes.get(lane);
+        lane.map_or(Ok(WriteBackStep::default()), |lane| lane.write_back_step_until(budget_bytes, version))
+    }
+
+    /// Bytes that only the pool has durably, in a lane.
+    pub fn out_of_sync(&self, lane: usize) -> u64 {
+        self.lanes.get(lane).map_or(0, |lane| lane.lane().out_of_sync_bytes())
+    }
+
+    /// The newest commit's number, of each lane: see [`FileCache::version`].
+    pub fn versions(&self) -> Vec<u64> {
+        self.lanes.iter().map(FileCache::version).collect()
+    }
+
     /// Tells every lane the time: see [`FileCache::tick`].
     pub fn tick(&self, now: u64) {
         self.lanes.iter().for_each(|lane| lane.tick(now));

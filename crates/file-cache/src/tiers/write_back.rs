@@ -54,20 +54,36 @@ impl<R: Region> FileCache<R> {
     /// changed, and the step may be tried again: files that did not fail, or failed less often in
     /// a row, have their turn first.
     pub fn write_back_step(&self, budget_bytes: u64) -> Result<WriteBackStep, FileError> {
+        self.write_back_step_until(budget_bytes, VERSION_MAX)
+    }
+
+    /// The same of what was committed up to `version` alone: see [`FileCache::version`]. What is
+    /// written again and again is brought below once then.
+    pub fn write_back_step_until(&self, budget_bytes: u64, version: u64) -> Result<WriteBackStep, FileError> {
         let _sweep = self.sweep.lock();
         self.lane().adopt_all();
-        let Some(file) = self.lane().pin_oldest()? else { return Ok(WriteBackStep::default()) };
-        let done = self.write_back(file, budget_bytes);
+        let Some(file) = self.lane().pin_oldest(version)? else {
+            let left_bytes = if version == VERSION_MAX { 0 } else { self.lane().out_of_sync_bytes() };
+            return Ok(WriteBackStep { left_bytes, ..WriteBackStep::default() });
+        };
+        let done = self.write_back(file, budget_bytes, version);
         self.lane().file_mut(file)?.was_tried(done.is_ok());
         self.unpin(file)?;
         let lane = self.lane();
         Ok(WriteBackStep { bytes: done?, left_bytes: lane.out_of_sync_bytes(), left_cut: lane.only_cut() })
     }
 
-    fn write_back(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
+    /// The newest commit's number, with what was written by leases so far.
+    pub fn version(&self) -> u64 {
+        let mut lane = self.lane();
+        lane.adopt_all();
+        lane.version
+    }
+
+    fn write_back(&self, file: FileId, budget_bytes: u64, newest: u64) -> Result<u64, FileError> {
         let batch = self.gated(file, || {
             self.cut_below(file)?;
-            let Some(batch) = self.lane().begin_batch(file, budget_bytes)? else { return Ok(None) };
+            let Some(batch) = self.lane().begin_batch(file, budget_bytes, newest)? else { return Ok(None) };
             for range in &batch.ranges {
                 let bytes = self.lane().durable_bytes(file, range)?;
                 batch.backing.write(range.start, &bytes)?;
@@ -127,12 +143,14 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
-    /// The file that has the oldest entry, of those that were refused least. It keeps its number.
-    fn pin_oldest(&mut self) -> Result<Option<FileId>, FileError> {
+    /// The file that has the oldest entry up to version `newest`, of those that were refused least.
+    /// It keeps its number.
+    fn pin_oldest(&mut self, newest: u64) -> Result<Option<FileId>, FileError> {
         let oldest = |(number, file): (u32, &Option<Box<File>>)| {
             let file = file.as_deref().filter(|file| !file.is_detached())?;
             let oldest = file.out_of_sync.first().map(|oldest| self.slots.used(oldest).version);
-            Some((file.refusals, oldest.or_else(|| file.is_only_cut().then_some(0))?, FileId(number)))
+            let oldest = oldest.or_else(|| file.is_only_cut().then_some(0)).filter(|oldest| *oldest <= newest)?;
+            Some((file.refusals, oldest, FileId(number)))
         };
         let Some((.., file)) = (0..).zip(&self.files).filter_map(oldest).min() else { return Ok(None) };
         self.file_mut(file)?.pins += 1;
@@ -144,10 +162,10 @@ impl<R: Region> Lane<R> {
         self.files.iter().flatten().filter(|file| file.is_only_cut()).count() as u64
     }
 
-    /// Chooses the oldest entries of a file.
-    fn begin_batch(&mut self, file: FileId, budget_bytes: u64) -> Result<Option<Batch>, FileError> {
+    /// Chooses the oldest entries of a file, up to version `newest`.
+    fn begin_batch(&mut self, file: FileId, budget_bytes: u64, newest: u64) -> Result<Option<Batch>, FileError> {
         let Some(record) = self.file(file)?.record else { return Ok(None) };
-        let (version, bytes) = self.choose(file, budget_bytes)?;
+        let (version, bytes) = self.choose(file, budget_bytes, newest)?;
         self.touch(file)?;
         // What is put behind the last block from now on is not part of the batch.
         if self.file(file)?.tail.is_some_and(|tail| self.slots.used(tail).version <= version) {
@@ -161,9 +179,9 @@ impl<R: Region> Lane<R> {
     }
 
     /// Up to which version a batch goes, and its bytes. Commits are not divided.
-    fn choose(&self, file: FileId, budget_bytes: u64) -> Result<(u64, u64), FileError> {
+    fn choose(&self, file: FileId, budget_bytes: u64, most: u64) -> Result<(u64, u64), FileError> {
         let (mut chosen, mut bytes) = (0, 0);
-        for (_, Slot { version, newest, .. }) in self.slots.of(self.file(file)?.out_of_sync) {
+        for (_, Slot { version, newest, .. }) in self.slots.up_to(self.file(file)?.out_of_sync, most) {
             if bytes >= budget_bytes && version > chosen {
                 break;
             }

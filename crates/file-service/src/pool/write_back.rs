@@ -6,23 +6,28 @@
 //! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
 //! | not synced, in a lane whose DRAM is more than half full | likewise, the oldest first |
 //! | of a file that nobody can reach any more | given up, when the loss of its name is durable |
-//! | out of sync since the last look | written back |
+//! | out of sync for [`OUT_OF_SYNC_AGE`] | written back: what is written again until then is so once |
 //! | cut since the last look | synced below, so that the pool can forget the file |
-//! | out of sync and more than [`Limits::bytes`] | written back without a pause |
+//! | out of sync, and more than a lane's part of [`Limits::bytes`] | written back without a pause |
 //! | a file below that refuses | tried again later, behind the others |
 
 use crate::lifecycle::failure::ServiceFailure;
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
 use crate::source::SourceDirectory;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{FileError, WriteBackStep};
 use tidegate_host::progress::ProgressMeter;
 use tidegate_host::threads::Periodic;
+use tidegate_layout::file_cache::VERSION_MAX;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long what programs synced stays in the pool alone, about.
+const OUT_OF_SYNC_AGE: Duration = Duration::from_secs(1);
 
 /// How long what no program syncs stays in DRAM alone.
 pub(crate) const DIRTY_AGE: Duration = Duration::from_secs(5);
@@ -46,7 +51,25 @@ impl Limits {
 
 /// Starts the thread.
 pub(crate) fn start(files: Arc<OpenFiles>, limits: Limits) -> std::io::Result<Periodic> {
-    Periodic::start("write-back", LOOK_EVERY, move || note(look(&files, limits).err(), &files.obstacle))
+    let mut ages = Ages::default();
+    Periodic::start("write-back", LOOK_EVERY, move || note(look(&files, limits, &mut ages).err(), &files.obstacle))
+}
+
+/// What the newest commits of the lanes were at the last looks, the oldest first.
+#[derive(Default)]
+struct Ages(VecDeque<(Instant, Vec<u64>)>);
+
+impl Ages {
+    /// Notes what they are `now`, and says what they were [`OUT_OF_SYNC_AGE`] before; nothing at
+    /// first.
+    fn aged(&mut self, now: Instant, versions: Vec<u64>) -> Option<&[u64]> {
+        self.0.push_back((now, versions));
+        let is_old = |(at, _): &(Instant, Vec<u64>)| now.duration_since(*at) >= OUT_OF_SYNC_AGE;
+        while self.0.get(1).is_some_and(is_old) {
+            self.0.pop_front();
+        }
+        self.0.front().filter(|oldest| is_old(oldest)).map(|(_, versions)| versions.as_slice())
+    }
 }
 
 /// Notes what keeps files from being written back, and tells of it once.
@@ -60,7 +83,7 @@ fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
     *known = obstacle;
 }
 
-fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
+fn look(files: &OpenFiles, limits: Limits, ages: &mut Ages) -> Result<(), FileError> {
     let gone = files.give_up_gone();
     let now = files.tick();
     let aged = write_dirty(files, now.saturating_sub(DIRTY_AGE), 0);
@@ -68,7 +91,14 @@ fn look(files: &OpenFiles, limits: Limits) -> Result<(), FileError> {
     let half = files.pool.fill().dram / files.pool.lanes().max(1) as u64 / 2;
     let aged = aged.and(write_dirty(files, now, half));
     files.follow_leases();
-    let written = write_back(files, |left| left > limits.bytes);
+    let old = ages.aged(Instant::now(), files.pool.versions());
+    let limit = limits.bytes / files.pool.lanes().max(1) as u64;
+    // Every lane has its turn, whatever the others meet.
+    let lanes = (0..files.pool.lanes()).map(|lane| {
+        let old = old.and_then(|versions| versions.get(lane)).copied();
+        write_back_old(files, lane, old, limit)
+    });
+    let written = lanes.fold(Ok(()), Result::and);
     gone.and(aged).and(written).and(files.let_go())
 }
 
@@ -88,11 +118,24 @@ fn write_dirty(files: &OpenFiles, older_than: Duration, most: u64) -> Result<(),
     outcome
 }
 
+/// Writes back what a lane committed up to version `old`, and everything as long as more than
+/// `limit` bytes are out of sync.
+fn write_back_old(files: &OpenFiles, lane: usize, old: Option<u64>, limit: u64) -> Result<(), FileError> {
+    loop {
+        let is_full = files.pool.out_of_sync(lane) > limit;
+        let until = if is_full { Some(VERSION_MAX) } else { old };
+        let Some(until) = until else { return Ok(()) };
+        if write_back_lane(files, lane, until)? <= limit {
+            return Ok(());
+        }
+    }
+}
+
 /// Writes back what is out of sync now, and on while `goes_on` with the bytes that are left.
 pub(crate) fn write_back(files: &OpenFiles, mut goes_on: impl FnMut(u64) -> bool) -> Result<(), FileError> {
     loop {
         // Every lane has its turn, whatever the others meet.
-        let left: Vec<_> = (0..files.pool.lanes()).map(|lane| write_back_lane(files, lane)).collect();
+        let left: Vec<_> = (0..files.pool.lanes()).map(|lane| write_back_lane(files, lane, VERSION_MAX)).collect();
         let left: u64 = left.into_iter().sum::<Result<_, _>>()?;
         if !goes_on(left) || left == 0 {
             return Ok(());
@@ -100,11 +143,12 @@ pub(crate) fn write_back(files: &OpenFiles, mut goes_on: impl FnMut(u64) -> bool
     }
 }
 
-/// Writes back what a lane has out of sync now. Says how many bytes came meanwhile.
-fn write_back_lane(files: &OpenFiles, lane: usize) -> Result<u64, FileError> {
+/// Writes back what a lane has out of sync now, up to a version. Says how many bytes are left.
+fn write_back_lane(files: &OpenFiles, lane: usize, until: u64) -> Result<u64, FileError> {
     let mut todo = None;
     loop {
-        let WriteBackStep { bytes, left_bytes, left_cut } = files.pool.write_back_step(lane, STEP_BYTES)?;
+        let WriteBackStep { bytes, left_bytes, left_cut } =
+            files.pool.write_back_step_until(lane, STEP_BYTES, until)?;
         let (todo_bytes, todo_cut) = todo.get_or_insert((left_bytes, left_cut));
         if (*todo_bytes, *todo_cut) == (0, 0) || bytes == 0 && *todo_cut == 0 {
             return Ok(left_bytes);
@@ -155,4 +199,19 @@ pub(crate) fn write_back_all(
     aged.and(written).and_then(|()| files.let_go()).map_err(failed)?;
     rustix::fs::syncfs(source.root())
         .map_err(|errno| ServiceFailure::System { doing: "making SOURCE durable", error: errno.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_old_is_what_was_there_at_the_last_look_that_is_long_enough_ago() {
+        let (began, mut ages) = (Instant::now(), Ages::default());
+        let mut look =
+            |millis: u64| ages.aged(began + Duration::from_millis(millis), vec![millis]).map(<[u64]>::to_vec);
+        assert_eq!([0, 250, 500, 750].map(&mut look), [const { None }; 4]);
+        assert_eq!([1000, 1250, 1300].map(&mut look), [0, 250, 250].map(|millis| Some(vec![millis])));
+        assert_eq!(look(9000), Some(vec![1300]), "a look that took long");
+    }
 }
