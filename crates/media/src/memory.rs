@@ -247,6 +247,8 @@ impl Mapping {
     /// Has the kernel make all of its pages present at once: a fault for each costs more than the
     /// copy of its bytes. What cannot be made so is when it is touched.
     pub(crate) fn populate(&self) {
+        // The kernel looks at the key.
+        let _open = self.open();
         // SAFETY: law 1; the pages keep their bytes.
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite) };
     }

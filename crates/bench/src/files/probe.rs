@@ -2,6 +2,7 @@
 //! without. It does as many operations as it is told, and tells their time.
 
 use super::testbed::{Storage, Talker, Testbed, missing};
+use crate::mount::Mounted;
 use crate::target::Outcome;
 use clap::ValueEnum;
 use std::fs::File;
@@ -20,17 +21,20 @@ use tidegate_sim::Rng;
 /// Bytes that operations are spread over.
 const SPAN_BYTES: u64 = 256 << 20;
 
-/// MiB of a pool that has room for all of them, out of sync: a file lies in one of its four lanes.
-pub(super) const POOL_MIB: u32 = 2048;
+/// MiB of a pool that has room for all of them, out of sync: two files may lie in one of its
+/// four lanes.
+pub(super) const POOL_MIB: u32 = 4096;
 
 /// With the direct path.
 const DIRECT: Storage = Storage::Direct(POOL_MIB);
 
-/// Samples before the first one that counts: all memory that is lent comes to be mapped.
+/// Samples before the first one that counts, with the direct path: every block of the file is
+/// written a few times, so what is lent for it is mapped.
 const SAMPLES_BEFORE: u32 = 16;
 
-/// Operations in a sample with the direct path, at most; the disk does a tenth.
-const OPERATIONS_MAX: u32 = 4000;
+/// Operations in a sample with the direct path, at most; the disk does a hundredth. Whoever walks
+/// through other memory between two samples leaves the caches cold, here and in the service.
+const OPERATIONS_MAX: u32 = 20_000;
 
 /// What a probe does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -140,10 +144,10 @@ impl Probe {
         command.args((0..files).map(|file| testbed.root().join(format!("{name}-{file}"))));
         let mut probe = Probe { talker: Talker::start(&mut command)? };
         probe.nanoseconds(20)?;
-        if let Some(mount) = testbed.mount() {
+        if testbed.is_direct() {
             probe.nanoseconds(SAMPLES_BEFORE * operations(effort))?;
-            mount.flush()?;
         }
+        testbed.mount().map_or(Ok(()), Mounted::flush)?;
         Ok(probe)
     }
 
@@ -187,7 +191,7 @@ pub(super) fn over_direct(effort: Effort, over: Storage, what: (Pattern, usize))
     let start = |testbed: &Testbed| Probe::start((testbed, effort), what, ("file", 1));
     let (mut plain, mut direct) = (start(&plain)?, start(&direct)?);
     let times = operations(effort);
-    let few = if over == Storage::Disk && what.0 == Pattern::Random { times.div_ceil(10) } else { times };
+    let few = if over == Storage::Disk && what.0 == Pattern::Random { times.div_ceil(100) } else { times };
     let pairs = Pairs::try_alternate(effort.pairs, || plain.nanoseconds(few), || direct.nanoseconds(times))?;
     Ok(Outcome::ratio(&pairs, "ns"))
 }

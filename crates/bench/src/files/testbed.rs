@@ -70,6 +70,11 @@ impl Testbed {
         Ok(testbed)
     }
 
+    /// Whether programs have the direct path.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.library.is_some()
+    }
+
     /// The mount that the files are in.
     pub(crate) fn mount(&self) -> Option<&Mounted> {
         self.mount.as_ref()

@@ -34,8 +34,8 @@ impl MappedPart {
         let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
         let mut mapping = Mapping::of_part(file, at, len, sharing)?;
         mapping.keep_from_children()?;
-        mapping.populate();
         mapping.keep_from_strays();
+        mapping.populate();
         Ok(MappedPart::over(mapping, Instructions::best(false)))
     }
 
