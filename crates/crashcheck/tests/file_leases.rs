@@ -13,6 +13,7 @@ const OTHER: FileStep = FileStep::LeasedWrite { file: 1, at: 0, len: 50 };
 const SYNC: FileStep = FileStep::LeasedSync(0);
 const READ: FileStep = FileStep::LeasedRead(0);
 const END: FileStep = FileStep::EndLease(0);
+const REFILL: FileStep = FileStep::Refill(0);
 const LARGE: FileStep = FileStep::WriteSync { file: 1, at: 0, len: 3000 };
 
 /// Judges each of these steps as the last one of a script: `few`, and `more` if that was asked for.
@@ -62,6 +63,8 @@ fn every_cut_of_an_extended_lease() {
     let others = [FileStep::WriteBack, FileStep::Sync(0), FileStep::Drain(0)];
     judge("extended", &pool, &[FIRST, OVER, LONG, SYNC], &[OVER, FileStep::WriteBack], &others);
     let again = [FIRST, OVER, SYNC, OVER, FIRST, OVER];
+    judge("refilled", &pool, &[FIRST, SYNC, REFILL, OVER, OVER], &[REFILL, SYNC], &[END, FileStep::Restart]);
+    judge("refilled, any order", &pool.clone().in_any_order(), &[FIRST, OVER], &[REFILL], &[]);
     judge("extended, again", &pool, &again, &[FileStep::Restart], &[OVER, LONG, SYNC, FileStep::Drain(0)]);
 }
 

@@ -201,6 +201,7 @@ impl Process {
             FileStep::LeasedWrite { .. }
             | FileStep::LeasedSync(_)
             | FileStep::LeasedRead(_)
+            | FileStep::Refill(_)
             | FileStep::EndLease(_) => self.leased_step(step)?,
             FileStep::Truncate { file, size } => {
                 self.pool.truncate(self.ids[file], size).map_err(Failure::new)?;

@@ -154,13 +154,18 @@ fn revoker(
             let (bounds, left) = progress.bounds(&progress.durable, || machine.cut());
             cut = Some((left, bounds));
         }
-        match rng.below(7) {
+        match rng.below(8) {
             0 => pool.sync(file).map(drop).map_err(Failure::new)?,
             1 | 2 => drop(pool.write_back_step(0, u64::MAX).map_err(Failure::new)?),
             3 => pool.revoke(file).map_err(Failure::new)?,
             4 | 5 => {
                 let (bounds, read) = progress.bounds(&progress.answered, || read_leased(pool, file));
                 judge(&read?, &bounds)?;
+            }
+            6 => {
+                for lease in pool.leases() {
+                    pool.refill(lease).map_err(Failure::new)?;
+                }
             }
             _ => {
                 let (bounds, read) = progress.bounds(&progress.answered, || read(pool, file));

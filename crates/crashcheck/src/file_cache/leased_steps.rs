@@ -59,6 +59,7 @@ impl Process {
             FileStep::LeasedWrite { file, at, len } => self.leased_write(file, at, len),
             FileStep::LeasedSync(file) => self.leased_sync(file),
             FileStep::LeasedRead(file) => self.leased_read(file),
+            FileStep::Refill(file) => self.refill(file),
             FileStep::EndLease(file) => self.end_lease(file),
             _ => Ok(()),
         }
@@ -144,6 +145,16 @@ impl Process {
             return Err(Failure::new(format_args!("file {file} of {size} bytes is read as {:?}", &bytes[..read])));
         }
         Ok(())
+    }
+
+    /// Takes over what was written by a lease, and lends new blocks for it.
+    fn refill(&mut self, file: usize) -> Result<(), Failure> {
+        let Some(lent) = &self.leases.lent[file] else { return Ok(()) };
+        let id = lent.id;
+        if self.leases.is_live(file)? {
+            self.has_adopted(file);
+        }
+        self.pool.refill(id).map(drop).map_err(Failure::new)
     }
 
     /// The program with the lease ends.

@@ -54,7 +54,8 @@ impl FileStep {
             | FileStep::WriteDirty
             | FileStep::LeasedWrite { .. }
             | FileStep::LeasedSync(_)
-            | FileStep::LeasedRead(_) => false,
+            | FileStep::LeasedRead(_)
+            | FileStep::Refill(_) => false,
         }
     }
 

@@ -98,6 +98,8 @@ pub enum FileStep {
     LeasedSync(usize),
     /// That program asks for the file's length, and reads it, without an end of its lease.
     LeasedRead(usize),
+    /// The pool refills the lease, before the program asks.
+    Refill(usize),
     /// That program ends.
     EndLease(usize),
     /// The process ends; the next one brings all that it left below.
