@@ -154,7 +154,7 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lease.lane).map_or(Ok(false), |lane| lane.extend(lease.lease))
     }
 
-    /// The same before its process asks: see [`FileCache::refill`].
+    /// Extends a lease before its process asks: see [`FileCache::refill`].
     pub fn refill(&self, lease: PoolLease) -> Result<Option<LeaseStock>, FileError> {
         self.lanes.get(lease.lane).map_or(Ok(None), |lane| lane.refill(lease.lease))
     }
@@ -326,7 +326,7 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lane).map_or(Ok(WriteBackStep::default()), |lane| lane.write_back_step(budget_bytes))
     }
 
-    /// The same of what is older: see [`FileCache::write_back_step_until`].
+    /// Writes back what is older than a commit: see [`FileCache::write_back_step_until`].
     pub fn write_back_step_until(
         &self,
         lane: usize,

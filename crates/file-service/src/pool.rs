@@ -4,6 +4,7 @@ pub(crate) mod hidden;
 pub(crate) mod name_log;
 pub(crate) mod read_admission;
 pub(crate) mod record;
+pub(crate) mod refills;
 pub(crate) mod volatile;
 pub(crate) mod write_back;
 

@@ -65,7 +65,7 @@ impl Segments {
         losses
     }
 
-    /// The same, if one entry has all of the range and it is one here: most writes are like that.
+    /// From now on `slot` has `range`, if one entry has it as one range: most writes are like that.
     fn replace(&mut self, range: &Range<u64>, slot: u32) -> Option<Loss> {
         let (_, run) = self.runs.range_mut(..=range.start).next_back()?;
         let place = run.binary_search_by_key(&range.start, |segment| segment.start).ok()?;

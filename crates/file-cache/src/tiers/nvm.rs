@@ -1,8 +1,8 @@
 //! Free blocks: chunks of 1 MiB, each cut into blocks of one class while any of them is in use.
 //!
 //! A chunk that is *lent* belongs to a lease until that is released, cut into blocks of
-//! [`LEASE_CLASS`]: its free blocks are for that lease alone, also those that become free. Its blocks
-//! in use are all the lease's file's own.
+//! [`LEASE_CLASS`]: its free blocks are for that lease alone, also those that become free. Its
+//! blocks in use are all the lease's file's own.
 
 use crate::tiers::lent_chunks::LentChunks;
 use std::collections::BTreeSet;
@@ -241,8 +241,8 @@ impl Blocks {
     }
 }
 
-/// Free blocks of a chunk of the file's own that is lent before one that nobody has; and of one that
-/// is lent at all.
+/// Free blocks of a chunk of the file's own that is lent before one that nobody has; and of one
+/// that is lent at all.
 const MANY: usize = 128;
 const FEW: usize = 8;
 
@@ -342,8 +342,8 @@ mod tests {
         assert_eq!(blocks.take(Class::ALL[6], 1), Some(UNITS_PER_CHUNK));
     }
 
-    /// Beside it, a dull model: whose each block is, and whose each chunk. Files 0 and 1 have leases of
-    /// the same numbers.
+    /// Beside it, a dull model: whose each block is, and whose each chunk. Files 0 and 1 have
+    /// leases of the same numbers.
     #[test]
     fn blocks_of_lent_chunks_are_for_their_lease_alone() {
         const CHUNKS: u32 = 5;

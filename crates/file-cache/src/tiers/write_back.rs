@@ -57,8 +57,9 @@ impl<R: Region> FileCache<R> {
         self.write_back_step_until(budget_bytes, VERSION_MAX)
     }
 
-    /// The same of what was committed up to `version` alone: see [`FileCache::version`]. What is
-    /// written again and again is brought below once then.
+    /// Writes back as [`FileCache::write_back_step`] does, but only what was committed up to
+    /// `version`: see [`FileCache::version`]. What is written again and again is brought below once
+    /// then.
     pub fn write_back_step_until(&self, budget_bytes: u64, version: u64) -> Result<WriteBackStep, FileError> {
         let _sweep = self.sweep.lock();
         self.lane().adopt_all();

@@ -6,7 +6,7 @@
 //! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
 //! | not synced, in a lane whose DRAM is more than half full | likewise, the oldest first |
 //! | of a file that nobody can reach any more | given up, when the loss of its name is durable |
-//! | out of sync for [`OUT_OF_SYNC_AGE`] | written back: what is written again until then is so once |
+//! | out of sync for [`OUT_OF_SYNC_AGE`] | written back: what is written twice until then, once |
 //! | cut since the last look | synced below, so that the pool can forget the file |
 //! | out of sync, and more than a lane's part of [`Limits::bytes`] | written back without a pause |
 //! | a file below that refuses | tried again later, behind the others |

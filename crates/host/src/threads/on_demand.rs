@@ -9,23 +9,23 @@ use std::time::Duration;
 /// Wakes the thread. While the thread is at work, or waits for a while only, a ring costs no system
 /// call.
 #[derive(Clone, Default)]
-pub struct Bell(Arc<Shared>);
+pub struct DemandBell(Arc<Demand>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct Demand {
+    state: Mutex<DemandState>,
     changed: Condvar,
     /// Whether it rang and the thread has not begun to look yet, or is looking.
     is_awake: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct DemandState {
     rang: bool,
     stops: bool,
 }
 
-impl Bell {
+impl DemandBell {
     /// Has the thread look again if it sleeps.
     pub fn ring(&self) {
         // AcqRel: what was done before is seen by the thread, which clears this before it sleeps.
@@ -37,8 +37,8 @@ impl Bell {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl Demand {
+    fn state(&self) -> MutexGuard<'_, DemandState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,7 +63,7 @@ impl Shared {
 
 /// The thread, until this is dropped.
 pub struct OnDemand {
-    bell: Bell,
+    bell: DemandBell,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,7 +72,7 @@ impl OnDemand {
     /// called again; `None`: when the bell rings next, or if it rang since it was called.
     pub fn start(
         name: &str,
-        bell: Bell,
+        bell: DemandBell,
         mut act: impl FnMut() -> Option<Duration> + Send + 'static,
     ) -> io::Result<OnDemand> {
         let of_thread = bell.clone();
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_ring_is_heard_whenever_it_comes() {
-        let (bell, todo) = (Bell::default(), Arc::new(AtomicU64::new(0)));
+        let (bell, todo) = (DemandBell::default(), Arc::new(AtomicU64::new(0)));
         let (told, heard) = channel();
         let of_thread = todo.clone();
         let thread = OnDemand::start("on-demand", bell.clone(), move || {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_for_long_ends_at_once() {
-        let bell = Bell::default();
+        let bell = DemandBell::default();
         let (told, heard) = channel();
         let act = move || {
             told.send(()).expect("somebody hears");

@@ -26,7 +26,8 @@ impl<R: Region> Lane<R> {
         self.adopt_at_most(file, u64::MAX).map(drop)
     }
 
-    /// The same, of about `most` elements. Says whether there are more.
+    /// Takes over about `most` elements of a file's lease, which goes on unless one breaks a rule.
+    /// Says whether there are more.
     pub(crate) fn adopt_at_most(&mut self, file: FileId, most: u64) -> Result<bool, FileError> {
         let Some(slot) = self.file(file)?.lease else { return Ok(false) };
         let Some(lease) = self.leases.get(&slot) else { return Ok(false) };

@@ -1,9 +1,10 @@
 //! Which blocks a lease gets: those of chunks of its own.
 //!
 //! 1. Free blocks of its chunks, of those with most of them first.
-//! 2. A chunk none of whose blocks is in use, or whose blocks in use are all of the lease's file, as
-//!    long as leases do not have too many.
-//! 3. Chunks all of whose entries are clean: those are given up, of the chunks with the fewest bytes.
+//! 2. A chunk none of whose blocks is in use, or whose blocks in use are all of the lease's file,
+//!    as long as leases do not have too many.
+//! 3. Chunks all of whose entries are clean: those are given up, of the chunks with the fewest
+//!    bytes.
 //! 4. Blocks of its chunks whose bytes are below too: clean entries of its file, from where the
 //!    last search for them ended.
 

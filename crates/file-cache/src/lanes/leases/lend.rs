@@ -37,8 +37,8 @@ impl<R: Region> FileCache<R> {
         })
     }
 
-    /// Takes over what was written by a lease, and lends new blocks for it, more than before. False:
-    /// it has none, or was revoked.
+    /// Takes over what was written by a lease, and lends new blocks for it, more than before.
+    /// False: it has none, or was revoked.
     pub fn extend(&self, lease: LeaseId) -> Result<bool, FileError> {
         self.lane().extend(lease.0)
     }
@@ -132,7 +132,8 @@ impl<R: Region> Lane<R> {
         Ok(self.refill(slot)?.is_some_and(|stock| stock.left > 0))
     }
 
-    /// The process came to the end of its blocks: it gets twice as many, as far as its log has room.
+    /// The process came to the end of its blocks: it gets twice as many, as far as its log has
+    /// room.
     fn widen(&mut self, slot: u32) {
         if let Some(lease) = self.leases.get_mut(&slot) {
             lease.window = lease.window.saturating_mul(2).min(u64::from(lease.plan.elements));

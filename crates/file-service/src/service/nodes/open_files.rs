@@ -7,7 +7,6 @@
 
 pub(crate) mod leases;
 pub(crate) mod privileges;
-pub(crate) mod refills;
 mod writes;
 
 use crate::pool::name_log::{Made, NameLog};

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{BackingFile, FileError, PoolFile, PoolLease};
 use tidegate_fuse::{Handle, NodeId};
-use tidegate_host::threads::Bell;
+use tidegate_host::threads::DemandBell;
 use tidegate_layout::file_cache::{Class, LeaseGrant, modified_time};
 use tidegate_media::{MappedPart, Region};
 
@@ -116,7 +116,7 @@ pub(crate) struct Leases {
     stale: Mutex<Vec<Stale>>,
     has_stale: AtomicBool,
     /// Wakes the thread that refills leases.
-    pub(crate) refills: Bell,
+    pub(crate) refills: DemandBell,
     pub(crate) counts: LeaseCounts,
 }
 
@@ -174,7 +174,7 @@ impl Leases {
     }
 
     /// Every lease that was granted and not taken back.
-    pub(super) fn all(&self) -> Vec<PoolLease> {
+    pub(crate) fn not_taken_back(&self) -> Vec<PoolLease> {
         self.granted().keys().copied().collect()
     }
 

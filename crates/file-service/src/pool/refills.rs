@@ -1,16 +1,16 @@
 //! Refilling leases before their programs run out of blocks: a program that asks waits for the
 //! service, which takes over all that was written meanwhile. So one thread looks at the leases as
-//! often as their programs write: it comes back when a part of what is left is used, as programs write
-//! faster at times. It begins when a program had to ask, and sleeps when no program writes.
+//! often as their programs write: it comes back when a part of what is left is used, as programs
+//! write faster at times. It begins when a program had to ask, and sleeps when no program writes.
 
-use super::OpenFiles;
+use crate::service::nodes::open_files::OpenFiles;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{LeaseStock, PoolLease};
 
 /// Between two looks.
-const PAUSE_MIN: Duration = Duration::from_micros(200);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+const REFILL_PAUSE_MIN: Duration = Duration::from_micros(200);
+const REFILL_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// One in so many of the blocks that are left is used until the next look.
 const PART: u64 = 8;
@@ -20,9 +20,9 @@ const IDLE_MAX: Duration = Duration::from_millis(100);
 
 /// What was seen of the leases that are written by.
 #[derive(Default)]
-pub(crate) struct Refills(HashMap<PoolLease, Seen>);
+pub(crate) struct Refills(HashMap<PoolLease, SeenLease>);
 
-struct Seen {
+struct SeenLease {
     written: u64,
     /// When it was looked at, and when more was there than before.
     looked: Instant,
@@ -32,7 +32,7 @@ struct Seen {
 impl Refills {
     /// Refills every lease, and says after how long to look again. `None`: when a program asks.
     pub(crate) fn look(&mut self, files: &OpenFiles) -> Option<Duration> {
-        let leases = files.leases.all();
+        let leases = files.leases.not_taken_back();
         self.0.retain(|lease, _| leases.contains(lease));
         leases.into_iter().filter_map(|lease| self.refill(files, lease)).min()
     }
@@ -43,12 +43,12 @@ impl Refills {
             self.0.remove(&lease);
             return None;
         };
-        let seen = self.0.entry(lease).or_insert(Seen { written: 0, looked: now, grew: now });
+        let seen = self.0.entry(lease).or_insert(SeenLease { written: 0, looked: now, grew: now });
         seen.pause(stock, now)
     }
 }
 
-impl Seen {
+impl SeenLease {
     /// How long the lease's program needs for [`PART`] of what is left.
     fn pause(&mut self, stock: LeaseStock, now: Instant) -> Option<Duration> {
         let written = stock.written.saturating_sub(self.written);
@@ -59,9 +59,9 @@ impl Seen {
         } else if now.duration_since(self.grew) > IDLE_MAX {
             return None;
         }
-        let each = passed.checked_div(u32::try_from(written).unwrap_or(u32::MAX)).unwrap_or(PAUSE_MAX);
+        let each = passed.checked_div(u32::try_from(written).unwrap_or(u32::MAX)).unwrap_or(REFILL_PAUSE_MAX);
         let part = u32::try_from(stock.left / PART).unwrap_or(u32::MAX);
-        Some(each.saturating_mul(part).clamp(PAUSE_MIN, PAUSE_MAX))
+        Some(each.saturating_mul(part).clamp(REFILL_PAUSE_MIN, REFILL_PAUSE_MAX))
     }
 }
 
@@ -72,16 +72,16 @@ mod tests {
     #[test]
     fn a_lease_is_looked_at_when_a_part_of_what_is_left_is_used() {
         let began = Instant::now();
-        let mut seen = Seen { written: 1000, looked: began, grew: began };
+        let mut seen = SeenLease { written: 1000, looked: began, grew: began };
         let after = |micros| began + Duration::from_micros(micros);
         // A write each 10 us.
         let pause = seen.pause(LeaseStock { written: 1100, left: 1600 }, after(1000));
         assert_eq!(pause, Some(Duration::from_millis(2)));
-        assert_eq!(seen.pause(LeaseStock { written: 1300, left: 0 }, after(3000)), Some(PAUSE_MIN));
-        assert_eq!(seen.pause(LeaseStock { written: 1301, left: 2000 }, after(4000)), Some(PAUSE_MAX));
-        assert_eq!(seen.pause(LeaseStock { written: 1301, left: 2000 }, after(24_000)), Some(PAUSE_MAX));
+        assert_eq!(seen.pause(LeaseStock { written: 1300, left: 0 }, after(3000)), Some(REFILL_PAUSE_MIN));
+        assert_eq!(seen.pause(LeaseStock { written: 1301, left: 2000 }, after(4000)), Some(REFILL_PAUSE_MAX));
+        assert_eq!(seen.pause(LeaseStock { written: 1301, left: 2000 }, after(24_000)), Some(REFILL_PAUSE_MAX));
         assert_eq!(seen.pause(LeaseStock { written: 1301, left: 2000 }, after(105_000)), None);
         let again = seen.pause(LeaseStock { written: 1302, left: 2000 }, after(9_000_000));
-        assert_eq!(again, Some(PAUSE_MAX));
+        assert_eq!(again, Some(REFILL_PAUSE_MAX));
     }
 }
