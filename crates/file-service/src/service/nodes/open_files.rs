@@ -415,13 +415,14 @@ impl OpenFiles {
 
     /// Makes SOURCE durable, so that the log of names need not keep what was recorded before.
     /// It does if the pool has data of a removed file still: without the log a recovery would miss
-    /// that file. `note_gone` notes one that is open, of which the pool may get data later.
+    /// that file. `note_gone` notes it, and one that is open, of which the pool may get data later.
     pub(crate) fn sync_source(&self, note_gone: impl Fn(FileIdentity) -> Result<()>) -> Result<()> {
         self.names.sync_source(|| {
             self.give_up_gone().map_err(|error| errno_of(&error))?;
             let known: Vec<_> = self.files().values().map(|known| (known.file.clone(), known.opens > 0)).collect();
-            let has_open = |file: &OpenFile, is_open| is_open && self.names.is_kept() && file.has_no_name();
-            for (file, _) in known.iter().filter(|(file, is_open)| has_open(file, *is_open)) {
+            let may_have_data = |file: &OpenFile, open| self.names.is_kept() && (open || self.lacks(file));
+            // The log may have to forget all the same, where its room is scarce.
+            for (file, _) in known.iter().filter(|(file, open)| may_have_data(file, *open) && file.has_no_name()) {
                 file.note_gone_once(&note_gone)?;
             }
             Ok(!known.iter().any(|(file, _)| self.lacks(file) && file.has_no_name()))
