@@ -11,6 +11,8 @@ use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
 const READS_WINDOW: u32 = 256;
 /// So many requests for reading are worth one sync.
 const READS_PER_SYNC_MAX: u32 = 4;
+/// So often a lease is extended for one write: each time it gets twice as much.
+const EXTENSIONS_MAX: u32 = 4;
 /// So often the service is asked how a write in doubt has ended.
 const PROBES_MAX: u32 = 4;
 
@@ -212,7 +214,7 @@ impl<O: Os> DirectFile<O> {
 
     /// Writes by the lease, with more blocks or another lease if that helps.
     fn write_leased(&mut self, place: WriteTarget, data: &[u8]) -> Attempted {
-        let (mut may_extend, mut may_claim) = (true, true);
+        let (mut extensions, mut may_claim) = (EXTENSIONS_MAX, true);
         loop {
             let now = self.os.now();
             let Some(Leased { number, file, .. }) = &mut self.lease else { return Attempted::ByDescriptor };
@@ -221,7 +223,7 @@ impl<O: Os> DirectFile<O> {
             match file.write(at, data, now) {
                 Ok(Wrote::Done) => return Attempted::Done(end),
                 Ok(Wrote::InDoubt) => return self.resolve(end),
-                Ok(Wrote::OutOfBlocks) if may_extend && self.os.extend(*number) => may_extend = false,
+                Ok(Wrote::OutOfBlocks) if extensions > 0 && self.os.extend(*number) => extensions -= 1,
                 // The room is around the write that a lease is claimed for.
                 Ok(Wrote::OutOfRoom) if may_claim => {
                     may_claim = false;
