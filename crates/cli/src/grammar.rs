@@ -16,14 +16,15 @@ mod words;
 
 pub(crate) use disk_cache::{Attach, Detach, Flush, Replay, Resize, Salvage, Scrub, SetMode};
 pub(crate) use examples::examples;
-pub(crate) use files::{Mount, Recover, Run, Status, Umount};
+pub(crate) use files::{Explain, Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
 pub(crate) use helper::{FstabMount, Pretence};
 pub(crate) use run_log::{RunLog, RunLogLine};
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
-    admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode, user,
+    ByteRange, admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode,
+    user,
 };
 pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop};
 #[cfg(test)]
@@ -107,6 +108,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Show what a mount or a run is doing: files, syncs, the time they saved, write-back
     Status(Status),
+    /// Show where the bytes of a file of a mount lie, why, and what moves them
+    Explain(Explain),
     /// Write the pool of a run back to its files; save the rest to POOL.salvaged
     Recover(Recover),
     /// Write manual pages: for the program, each command, and configuration files

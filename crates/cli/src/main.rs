@@ -14,7 +14,7 @@ mod output;
 mod spelling;
 
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
-use commands::files::{mount, mount_helper, recover, run, run_log, status};
+use commands::files::{explain, mount, mount_helper, recover, run, run_log, status};
 use commands::tools;
 use commands::volume::{check, create, info, list, serve, stat, stop};
 use errors::{Exit, Failure};
@@ -74,6 +74,7 @@ fn run(program: &Program) -> ExitCode {
             return run::run(args, said).unwrap_or_else(|failure| errors::report(&failure, json).into());
         }
         Command::Status(args) => status::run(args, json),
+        Command::Explain(args) => explain::run(args, json),
         Command::Recover(args) => recover::run(args, json),
         Command::Man(args) => tools::write_pages(args),
         Command::Completions(args) => tools::print_completions(args),

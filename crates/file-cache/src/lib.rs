@@ -151,4 +151,5 @@ pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile, PoolLease};
 pub use sync::group::GroupWrite;
 pub use sync::group_bytes::GroupBytes;
+pub use tiers::tier_map::{Tier, TierExtent, TierMap};
 pub use tiers::write_back::WriteBackStep;

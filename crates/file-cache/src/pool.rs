@@ -16,6 +16,7 @@ use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, allow_leases, identify};
 use crate::open::recover::Recovered;
 use crate::sync::group::GroupWrite;
+use crate::tiers::tier_map::TierMap;
 use crate::tiers::write_back::WriteBackStep;
 use std::ops::Range;
 use std::sync::Arc;
@@ -207,6 +208,16 @@ impl<R: Region> FilePool<R> {
             cache.leases().into_iter().map(move |lease| PoolLease { lane, lease })
         };
         self.lanes.iter().enumerate().flat_map(of_lane).collect()
+    }
+
+    /// Where bytes of a file lie: see [`FileCache::places`].
+    pub fn places(&self, identity: FileIdentity, range: Range<u64>) -> Result<Option<TierMap>, FileError> {
+        for lane in &self.lanes {
+            if let Some(places) = lane.places(identity, range.clone())? {
+                return Ok(Some(places));
+            }
+        }
+        Ok(None)
     }
 
     /// Notes when a program changed the file's contents: see [`FileCache::note_modified`].

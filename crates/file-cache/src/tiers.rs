@@ -6,4 +6,5 @@ pub(crate) mod dirty;
 pub(crate) mod dram;
 pub(crate) mod lent_chunks;
 pub(crate) mod nvm;
+pub(crate) mod tier_map;
 pub(crate) mod write_back;

@@ -6,6 +6,7 @@
 //! is the last of all, and nobody waits for a file below with it.
 
 pub(crate) mod counts;
+pub(crate) mod explained;
 pub(crate) mod lending;
 pub(crate) mod nodes;
 mod operations;

@@ -15,6 +15,7 @@ use crate::service::sync_times::SyncTimes;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_file_cache::FileIdentity;
@@ -97,6 +98,12 @@ impl SourceDirectory {
             Some(found) => Ok(found),
             None => openat(&self.root, ".", flags.difference(OFlags::NOFOLLOW), Mode::empty()),
         }
+    }
+
+    /// A descriptor (`O_PATH`) of what has this path from SOURCE on; no symbolic link is followed.
+    pub(crate) fn open_path(&self, path: &Path) -> Result<OwnedFd> {
+        let names: Vec<Box<[u8]>> = path.iter().map(|name| name.as_bytes().into()).collect();
+        self.walk(&names, OFlags::PATH)
     }
 
     /// Opens what has the last name of `step`, a symbolic link as itself. The way to it has none.

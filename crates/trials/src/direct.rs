@@ -13,8 +13,8 @@ const CLIENT: CProgram = CProgram {
     packages: "gcc libc6-dev",
 };
 
-/// The library under programs with the direct path.
-fn library() -> PathBuf {
+/// The library under programs with the direct path, which is built if it is not there.
+pub fn library() -> PathBuf {
     let folder = built(&["--package", "tidegate-direct-preload"]).unwrap_or_else(|missing| panic!("{missing}"));
     folder.join("libtidegate_direct.so")
 }

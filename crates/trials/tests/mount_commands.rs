@@ -57,6 +57,51 @@ fn status_counts_files_by_state_syncs_with_what_they_save_and_reads_by_tier() {
 }
 
 #[test]
+fn explain_tells_where_bytes_lie_and_what_moves_them() {
+    let bed = MountFolders::new();
+    fs::write(bed.at("source").join("below"), [1; 4096]).unwrap();
+    let mut service = bed.mount();
+    let mnt = bed.at("mnt");
+    let ranges = |file: &Path, options: &[&str]| -> Vec<(u64, u64, String)> {
+        let told = answer(&tidegate("explain", file, &[&["--json"], options].concat()));
+        let range = |told: &Value| {
+            let [from, until] = ["from", "until"].map(|end| told[end].as_u64().unwrap());
+            (from, until, told["tier"].as_str().unwrap().to_owned())
+        };
+        told["ranges"].as_array().unwrap().iter().map(range).collect()
+    };
+    assert_eq!(ranges(&mnt.join("below"), &[]), [(0, 4096, "source".to_owned())]);
+    fs::write(mnt.join("file"), [1; 8192]).unwrap();
+    assert_eq!(ranges(&mnt.join("file"), &[]), [(0, 8192, "dram".to_owned())]);
+    shell(&mnt, "sync file");
+    assert!(ranges(&mnt.join("file"), &[]).iter().all(|(.., tier)| tier.starts_with("pool")));
+    assert!(bed.tidegate("flush", &bed.pool()).status.success());
+    File::options().write(true).open(mnt.join("file")).unwrap().write_all_at(&[2; 100], 50).unwrap();
+    for file in [mnt.join("file"), bed.at("source").join("file")] {
+        let written = ranges(&file, &["--range", "0..1K"]);
+        let clean = |from, until| (from, until, "pool-clean".to_owned());
+        assert_eq!(written, [clean(0, 50), (50, 150, "dram".to_owned()), clean(150, 1024)], "{}", file.display());
+    }
+    let text = tidegate("explain", &mnt.join("file"), &[]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("range      50..150 dram") && text.contains("a sync brings it to the pool"), "{text}");
+    for (file, options, reason) in [
+        (mnt.join("none"), &[][..], "No such file"),
+        (mnt.clone(), &[], "no file of a mount"),
+        (Path::new("/etc/hostname").to_owned(), &[], "no file of a mount"),
+        (mnt.join("file"), &["--range", "5..5"], "no range of bytes"),
+        (mnt.join("file"), &["--range", "all"], "no range of bytes"),
+    ] {
+        let refused = tidegate("explain", &file, options);
+        assert!(!refused.status.success() && said(&refused).contains(reason), "{refused:?}");
+    }
+    shell(&mnt, "mkdir folder");
+    assert!(said(&tidegate("explain", &mnt.join("folder"), &[])).contains("is no regular file"));
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().unwrap().success());
+}
+
+#[test]
 fn a_watched_status_tells_what_was_added() {
     let bed = MountFolders::new();
     let mut service = bed.mount();

@@ -11,6 +11,7 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tidegate_measure::medium::remove_left_memory;
+use tidegate_trials::direct::library;
 use tidegate_trials::mounted::servers_of;
 use tidegate_trials::served::{program, until};
 
@@ -210,6 +211,30 @@ fn one_pool_is_for_one_root() {
     let refused = bed.asked(&["--root", second.to_str().unwrap()]).arg("true").output().unwrap();
     assert_refused(&refused, USAGE, &["there is no pool for", "second"]);
     assert!(!bed.is_mounted(), "the first one is unmounted again");
+}
+
+/// The library is put under the program by `run` itself.
+#[test]
+fn a_program_writes_its_files_by_leases() {
+    let bed = Bed::new();
+    library();
+    let line = format!(
+        "dd if=/dev/zero of=rows bs=4096 count=300 oflag=dsync 2>/dev/null\n\
+         dd if=/dev/urandom of=rows bs=4096 count=300 conv=notrunc oflag=dsync 2>/dev/null\n\
+         cp rows copy; {} status {} --json",
+        program().display(),
+        bed.pool().display()
+    );
+    let mut run = Command::new(program());
+    run.args(["run", "--try", "--size", "64M", "--pool"]).arg(bed.pool()).arg("--root").arg(&bed.root);
+    let done = run.args(["--", "sh", "-ec", &line]).current_dir(&bed.root).output().unwrap();
+    assert!(done.status.success(), "{}", stderr(&done));
+    let status: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(status["leases_granted"].as_u64().unwrap() >= 2, "{status}");
+    assert!(status["adopted_bytes"].as_u64().unwrap() > 500 * 4096, "{status}");
+    assert!(!bed.is_mounted());
+    let [rows, copy] = ["rows", "copy"].map(|name| fs::read(bed.root.join(name)).unwrap());
+    assert!(rows == copy && rows.len() == 300 * 4096 && rows.iter().any(|byte| *byte != 0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod background_mount;
 pub(crate) mod check_pool;
+pub(crate) mod explain;
 pub(crate) mod mount;
 pub(crate) mod mount_config;
 pub(crate) mod mount_helper;

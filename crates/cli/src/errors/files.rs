@@ -20,6 +20,7 @@ const NAME_MOUNTPOINT: &str = "name a mountpoint elsewhere, or SOURCE itself, wh
 const RECOVER_WITH_FORMER: &str = "write it back with the Tidegate that mounted it last: tidegate recover POOL; then delete it, or name another pool: --pool FILE";
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
 const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
+const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<ServiceFailure> for Failure {
@@ -38,6 +39,7 @@ impl From<&ServiceFailure> for Report {
         let reason =
             |kind, exit, why: &str, next: &str| Report { kind, what, why: why.to_owned(), next: next.to_owned(), exit };
         match failure {
+            ServiceFailure::NotInMount { why, .. } => reason("not-in-mount", Exit::Usage, why, NAME_FILE),
             ServiceFailure::NoSource { error, .. } => reason("no-source", Exit::Usage, &error.to_string(), NAME_SOURCE),
             ServiceFailure::Nested { .. } => {
                 reason("nested", Exit::Usage, "the service would wait for itself", NAME_MOUNTPOINT)

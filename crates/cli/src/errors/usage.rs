@@ -21,6 +21,12 @@ pub(crate) enum UsageFailure {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A range of bytes that is none.
+    #[error("{text:?} is no range of bytes")]
+    ByteRange {
+        /// The text.
+        text: String,
+    },
     /// A block size the format does not have.
     #[error("{text:?} is no block size of the format")]
     BlockSize {
@@ -163,6 +169,7 @@ impl From<&UsageFailure> for Report {
         let what = failure.to_string();
         match failure {
             UsageFailure::Size { why, .. } => size(what, why),
+            UsageFailure::ByteRange { .. } => byte_range(what),
             UsageFailure::BlockSize { .. } => block_size(what),
             UsageFailure::Version { .. } => version(what),
             UsageFailure::Listen(no_address) => listen(what, no_address.why),
@@ -252,6 +259,11 @@ fn metrics(what: String) -> Report {
 fn exports(what: String, why: &str) -> Report {
     let next = "give it another name or description in the configuration file, or serve some volumes by another server";
     usage("bad-exports", what, why, next)
+}
+
+fn byte_range(what: String) -> Report {
+    let why = "a range is FROM..UNTIL, in bytes or with a unit, and UNTIL is greater";
+    usage("bad-range", what, why, "write it like 0..64K or 1M..2M, or leave the option out")
 }
 
 fn not_from_one_on(what: String) -> Report {

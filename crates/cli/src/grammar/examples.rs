@@ -89,6 +89,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "explain",
+        &[("Show which bytes of a database are in the pool", "tidegate explain /srv/app/app.db --range 0..1M")],
+    ),
+    (
         "status",
         &[
             ("Show every second what a mount does", "tidegate status /srv/app --watch"),

@@ -1,6 +1,6 @@
 //! Commands about files of programs: run a program, show its files, recover its pool.
 
-use super::values::size;
+use super::values::{ByteRange, byte_range, size};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -113,6 +113,17 @@ pub(crate) struct Status {
     /// of counters, and gauges as they are
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Explain {
+    /// A file of a mount, by its path there or in SOURCE
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// Only these bytes: 0..64K, 1M..2M [default: all]
+    #[arg(long, value_name = "FROM..UNTIL", value_parser = byte_range)]
+    pub(crate) range: Option<ByteRange>,
 }
 
 #[derive(Args, Debug)]

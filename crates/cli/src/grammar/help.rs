@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory};
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("Volumes", &["create", "serve", "info", "list", "stop", "stat", "check"]),
     ("Disk cache", &["flush", "mode", "detach", "attach", "resize", "scrub", "salvage", "replay"]),
-    ("Files and programs", &["mount", "umount", "run", "status", "recover"]),
+    ("Files and programs", &["mount", "umount", "run", "status", "explain", "recover"]),
     ("Tools", &["man", "completions", "help"]),
 ];
 

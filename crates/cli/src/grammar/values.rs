@@ -26,6 +26,19 @@ pub(crate) fn size(text: &str) -> Result<u64, UsageFailure> {
     Ok(units::parse(text)?)
 }
 
+/// Offsets in a file: of the first byte, and one past the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ByteRange(pub(crate) u64, pub(crate) u64);
+
+/// Reads a range of bytes.
+pub(super) fn byte_range(text: &str) -> Result<ByteRange, UsageFailure> {
+    let ends =
+        text.split_once("..").and_then(|(from, until)| Some((units::parse(from).ok()?, units::parse(until).ok()?)));
+    let (from, until) =
+        ends.filter(|(from, until)| from < until).ok_or_else(|| UsageFailure::ByteRange { text: text.to_owned() })?;
+    Ok(ByteRange(from, until))
+}
+
 pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {
     match units::parse(text).map(u32::try_from) {
         Ok(Ok(size)) if SECTOR_SIZES.contains(&size) => Ok(size),

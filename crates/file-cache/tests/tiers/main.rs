@@ -8,6 +8,7 @@ mod lease_costs;
 mod leases;
 mod modified;
 mod poisoned_log;
+mod tier_map;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

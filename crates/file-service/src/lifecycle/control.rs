@@ -4,30 +4,43 @@
 //! service's own user and root may connect, as the socket's permissions say.
 
 use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::pool_of::mount_with;
 use crate::lifecycle::status::MountStatus;
+use crate::service::explained::FilePlaces;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_host::default_paths::control_socket;
 
-/// Longest line of a client.
-const LINE_BYTES_MAX: u64 = 256;
+/// Longest line of a client: it may have a path, as an array of numbers.
+const LINE_BYTES_MAX: u64 = 32 << 10;
 
 /// How long a client that says nothing is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a client may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Question {
     /// The state of the mount.
     Status,
     /// That everything is written back.
     Flush,
+    /// Where bytes of a file lie.
+    Explain {
+        /// The file, from SOURCE on.
+        #[serde(with = "tidegate_host::json_path")]
+        path: PathBuf,
+        /// Offset of the first byte.
+        from: u64,
+        /// One past the last one.
+        until: u64,
+    },
 }
 
 /// A line of the service.
@@ -40,6 +53,8 @@ pub(crate) enum ControlReply {
     Status(Box<MountStatus>),
     /// Everything was written back.
     Flushed,
+    /// Where the bytes lie, or the first of them.
+    Explained(FilePlaces),
     /// What was asked for was not done.
     Refused(String),
 }
@@ -151,6 +166,28 @@ pub fn status_after(pause: Duration, pool: &Path) -> Result<Option<MountStatus>,
 /// Has the service of `pool` write everything back, and waits for that. False: no service has it.
 pub fn flush(pool: &Path, tell: impl FnMut(&str)) -> Result<bool, ServiceFailure> {
     Ok(ask(pool, Question::Flush, tell)?.is_some())
+}
+
+/// Where the bytes `range` of a file of a mount lie.
+pub fn explain(file: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFailure> {
+    let no_file = |why: String| ServiceFailure::NotInMount { file: file.to_owned(), why };
+    let no_mount = || no_file("no directory above it is a mountpoint, or SOURCE of a mount".to_owned());
+    let found = file.canonicalize().map_err(|error| no_file(error.to_string()))?;
+    let (pool, path) = mount_with(&found).ok_or_else(no_mount)?;
+    let mut told = part(&pool, &path, range.clone())?;
+    while let Some(next) = told.next {
+        told.append(part(&pool, &path, next..range.end)?);
+    }
+    Ok(told)
+}
+
+fn part(pool: &Path, path: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFailure> {
+    let question = Question::Explain { path: PathBuf::from(path), from: range.start, until: range.end };
+    match ask(pool, question, |_| {})? {
+        Some(ControlReply::Explained(told)) => Ok(told),
+        Some(_) => Err(ServiceFailure::NoAnswer { pool: pool.to_owned(), error: ErrorKind::InvalidData.into() }),
+        None => Err(ServiceFailure::NotInUse { pool: pool.to_owned() }),
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,14 @@ use tidegate_mount_transport::{DeviceError, HandoverError, MountError};
 /// What was refused or failed; the text says what, and the program adds what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceFailure {
+    /// A file is not one of a mount.
+    #[error("{} is no file of a mount of Tidegate", file.display())]
+    NotInMount {
+        /// The file.
+        file: PathBuf,
+        /// What is known of it.
+        why: String,
+    },
     /// SOURCE cannot be opened as a directory.
     #[error("{} cannot be mounted", source_directory.display())]
     NoSource {

@@ -14,6 +14,13 @@ pub fn pool_of(path: &Path) -> PathBuf {
     directory.and_then(|directory| pool_of_source(&source_of(directory))).unwrap_or_else(|| path.to_owned())
 }
 
+/// The pool of the mount that shows `file`, or whose SOURCE has it, and the path of the file there.
+pub(crate) fn mount_with(file: &Path) -> Option<(PathBuf, PathBuf)> {
+    let above = file.ancestors().skip(1);
+    let found = above.filter_map(|folder| Some((pool_of_source(&source_of(folder.to_owned()))?, folder)));
+    found.take(1).find_map(|(pool, folder)| Some((pool, file.strip_prefix(folder).ok()?.to_owned())))
+}
+
 /// SOURCE, if one of our mounts shows it at `directory`; else `directory`.
 fn source_of(directory: PathBuf) -> PathBuf {
     let shown = mount_table::at(&directory).filter(|mounted| mounted.kind == KIND);

@@ -23,6 +23,7 @@ use crate::pool::refills::Refills;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
 use crate::pool::{Pool, read_admission};
+use crate::service::explained::explained;
 use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
@@ -241,6 +242,10 @@ fn serve_control(socket: ControlSocket, server: &MountServer, restarts: u64) -> 
         Question::Status => {
             let status = MountStatus::of(&service.open_files, &service.source, (&source, &mountpoint), restarts);
             say(&ControlReply::Status(Box::new(status)));
+        }
+        Question::Explain { path, from, until } => {
+            let told = explained(&service, &path, from..until);
+            say(&told.map_or_else(|error| ControlReply::Refused(error.to_string()), ControlReply::Explained));
         }
         Question::Flush => {
             let mut tell = |line: &str| say(&ControlReply::Progress(line.to_owned()));

@@ -22,7 +22,8 @@ use tidegate_media::{MappedPart, Region};
 
 /// Bytes of a lease log: room for 2,044 writes that were not taken over.
 const LOG_BYTES: u64 = 64 << 10;
-/// A lease for so many bytes of the pool, at least one: each takes up to 2 MiB.
+/// A lease for so many bytes of the pool, at least one: each takes a log and a chunk of 1 MiB, or
+/// more chunks as long as there is room.
 const BYTES_PER_LEASE: u64 = 8 << 20;
 /// Leases of one file that were not released, the one that goes on among them.
 const LEASES_PER_FILE_MAX: usize = 4;

@@ -1,0 +1,112 @@
+//! Where the newest bytes of a file lie, for people who ask.
+
+use crate::below::FileIdentity;
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::lanes::file::{File, FileId};
+use crate::lanes::lane::Lane;
+use crate::lanes::slots::Standing;
+use crate::tiers::dram::touching;
+use std::ops::Range;
+use tidegate_media::Region;
+
+/// So much of a file is looked at in one step, and so many steps are made while others wait.
+const WINDOW_BYTES: u64 = 4 << 20;
+const STEPS_MAX: usize = 16;
+
+/// Where bytes lie that programs read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// In DRAM: written, and not synced.
+    Dram,
+    /// In the pool, durably, and newer than the file below.
+    OutOfSync,
+    /// In the pool, and below too.
+    Clean,
+    /// Below alone; or nowhere, where the file has a hole.
+    Below,
+}
+
+/// Bytes of a file that lie in one tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierExtent {
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// Where they lie.
+    pub tier: Tier,
+}
+
+/// Where bytes of a file lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierMap {
+    /// Bytes in the file, as programs see it.
+    pub size: u64,
+    /// Whether a program writes the file by a lease.
+    pub is_leased: bool,
+    /// From where it was asked on, each behind the one before, and in another tier.
+    pub places: Vec<TierExtent>,
+    /// From where on to ask for what follows, if there is more.
+    pub next: Option<u64>,
+}
+
+impl<R: Region> FileCache<R> {
+    /// Where the bytes of a file lie from `range.start` on, up to `range.end` or the file's end.
+    /// What a process wrote by a lease is adopted first. `None`: the lane does not know the file,
+    /// all of which is below. One answer has a part of a large file.
+    pub fn places(&self, identity: FileIdentity, range: Range<u64>) -> Result<Option<TierMap>, FileError> {
+        let mut lane = self.lane();
+        let Some(file) = lane.by_identity.get(&identity).copied() else { return Ok(None) };
+        lane.adopt(file)?;
+        lane.places(file, range).map(Some)
+    }
+}
+
+impl<R: Region> Lane<R> {
+    fn places(&self, file: FileId, range: Range<u64>) -> Result<TierMap, FileError> {
+        let cached = self.file(file)?;
+        let (mut at, end) = (range.start, range.end.min(cached.size));
+        let mut places = Vec::new();
+        for _ in 0..STEPS_MAX {
+            if at >= end {
+                break;
+            }
+            let window = at..end.min(at.saturating_add(WINDOW_BYTES));
+            at = window.end;
+            self.note_places(cached, window, &mut places);
+        }
+        let next = (at < end).then_some(at);
+        Ok(TierMap { size: cached.size, is_leased: cached.lease.is_some(), places, next })
+    }
+
+    /// Notes where the bytes of a window lie: in DRAM, else in the newest entry that has them.
+    fn note_places(&self, cached: &File, window: Range<u64>, places: &mut Vec<TierExtent>) {
+        let mut entries = cached.newest.within(window.clone()).into_iter().peekable();
+        let mut unsynced = touching(&cached.written, window.clone()).map(|(range, ..)| range).peekable();
+        let mut at = window.start;
+        while at < window.end {
+            while entries.next_if(|(range, _)| range.end <= at).is_some() {}
+            while unsynced.next_if(|range| range.end <= at).is_some() {}
+            let covered = unsynced.peek().map_or(window.end, |range| range.start);
+            let (tier, until) = match (unsynced.peek(), entries.peek()) {
+                (Some(range), _) if range.start <= at => (Tier::Dram, range.end),
+                (_, Some((range, slot))) if range.start <= at => (self.tier_of(*slot), range.end.min(covered)),
+                (_, Some((range, _))) => (Tier::Below, range.start.min(covered)),
+                (_, None) => (Tier::Below, covered),
+            };
+            let until = until.min(window.end);
+            match places.last_mut() {
+                Some(last) if last.range.end == at && last.tier == tier => last.range.end = until,
+                _ => places.push(TierExtent { range: at..until, tier }),
+            }
+            at = until;
+        }
+    }
+
+    fn tier_of(&self, slot: u32) -> Tier {
+        match self.slots.used(slot).standing {
+            Standing::OutOfSync => Tier::OutOfSync,
+            Standing::Clean | Standing::Marked => Tier::Clean,
+            Standing::Free | Standing::Dying => Tier::Below,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Where the bytes of a file of a mount lie, as its service tells.
+
+use crate::service::FileService;
+use crate::source::about;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use tidegate_file_cache::{FileError, Tier, TierExtent, TierMap};
+use tidegate_host::columns::line;
+use tidegate_host::units::Human;
+
+/// So many ranges are shown to people, and the others counted.
+const RANGES_SHOWN_MAX: usize = 16;
+
+/// Where bytes lie that programs read, as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToldTier {
+    /// In DRAM: written, and not synced.
+    Dram,
+    /// In the pool, durably, and not in SOURCE yet.
+    Pool,
+    /// In the pool, and in SOURCE too.
+    PoolClean,
+    /// In SOURCE alone, or a hole.
+    Source,
+}
+
+/// Bytes of a file that lie in one tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierRange {
+    /// Offset of the first one.
+    pub from: u64,
+    /// One past the last one.
+    pub until: u64,
+    /// Where they lie.
+    pub tier: ToldTier,
+}
+
+/// Where the bytes of a file lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePlaces {
+    /// Bytes in the file.
+    pub size: u64,
+    /// Whether the pool has a record of the file.
+    pub in_pool: bool,
+    /// Whether a program writes the file by itself, through shared memory.
+    pub leased: bool,
+    /// The bytes that were asked for, each range behind the one before.
+    pub ranges: Vec<TierRange>,
+    /// From where on to ask for the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<u64>,
+}
+
+impl ToldTier {
+    /// Every one, the nearest first.
+    pub const ALL: [ToldTier; 4] = [ToldTier::Dram, ToldTier::Pool, ToldTier::PoolClean, ToldTier::Source];
+
+    /// As commands write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ToldTier::Dram => "dram",
+            ToldTier::Pool => "pool",
+            ToldTier::PoolClean => "pool-clean",
+            ToldTier::Source => "source",
+        }
+    }
+
+    /// Which rule put bytes there, and what moves them.
+    pub fn rules(self) -> (&'static str, &'static str) {
+        match self {
+            ToldTier::Dram => (
+                "written, and not synced",
+                "a sync brings it to the pool; if there is none, it leaves DRAM after five seconds, or when DRAM is half full",
+            ),
+            ToldTier::Pool => (
+                "synced, and not in SOURCE yet",
+                "it is written back when it is about a second old, or when the pool fills",
+            ),
+            ToldTier::PoolClean => (
+                "in SOURCE too, and read from the pool",
+                "its room is used for other data when it was not read lately; a change of the file in SOURCE gives it up",
+            ),
+            ToldTier::Source => (
+                "never written through the mount, or given up by the pool; or a hole",
+                "a write and its sync bring it to the pool, and so does the second read of a small range",
+            ),
+        }
+    }
+
+    fn of(tier: Tier) -> ToldTier {
+        match tier {
+            Tier::Dram => ToldTier::Dram,
+            Tier::OutOfSync => ToldTier::Pool,
+            Tier::Clean => ToldTier::PoolClean,
+            Tier::Below => ToldTier::Source,
+        }
+    }
+}
+
+impl FilePlaces {
+    fn of(places: TierMap) -> FilePlaces {
+        let told =
+            |TierExtent { range, tier }| TierRange { from: range.start, until: range.end, tier: ToldTier::of(tier) };
+        let ranges = places.places.into_iter().map(told).collect();
+        FilePlaces { size: places.size, in_pool: true, leased: places.is_leased, ranges, next: places.next }
+    }
+
+    /// Of a file of which the pool has nothing.
+    fn in_source(size: u64, range: &Range<u64>) -> FilePlaces {
+        let (from, until) = (range.start, range.end.min(size));
+        let all = (from < until).then_some(TierRange { from, until, tier: ToldTier::Source });
+        FilePlaces { size, in_pool: false, leased: false, ranges: Vec::from_iter(all), next: None }
+    }
+
+    /// What the file has to do with the pool, for people.
+    pub fn state(&self) -> &'static str {
+        match (self.in_pool, self.leased) {
+            (_, true) => "a program writes it by itself, without requests",
+            (true, false) => "the pool has a record of it",
+            (false, false) => "the pool has nothing of it",
+        }
+    }
+
+    /// Adds the next answer behind this one.
+    pub(crate) fn append(&mut self, more: FilePlaces) {
+        for range in more.ranges {
+            match self.ranges.last_mut() {
+                Some(last) if last.until == range.from && last.tier == range.tier => last.until = range.until,
+                _ => self.ranges.push(range),
+            }
+        }
+        self.next = more.next;
+    }
+}
+
+/// Why a service does not tell of a file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotExplained {
+    #[error("SOURCE refuses it: {0}")]
+    Source(#[from] Errno),
+    #[error("it is no regular file")]
+    NotRegular,
+    #[error("{0}")]
+    Pool(#[from] FileError),
+}
+
+/// Where the bytes `range` of the file lie that has this path from SOURCE on, or those of them that
+/// one answer has.
+pub(crate) fn explained(service: &FileService, path: &Path, range: Range<u64>) -> Result<FilePlaces, NotExplained> {
+    let about = about(service.source.open_path(path)?)?;
+    if FileType::from_raw_mode(about.stx_mode.into()) != FileType::RegularFile {
+        return Err(NotExplained::NotRegular);
+    }
+    let places = service.open_files.pool.places(service.source.identity(&about), range.clone())?;
+    Ok(places.map_or_else(|| FilePlaces::in_source(about.stx_size, &range), FilePlaces::of))
+}
+
+impl fmt::Display for FilePlaces {
+    /// For people: sums by tier, and the first ranges.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for tier in ToldTier::ALL {
+            let own = || self.ranges.iter().filter(|range| range.tier == tier);
+            let (count, bytes) = (own().count(), own().map(|range| range.until - range.from).sum());
+            if count > 0 {
+                let (why, moved_by) = tier.rules();
+                let sum = Human(bytes);
+                line(f, tier.name(), format_args!("{sum} in {count} ranges: {why}; {moved_by}"))?;
+            }
+        }
+        for TierRange { from, until, tier } in self.ranges.iter().take(RANGES_SHOWN_MAX) {
+            line(f, "range", format_args!("{from}..{until} {}", tier.name()))?;
+        }
+        match self.ranges.len().saturating_sub(RANGES_SHOWN_MAX) {
+            0 => write!(f, "ranges     {} in all", self.ranges.len()),
+            more => write!(f, "ranges     {} in all, {more} of them not shown: --json shows them", self.ranges.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(from: u64, until: u64, tier: ToldTier) -> TierRange {
+        TierRange { from, until, tier }
+    }
+
+    #[test]
+    fn parts_of_an_answer_are_one() {
+        let part = |ranges: &[TierRange], next| FilePlaces {
+            size: 100,
+            in_pool: true,
+            leased: false,
+            ranges: ranges.to_vec(),
+            next,
+        };
+        let mut all = part(&[range(0, 10, ToldTier::Dram), range(10, 20, ToldTier::Pool)], Some(20));
+        all.append(part(&[range(20, 30, ToldTier::Pool), range(30, 100, ToldTier::Source)], None));
+        let ranges = [range(0, 10, ToldTier::Dram), range(10, 30, ToldTier::Pool), range(30, 100, ToldTier::Source)];
+        assert_eq!(all, part(&ranges, None));
+    }
+
+    #[test]
+    fn a_file_that_the_pool_does_not_know_is_in_source() {
+        assert_eq!(FilePlaces::in_source(50, &(10..u64::MAX)).ranges, [range(10, 50, ToldTier::Source)]);
+        assert_eq!(FilePlaces::in_source(50, &(50..u64::MAX)).ranges, []);
+    }
+
+    #[test]
+    fn people_see_sums_and_the_first_ranges() {
+        let tier = |place: u64| if place.is_multiple_of(2) { ToldTier::Pool } else { ToldTier::Source };
+        let ranges = (0..20).map(|place| range(place * 4096, place * 4096 + 4096, tier(place))).collect();
+        let text = FilePlaces { size: 81_920, in_pool: true, leased: true, ranges, next: None }.to_string();
+        assert!(text.contains("pool       40 KiB in 10 ranges: synced") && !text.contains("dram"), "{text}");
+        assert!(text.contains("range      4096..8192 source\n"), "{text}");
+        assert!(text.ends_with("ranges     20 in all, 4 of them not shown: --json shows them"), "{text}");
+    }
+}
