@@ -73,12 +73,21 @@ impl OnDemand {
     pub fn start(
         name: &str,
         bell: DemandBell,
+        act: impl FnMut() -> Option<Duration> + Send + 'static,
+    ) -> io::Result<OnDemand> {
+        OnDemand::start_after(None, name, bell, act)
+    }
+
+    /// Starts the thread, which begins by such a pause.
+    pub(super) fn start_after(
+        mut pause: Option<Duration>,
+        name: &str,
+        bell: DemandBell,
         mut act: impl FnMut() -> Option<Duration> + Send + 'static,
     ) -> io::Result<OnDemand> {
         let of_thread = bell.clone();
         let run = move || {
             let shared = &*of_thread.0;
-            let mut pause = None;
             while shared.waits(pause) {
                 pause = act();
                 if pause.is_none() {
