@@ -63,10 +63,7 @@ impl<R: Region> FileCache<R> {
     pub fn write_back_step_until(&self, budget_bytes: u64, version: u64) -> Result<WriteBackStep, FileError> {
         let _sweep = self.sweep.lock();
         self.lane().adopt_all();
-        let Some(file) = self.lane().pin_oldest(version)? else {
-            let left_bytes = if version == VERSION_MAX { 0 } else { self.lane().out_of_sync_bytes() };
-            return Ok(WriteBackStep { left_bytes, ..WriteBackStep::default() });
-        };
+        let Some(file) = self.lane().pin_oldest(version)? else { return Ok(WriteBackStep::default()) };
         let done = self.write_back(file, budget_bytes, version);
         self.lane().file_mut(file)?.was_tried(done.is_ok());
         self.unpin(file)?;

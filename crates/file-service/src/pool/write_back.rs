@@ -92,13 +92,7 @@ fn look(files: &OpenFiles, limits: Limits, ages: &mut Ages) -> Result<(), FileEr
     let aged = aged.and(write_dirty(files, now, half));
     files.follow_leases();
     let old = ages.aged(Instant::now(), files.pool.versions());
-    let limit = limits.bytes / files.pool.lanes().max(1) as u64;
-    // Every lane has its turn, whatever the others meet.
-    let lanes = (0..files.pool.lanes()).map(|lane| {
-        let old = old.and_then(|versions| versions.get(lane)).copied();
-        write_back_old(files, lane, old, limit)
-    });
-    let written = lanes.fold(Ok(()), Result::and);
+    let written = write_back_old(files, old, limits.bytes / files.pool.lanes().max(1) as u64);
     gone.and(aged).and(written).and(files.let_go())
 }
 
@@ -118,29 +112,34 @@ fn write_dirty(files: &OpenFiles, older_than: Duration, most: u64) -> Result<(),
     outcome
 }
 
-/// Writes back what a lane committed up to version `old`, and everything as long as more than
-/// `limit` bytes are out of sync.
-fn write_back_old(files: &OpenFiles, lane: usize, old: Option<u64>, limit: u64) -> Result<(), FileError> {
-    loop {
+/// Writes back what the lanes committed up to the versions `old`, and everything of a lane as long
+/// as it has more than `limit` bytes out of sync.
+fn write_back_old(files: &OpenFiles, old: Option<&[u64]>, limit: u64) -> Result<(), FileError> {
+    let until = |lane| {
         let is_full = files.pool.out_of_sync(lane) > limit;
-        let until = if is_full { Some(VERSION_MAX) } else { old };
-        let Some(until) = until else { return Ok(()) };
-        if write_back_lane(files, lane, until)? <= limit {
-            return Ok(());
-        }
-    }
+        if is_full { Some(VERSION_MAX) } else { old?.get(lane).copied() }
+    };
+    while write_back_lanes(files, until)?.into_iter().any(|left| left > limit) {}
+    Ok(())
 }
 
 /// Writes back what is out of sync now, and on while `goes_on` with the bytes that are left.
 pub(crate) fn write_back(files: &OpenFiles, mut goes_on: impl FnMut(u64) -> bool) -> Result<(), FileError> {
     loop {
-        // Every lane has its turn, whatever the others meet.
-        let left: Vec<_> = (0..files.pool.lanes()).map(|lane| write_back_lane(files, lane, VERSION_MAX)).collect();
-        let left: u64 = left.into_iter().sum::<Result<_, _>>()?;
+        let left: u64 = write_back_lanes(files, |_| Some(VERSION_MAX))?.into_iter().sum();
         if !goes_on(left) || left == 0 {
             return Ok(());
         }
     }
+}
+
+/// Writes back what each lane has out of sync now, up to a version, if `until` names one. Says how
+/// many bytes are left of it.
+fn write_back_lanes(files: &OpenFiles, until: impl Fn(usize) -> Option<u64>) -> Result<Vec<u64>, FileError> {
+    let of_lane = |lane| until(lane).map_or(Ok(0), |until| write_back_lane(files, lane, until));
+    // Every lane has its turn, whatever the others meet.
+    let left: Vec<_> = (0..files.pool.lanes()).map(of_lane).collect();
+    left.into_iter().collect()
 }
 
 /// Writes back what a lane has out of sync now, up to a version. Says how many bytes are left.
