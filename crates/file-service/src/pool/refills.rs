@@ -30,25 +30,35 @@ struct SeenLease {
 }
 
 impl Refills {
-    /// Refills every lease, and says after how long to look again. `None`: when a program asks.
+    /// Refills the leases whose programs asked lately, and says after how long to look again.
+    /// `None`: when a program asks.
     pub(crate) fn look(&mut self, files: &OpenFiles) -> Option<Duration> {
-        let leases = files.leases.not_taken_back();
-        self.0.retain(|lease, _| leases.contains(lease));
-        leases.into_iter().filter_map(|lease| self.refill(files, lease)).min()
-    }
-
-    fn refill(&mut self, files: &OpenFiles, lease: PoolLease) -> Option<Duration> {
-        let stock = files.pool.refill(lease).inspect_err(|error| tracing::debug!("a lease is not refilled: {error}"));
-        let (Some(stock), now) = (stock.unwrap_or(None), Instant::now()) else {
-            self.0.remove(&lease);
-            return None;
-        };
-        let seen = self.0.entry(lease).or_insert(SeenLease { written: 0, looked: now, grew: now });
-        seen.pause(stock, now)
+        for lease in files.leases.take_asked() {
+            self.0.entry(lease).or_insert_with(|| SeenLease::new(Instant::now()));
+        }
+        let mut next = None;
+        self.0.retain(|lease, seen| {
+            let pause = refilled(files, *lease).and_then(|stock| seen.pause(stock, Instant::now()));
+            next = next.into_iter().chain(pause).min();
+            pause.is_some()
+        });
+        next
     }
 }
 
+/// Refills a lease. `None`: it has ended, or that fails.
+fn refilled(files: &OpenFiles, lease: PoolLease) -> Option<LeaseStock> {
+    files.pool.refill(lease).unwrap_or_else(|error| {
+        tracing::debug!("a lease is not refilled: {error}");
+        None
+    })
+}
+
 impl SeenLease {
+    fn new(now: Instant) -> SeenLease {
+        SeenLease { written: 0, looked: now, grew: now }
+    }
+
     /// How long the lease's program needs for [`PART`] of what is left.
     fn pause(&mut self, stock: LeaseStock, now: Instant) -> Option<Duration> {
         let written = stock.written.saturating_sub(self.written);
@@ -72,7 +82,7 @@ mod tests {
     #[test]
     fn a_lease_is_looked_at_when_a_part_of_what_is_left_is_used() {
         let began = Instant::now();
-        let mut seen = SeenLease { written: 1000, looked: began, grew: began };
+        let mut seen = SeenLease { written: 1000, ..SeenLease::new(began) };
         let after = |micros| began + Duration::from_micros(micros);
         // A write each 10 us.
         let pause = seen.pause(LeaseStock { written: 1100, left: 1600 }, after(1000));

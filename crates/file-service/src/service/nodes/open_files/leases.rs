@@ -116,7 +116,9 @@ pub(crate) struct Leases {
     granted: Mutex<HashMap<PoolLease, Granted>>,
     stale: Mutex<Vec<Stale>>,
     has_stale: AtomicBool,
-    /// Wakes the thread that refills leases.
+    /// Leases whose programs asked for more blocks.
+    asked: Mutex<Vec<PoolLease>>,
+    /// Wakes the thread that refills these.
     pub(crate) refills: DemandBell,
     pub(crate) counts: LeaseCounts,
 }
@@ -174,9 +176,15 @@ impl Leases {
         self.granted().values().filter(|granted| Arc::ptr_eq(&granted.file, file)).count()
     }
 
-    /// Every lease that was granted and not taken back.
-    pub(crate) fn not_taken_back(&self) -> Vec<PoolLease> {
-        self.granted().keys().copied().collect()
+    /// A program asked for more blocks for its lease.
+    fn note_asked(&self, lease: PoolLease) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+        self.refills.ring();
+    }
+
+    /// The leases whose programs asked since this was called.
+    pub(crate) fn take_asked(&self) -> Vec<PoolLease> {
+        std::mem::take(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Leases that were granted by a handle.
@@ -348,7 +356,7 @@ impl OpenFiles {
     pub(crate) fn extend(&self, file: &OpenFile, number: u64) -> Result<bool> {
         let Some((_, lease)) = self.lease_numbered(file, number) else { return Ok(false) };
         let extended = self.pool.extend(lease).map_err(|error| errno_of(&error))?;
-        self.leases.refills.ring();
+        self.leases.note_asked(lease);
         self.leases.counts.extended.fetch_add(u64::from(extended), Ordering::Relaxed);
         Ok(extended)
     }
