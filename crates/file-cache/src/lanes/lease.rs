@@ -20,8 +20,6 @@ pub(crate) struct Lease {
     pub(crate) file: FileId,
     /// What its process calls it; 0: it was revoked before the lane was opened.
     pub(crate) number: u64,
-    /// How many elements were given a block.
-    pub(crate) given: u64,
     /// How many elements were taken over.
     pub(crate) adopted: u64,
     /// How many elements behind those may have a block.
@@ -51,19 +49,11 @@ impl Lease {
         let TrustedLease { file, unit, class, .. } = *named;
         let (file, chunks, lent) = (FileId(file), Vec::new(), VecDeque::new());
         let window = WINDOW_MIN.min(u64::from(plan.elements));
-        Lease {
-            plan,
-            unit,
-            class,
-            file,
-            number,
-            given: 0,
-            adopted: 0,
-            window,
-            searched: 0,
-            given_up_to: 0,
-            chunks,
-            lent,
-        }
+        Lease { plan, unit, class, file, number, adopted: 0, window, searched: 0, given_up_to: 0, chunks, lent }
+    }
+
+    /// How many elements were given a block.
+    pub(crate) fn given(&self) -> u64 {
+        self.adopted + self.lent.len() as u64
     }
 }

@@ -44,7 +44,7 @@ impl<R: Region> Lane<R> {
             units.extend(self.blocks.take_lent(lease, wanted - units.len()));
         }
         // A process that gets few blocks at a time asks often; but a search takes long.
-        if units.is_empty() && wanted > 0 || units.len() < wanted.div_ceil(2) && self.may_search(lease) {
+        if units.is_empty() || units.len() < wanted.div_ceil(2) && self.may_search(lease) {
             self.clear_room(lease, wanted - units.len())?;
             units.extend(self.blocks.take_lent(lease, wanted - units.len()));
         }
@@ -67,8 +67,9 @@ impl<R: Region> Lane<R> {
             return Err(FileError::Worn);
         }
         let Some(entry) = self.take_entry()? else { return Ok(false) };
-        let Some(lent) = self.leases.get_mut(&lease) else { return Ok(false) };
-        let Some(chunk) = self.blocks.lend_chunk(lease, lent.file.0) else {
+        let lent = self.leases.get_mut(&lease);
+        let lent = lent.and_then(|lent| Some((self.blocks.lend_chunk(lease, lent.file.0)?, lent)));
+        let Some((chunk, lent)) = lent else {
             self.slots.give_back(entry);
             return Ok(false);
         };
@@ -104,9 +105,10 @@ impl<R: Region> Lane<R> {
     /// Whether a lease got many blocks since room was made for it.
     fn may_search(&mut self, lease: u32) -> bool {
         let Some(lent) = self.leases.get_mut(&lease) else { return false };
-        let may = lent.given >= lent.searched + SEARCH_EVERY;
+        let given = lent.given();
+        let may = given >= lent.searched + SEARCH_EVERY;
         if may {
-            lent.searched = lent.given;
+            lent.searched = given;
         }
         may
     }
@@ -130,7 +132,7 @@ impl<R: Region> Lane<R> {
     fn free_dying(&mut self, slot: u32) -> Result<(), FileError> {
         let version = self.version + 1;
         match self.leases.get(&slot) {
-            Some(lease) if lease.given > 0 && !self.dying.is_empty() => {
+            Some(lease) if lease.given() > 0 && !self.dying.is_empty() => {
                 self.commit_changes(&[Change::Lease { slot, mark: LeaseMark::open(lease.adopted), version }])
             }
             _ => Ok(()),

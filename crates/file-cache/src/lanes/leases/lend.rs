@@ -100,17 +100,19 @@ impl<R: Region> Lane<R> {
     /// Names blocks in the next elements, as many as the lease's window has room for. Says how many
     /// elements were given a block by now.
     fn lend_blocks(&mut self, slot: u32) -> Result<u64, FileError> {
-        let Some(Lease { plan, given, adopted, window, .. }) = self.leases.get(&slot) else { return Ok(0) };
-        let (plan, first, until) = (*plan, *given, *adopted + *window);
+        let Some(lease) = self.leases.get(&slot) else { return Ok(0) };
+        let (plan, first, until) = (lease.plan, lease.given(), lease.adopted + lease.window);
         let wanted = usize::try_from(until.saturating_sub(first)).unwrap_or(usize::MAX);
+        if wanted == 0 {
+            return Ok(first);
+        }
         let blocks = self.blocks_for_lease(slot, wanted)?;
         let Some(lease) = self.leases.get_mut(&slot) else { return Ok(first) };
         for (number, block) in (first..).zip(blocks) {
             lease.lent.push_back(block);
-            lease.given = number + 1;
             self.medium.region.stream(plan.element_at(number), LeaseElement::lent(block.unit, number).as_bytes());
         }
-        Ok(lease.given)
+        Ok(lease.given())
     }
 
     /// The file of a lease that goes on.
