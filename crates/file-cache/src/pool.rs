@@ -210,11 +210,11 @@ impl<R: Region> FilePool<R> {
         self.lanes.iter().enumerate().flat_map(of_lane).collect()
     }
 
-    /// Where bytes of a file lie: see [`FileCache::places`].
-    pub fn places(&self, identity: FileIdentity, range: Range<u64>) -> Result<Option<TierMap>, FileError> {
+    /// Where bytes of a file lie: see [`FileCache::tier_map`].
+    pub fn tier_map(&self, identity: FileIdentity, range: Range<u64>) -> Result<Option<TierMap>, FileError> {
         for lane in &self.lanes {
-            if let Some(places) = lane.places(identity, range.clone())? {
-                return Ok(Some(places));
+            if let Some(map) = lane.tier_map(identity, range.clone())? {
+                return Ok(Some(map));
             }
         }
         Ok(None)

@@ -10,9 +10,8 @@ use crate::tiers::dram::touching;
 use std::ops::Range;
 use tidegate_media::Region;
 
-/// So much of a file is looked at in one step, and so many steps are made while others wait.
-const WINDOW_BYTES: u64 = 4 << 20;
-const STEPS_MAX: usize = 16;
+/// So much of a file is looked at while others wait.
+const WINDOW_BYTES: u64 = 64 << 20;
 
 /// Where bytes lie that programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +43,7 @@ pub struct TierMap {
     /// Whether a program writes the file by a lease.
     pub is_leased: bool,
     /// From where it was asked on, each behind the one before, and in another tier.
-    pub places: Vec<TierExtent>,
+    pub extents: Vec<TierExtent>,
     /// From where on to ask for what follows, if there is more.
     pub next: Option<u64>,
 }
@@ -53,36 +52,29 @@ impl<R: Region> FileCache<R> {
     /// Where the bytes of a file lie from `range.start` on, up to `range.end` or the file's end.
     /// What a process wrote by a lease is adopted first. `None`: the lane does not know the file,
     /// all of which is below. One answer has a part of a large file.
-    pub fn places(&self, identity: FileIdentity, range: Range<u64>) -> Result<Option<TierMap>, FileError> {
+    pub fn tier_map(&self, identity: FileIdentity, range: Range<u64>) -> Result<Option<TierMap>, FileError> {
         let mut lane = self.lane();
         let Some(file) = lane.by_identity.get(&identity).copied() else { return Ok(None) };
         lane.adopt(file)?;
-        lane.places(file, range).map(Some)
+        lane.tier_map_of(file, range).map(Some)
     }
 }
 
 impl<R: Region> Lane<R> {
-    fn places(&self, file: FileId, range: Range<u64>) -> Result<TierMap, FileError> {
+    fn tier_map_of(&self, file: FileId, range: Range<u64>) -> Result<TierMap, FileError> {
         let cached = self.file(file)?;
-        let (mut at, end) = (range.start, range.end.min(cached.size));
-        let mut places = Vec::new();
-        for _ in 0..STEPS_MAX {
-            if at >= end {
-                break;
-            }
-            let window = at..end.min(at.saturating_add(WINDOW_BYTES));
-            at = window.end;
-            self.note_places(cached, window, &mut places);
-        }
-        let next = (at < end).then_some(at);
-        Ok(TierMap { size: cached.size, is_leased: cached.lease.is_some(), places, next })
+        let end = range.end.min(cached.size);
+        let window = range.start..end.min(range.start.saturating_add(WINDOW_BYTES));
+        let next = (window.end < end).then_some(window.end);
+        let extents = self.tier_extents(cached, window);
+        Ok(TierMap { size: cached.size, is_leased: cached.lease.is_some(), extents, next })
     }
 
-    /// Notes where the bytes of a window lie: in DRAM, else in the newest entry that has them.
-    fn note_places(&self, cached: &File, window: Range<u64>, places: &mut Vec<TierExtent>) {
+    /// Where the bytes of a window lie: in DRAM, else in the newest entry that has them.
+    fn tier_extents(&self, cached: &File, window: Range<u64>) -> Vec<TierExtent> {
         let mut entries = cached.newest.within(window.clone()).into_iter().peekable();
         let mut unsynced = touching(&cached.written, window.clone()).map(|(range, ..)| range).peekable();
-        let mut at = window.start;
+        let (mut extents, mut at) = (Vec::<TierExtent>::new(), window.start);
         while at < window.end {
             while entries.next_if(|(range, _)| range.end <= at).is_some() {}
             while unsynced.next_if(|range| range.end <= at).is_some() {}
@@ -94,12 +86,13 @@ impl<R: Region> Lane<R> {
                 (_, None) => (Tier::Below, covered),
             };
             let until = until.min(window.end);
-            match places.last_mut() {
-                Some(last) if last.range.end == at && last.tier == tier => last.range.end = until,
-                _ => places.push(TierExtent { range: at..until, tier }),
+            match extents.last_mut() {
+                Some(last) if last.tier == tier => last.range.end = until,
+                _ => extents.push(TierExtent { range: at..until, tier }),
             }
             at = until;
         }
+        extents
     }
 
     fn tier_of(&self, slot: u32) -> Tier {

@@ -8,16 +8,16 @@ use tidegate_file_cache::{BackingFile, FilePool, Persistence, Tier, TierExtent};
 use tidegate_media::Region;
 
 fn places<R: Region>(pool: &FilePool<R>, file: &InMemory, range: Range<u64>) -> Vec<(Range<u64>, Tier)> {
-    let places = pool.places(file.identity(), range).expect("nothing refuses").expect("the pool knows the file");
-    assert_eq!(places.next, None);
-    places.places.into_iter().map(|TierExtent { range, tier }| (range, tier)).collect()
+    let map = pool.tier_map(file.identity(), range).expect("nothing refuses").expect("the pool knows the file");
+    assert_eq!(map.next, None);
+    map.extents.into_iter().map(|TierExtent { range, tier }| (range, tier)).collect()
 }
 
 #[test]
 fn bytes_are_where_their_newest_copy_is() {
     let (region, file) = (pool_of(16 << 20, 8), Arc::new(InMemory::new(1, &[1; 1000])));
     let pool = start(&region);
-    assert_eq!(pool.places(file.identity(), 0..u64::MAX), Ok(None));
+    assert_eq!(pool.tier_map(file.identity(), 0..u64::MAX), Ok(None));
     let id = open(&pool, &file);
     assert_eq!(places(&pool, &file, 0..u64::MAX), [(0..1000, Tier::Below)]);
     pool.write(id, 100, &[2; 50], Persistence::Synchronous).expect("written");
@@ -52,10 +52,10 @@ fn a_large_file_is_told_in_parts() {
     pool.write(id, 100 << 20, &[2; 50], Persistence::Asynchronous).expect("written");
     let (mut at, mut told) = (Some(0), Vec::new());
     while let Some(from) = at {
-        let part = pool.places(file.identity(), from..u64::MAX).expect("nothing refuses").expect("known");
+        let part = pool.tier_map(file.identity(), from..u64::MAX).expect("nothing refuses").expect("known");
         assert_eq!((part.size, part.is_leased), ((100 << 20) + 50, false));
         assert!(part.next.is_none_or(|next| next > from));
-        told.extend(part.places.into_iter().map(|place| place.tier));
+        told.extend(part.extents.into_iter().map(|extent| extent.tier));
         at = part.next;
     }
     assert_eq!(told, [Tier::Below, Tier::Below, Tier::Dram]);

@@ -182,7 +182,7 @@ pub fn explain(file: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFail
 }
 
 fn part(pool: &Path, path: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFailure> {
-    let question = Question::Explain { path: PathBuf::from(path), from: range.start, until: range.end };
+    let question = Question::Explain { path: path.to_owned(), from: range.start, until: range.end };
     match ask(pool, question, |_| {})? {
         Some(ControlReply::Explained(told)) => Ok(told),
         Some(_) => Err(ServiceFailure::NoAnswer { pool: pool.to_owned(), error: ErrorKind::InvalidData.into() }),

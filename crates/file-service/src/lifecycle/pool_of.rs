@@ -16,9 +16,10 @@ pub fn pool_of(path: &Path) -> PathBuf {
 
 /// The pool of the mount that shows `file`, or whose SOURCE has it, and the path of the file there.
 pub(crate) fn mount_with(file: &Path) -> Option<(PathBuf, PathBuf)> {
-    let above = file.ancestors().skip(1);
-    let found = above.filter_map(|folder| Some((pool_of_source(&source_of(folder.to_owned()))?, folder)));
-    found.take(1).find_map(|(pool, folder)| Some((pool, file.strip_prefix(folder).ok()?.to_owned())))
+    let mut above = file.ancestors().skip(1);
+    let found = above.find_map(|folder| Some((pool_of_source(&source_of(folder.to_owned()))?, folder)));
+    let (pool, folder) = found?;
+    Some((pool, file.strip_prefix(folder).ok()?.to_owned()))
 }
 
 /// SOURCE, if one of our mounts shows it at `directory`; else `directory`.

@@ -16,7 +16,7 @@ use tidegate_host::units::Human;
 const RANGES_SHOWN_MAX: usize = 16;
 
 /// Where bytes lie that programs read, as it is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToldTier {
     /// In DRAM: written, and not synced.
@@ -103,11 +103,11 @@ impl ToldTier {
 }
 
 impl FilePlaces {
-    fn of(places: TierMap) -> FilePlaces {
+    fn of(map: TierMap) -> FilePlaces {
         let told =
             |TierExtent { range, tier }| TierRange { from: range.start, until: range.end, tier: ToldTier::of(tier) };
-        let ranges = places.places.into_iter().map(told).collect();
-        FilePlaces { size: places.size, in_pool: true, leased: places.is_leased, ranges, next: places.next }
+        let ranges = map.extents.into_iter().map(told).collect();
+        FilePlaces { size: map.size, in_pool: true, leased: map.is_leased, ranges, next: map.next }
     }
 
     /// Of a file of which the pool has nothing.
@@ -156,8 +156,8 @@ pub(crate) fn explained(service: &FileService, path: &Path, range: Range<u64>) -
     if FileType::from_raw_mode(about.stx_mode.into()) != FileType::RegularFile {
         return Err(NotExplained::NotRegular);
     }
-    let places = service.open_files.pool.places(service.source.identity(&about), range.clone())?;
-    Ok(places.map_or_else(|| FilePlaces::in_source(about.stx_size, &range), FilePlaces::of))
+    let map = service.open_files.pool.tier_map(service.source.identity(&about), range.clone())?;
+    Ok(map.map_or_else(|| FilePlaces::in_source(about.stx_size, &range), FilePlaces::of))
 }
 
 impl fmt::Display for FilePlaces {
