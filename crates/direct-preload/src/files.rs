@@ -18,6 +18,9 @@ const DESCRIPTORS: usize = 65536;
 /// Files that are known at a time; further ones have no direct path.
 const SLOTS: usize = 256;
 
+/// A descriptor that was written so often may lead to a file that is worth a claim.
+const WRITES_OFTEN: u32 = 64;
+
 /// What is known of a descriptor, see [`KnownDescriptor`].
 static KNOWN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
@@ -98,8 +101,11 @@ enum KnownDescriptor {
     Nothing,
     /// It has no direct path.
     Plain,
-    /// It may have one: its first sync tells.
-    MaybeLater,
+    /// It may have one: its first sync tells, or one of its next writes.
+    MaybeLater {
+        /// How often it was written.
+        writes: u32,
+    },
     /// It leads to the file of this slot.
     File(Descriptor),
 }
@@ -119,7 +125,7 @@ impl KnownDescriptor {
         match self {
             KnownDescriptor::Nothing => 0,
             KnownDescriptor::Plain => 1,
-            KnownDescriptor::MaybeLater => 2,
+            KnownDescriptor::MaybeLater { writes } => 2 | u64::from(writes) << 8,
             KnownDescriptor::File(Descriptor { slot, appends, syncs }) => {
                 3 | u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(slot) << 8
             }
@@ -130,7 +136,7 @@ impl KnownDescriptor {
         match word & 3 {
             0 => KnownDescriptor::Nothing,
             1 => KnownDescriptor::Plain,
-            2 => KnownDescriptor::MaybeLater,
+            2 => KnownDescriptor::MaybeLater { writes: u32::try_from(word >> 8).unwrap_or(u32::MAX) },
             _ => KnownDescriptor::File(Descriptor {
                 slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),
                 appends: word & 4 != 0,
@@ -208,19 +214,29 @@ fn known_word(fd: i32) -> Option<KnownDescriptor> {
     Some(KnownDescriptor::of(place(fd)?.load(Ordering::Acquire)))
 }
 
-/// The descriptor that is about to be written: looked at if nothing is known of it.
+/// The descriptor that is about to be written: looked at if nothing is known of it, and once more
+/// when it is written often.
 #[inline]
 pub(crate) fn written(fd: i32) -> Option<Descriptor> {
-    if known_word(fd)? == KnownDescriptor::Nothing {
-        look(fd, Moment::Write);
+    match known_word(fd)? {
+        KnownDescriptor::Nothing => look(fd, Moment::FirstWrite),
+        KnownDescriptor::MaybeLater { writes } if writes < WRITES_OFTEN => {
+            let word = KnownDescriptor::MaybeLater { writes }.word();
+            let more = KnownDescriptor::MaybeLater { writes: writes + 1 }.word();
+            // Another thread may have closed it, or counted.
+            _ = place(fd)?.compare_exchange(word, more, Ordering::Relaxed, Ordering::Relaxed);
+            return None;
+        }
+        KnownDescriptor::MaybeLater { .. } => look(fd, Moment::WorthClaim),
+        KnownDescriptor::Plain | KnownDescriptor::File(_) => {}
     }
     known(fd)
 }
 
 /// The descriptor that is about to be synced.
 pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
-    if matches!(known_word(fd)?, KnownDescriptor::Nothing | KnownDescriptor::MaybeLater) {
-        look(fd, Moment::Sync);
+    if matches!(known_word(fd)?, KnownDescriptor::Nothing | KnownDescriptor::MaybeLater { .. }) {
+        look(fd, Moment::WorthClaim);
     }
     known(fd)
 }
@@ -246,8 +262,9 @@ impl Drop for PositionTurn {
 /// When a descriptor is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    Write,
-    Sync,
+    FirstWrite,
+    /// It is synced, or written often.
+    WorthClaim,
 }
 
 fn look(fd: i32, moment: Moment) {
@@ -269,8 +286,8 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
     }
     // O_SYNC is O_DSYNC and one bit more.
     let syncs = flags.intersects(OFlags::DSYNC);
-    if moment == Moment::Write && !syncs {
-        return Some(KnownDescriptor::MaybeLater);
+    if moment == Moment::FirstWrite && !syncs {
+        return Some(KnownDescriptor::MaybeLater { writes: 1 });
     }
     let about = fstat(descriptor).ok()?;
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {

@@ -6,6 +6,9 @@ const SYNCS_FIRST: u32 = 2;
 const SYNCS_MAX: u32 = 1024;
 /// A lease that lasted so many syncs was worth its claim.
 const SYNCS_WORTH_IT: u32 = 1000;
+/// So many writes that are not synced count as a sync: a file's first claim may have to wait for
+/// the disk.
+const WRITES_PER_SYNC: u32 = 256;
 
 /// How many syncs of a file are to be seen before it is claimed: twice as many after each lease
 /// that others ended.
@@ -13,11 +16,13 @@ const SYNCS_WORTH_IT: u32 = 1000;
 pub(crate) struct Backoff {
     seen: u32,
     wanted: u32,
+    /// Writes that were not synced, and do not count as a sync yet.
+    writes: u32,
 }
 
 impl Default for Backoff {
     fn default() -> Backoff {
-        Backoff { seen: 0, wanted: SYNCS_FIRST }
+        Backoff { seen: 0, wanted: SYNCS_FIRST, writes: 0 }
     }
 }
 
@@ -25,6 +30,15 @@ impl Backoff {
     /// The file was synced, or written synchronously.
     pub(crate) fn saw_sync(&mut self) {
         self.seen = self.seen.saturating_add(1);
+        self.writes = 0;
+    }
+
+    /// The file was written, and not synchronously.
+    pub(crate) fn saw_write(&mut self) {
+        self.writes += 1;
+        if self.writes == WRITES_PER_SYNC {
+            self.saw_sync();
+        }
     }
 
     /// Whether the file is to be claimed at its next write.
@@ -75,5 +89,14 @@ mod tests {
         assert_eq!(waits(&mut backoff), 2);
         backoff.was_refused();
         assert_eq!(waits(&mut backoff), 4);
+    }
+
+    #[test]
+    fn a_file_that_is_written_often_is_claimed_without_syncs() {
+        let mut backoff = Backoff::default();
+        (1..SYNCS_FIRST * WRITES_PER_SYNC).for_each(|_| backoff.saw_write());
+        assert!(!backoff.is_due());
+        backoff.saw_write();
+        assert!(backoff.is_due());
     }
 }

@@ -9,8 +9,10 @@ use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
 
 /// After so many requests for reading it is asked whether the lease is worth them.
 const READS_WINDOW: u32 = 256;
-/// So many requests for reading are worth one sync.
-const READS_PER_SYNC_MAX: u32 = 4;
+/// So many requests for reading are worth one write, or one sync.
+const READS_WORTH_MAX: u32 = 2;
+/// No more of those count: what was done long ago is no reason to read so.
+const WORTH_MAX: u32 = READS_WINDOW;
 /// So often a lease is extended for one write: each time it gets twice as much.
 const EXTENSIONS_MAX: u32 = 4;
 /// So often the service is asked how a write in doubt has ended.
@@ -63,7 +65,8 @@ struct Leased<M> {
     /// Longest write that its log takes, in bytes.
     write_bytes_max: u64,
     syncs: u32,
-    /// Requests for reading, and syncs, since it was last asked whether that is worth it.
+    /// Requests for reading, and writes and syncs, since it was last asked whether those are worth
+    /// it.
     recent: (u32, u32),
 }
 
@@ -97,8 +100,11 @@ impl<O: Os> DirectFile<O> {
         if data.is_empty() {
             return Attempted::ByDescriptor;
         }
-        if until == Until::Erased && self.lease.is_none() {
-            self.backoff.saw_sync();
+        if self.lease.is_none() {
+            match until {
+                Until::Erased => self.backoff.saw_sync(),
+                Until::PowerLoss => self.backoff.saw_write(),
+            }
         }
         if data.len() as u64 > self.write_bytes_max() {
             self.leave();
@@ -159,14 +165,14 @@ impl<O: Os> DirectFile<O> {
     /// Whether reading by so many requests is worth it; otherwise the lease is given up.
     fn may_read(&mut self, requests: u32) -> bool {
         let Some(leased) = &mut self.lease else { return false };
-        let (reads, syncs) = leased.recent;
-        leased.recent = (reads.saturating_add(requests), syncs);
-        let (reads, syncs) = leased.recent;
+        let (reads, others) = leased.recent;
+        leased.recent = (reads.saturating_add(requests), others);
+        let (reads, others) = leased.recent;
         if reads < READS_WINDOW {
             return true;
         }
         leased.recent = (0, 0);
-        let is_worth_it = reads <= syncs.saturating_mul(READS_PER_SYNC_MAX);
+        let is_worth_it = reads <= others.saturating_mul(READS_WORTH_MAX);
         if !is_worth_it {
             self.end(EndedBy::Others);
         }
@@ -217,11 +223,14 @@ impl<O: Os> DirectFile<O> {
         let (mut extensions, mut may_claim) = (EXTENSIONS_MAX, true);
         loop {
             let now = self.os.now();
-            let Some(Leased { number, file, .. }) = &mut self.lease else { return Attempted::ByDescriptor };
+            let Some(Leased { number, file, recent, .. }) = &mut self.lease else { return Attempted::ByDescriptor };
             let at = if let WriteTarget::At(at) = place { at } else { file.size() };
             let end = at.saturating_add(data.len() as u64);
             match file.write(at, data, now) {
-                Ok(Wrote::Done) => return Attempted::Done(end),
+                Ok(Wrote::Done) => {
+                    recent.1 = WORTH_MAX.min(recent.1 + 1);
+                    return Attempted::Done(end);
+                }
                 Ok(Wrote::InDoubt) => return self.resolve(end),
                 Ok(Wrote::OutOfBlocks) if extensions > 0 && self.os.extend(*number) => extensions -= 1,
                 // The room is around the write that a lease is claimed for.
@@ -262,7 +271,7 @@ impl<O: Os> DirectFile<O> {
     fn sync_leased(&mut self) -> bool {
         let Some(leased) = &mut self.lease else { return false };
         leased.syncs = leased.syncs.saturating_add(1);
-        leased.recent.1 = leased.recent.1.saturating_add(1);
+        leased.recent.1 = WORTH_MAX.min(leased.recent.1 + 1);
         let is_durable = leased.file.sync().is_ok();
         if !is_durable {
             self.end(EndedBy::Others);
