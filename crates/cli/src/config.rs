@@ -4,7 +4,6 @@
 
 use crate::errors::{ConfigFailure, Failure, UsageFailure};
 use crate::grammar;
-use crate::spelling::nearest;
 use rustix::fs::{Mode, OFlags};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
@@ -19,10 +18,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
+use tidegate_host::spelling::nearest;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
+use tidegate_policy::placement::NamedPlacement;
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
@@ -243,6 +244,12 @@ fn admit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Admit, D::Error> 
 pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let read = grammar::size(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// The name of a placement, as the command line reads it.
+pub(crate) fn placement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NamedPlacement>, D::Error> {
+    let read = String::deserialize(deserializer)?.parse();
+    read.map(Some).map_err(D::Error::custom)
 }
 
 /// A share, as the command line reads it.

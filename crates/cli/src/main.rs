@@ -11,7 +11,6 @@ mod config;
 mod errors;
 mod grammar;
 mod output;
-mod spelling;
 
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
 use commands::files::{explain, mount, mount_helper, recover, run, run_log, status};

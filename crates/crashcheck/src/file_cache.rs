@@ -26,6 +26,7 @@ mod leases;
 mod machine;
 mod model;
 mod mutants;
+mod placed_steps;
 mod script;
 mod threads;
 

@@ -107,6 +107,9 @@ fn every_cut_of_every_script_with_clean_entries() {
     every_script("clean, partly", &pool, &[&back[..], &[partly]].concat(), 1);
     every_script("clean, partly, below", &pool, &[&back[..], &[partly, FileStep::WriteBack]].concat(), 1);
     every_script("clean, changed", &pool, &[&back[..], &[FileStep::Strange(0)]].concat(), 1);
+    let unwanted = FileStep::Unwanted(0);
+    every_script("clean, unwanted", &pool, &[&back[..], &[unwanted]].concat(), 1);
+    every_script("clean, partly unwanted", &pool, &[&back[..], &[partly, unwanted]].concat(), 1);
     every_script("clean, any order", &pool.in_any_order(), &[&back[..], &[FileStep::Admit(0)]].concat(), 1);
 }
 

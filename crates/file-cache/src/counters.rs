@@ -1,5 +1,7 @@
 //! Exact counts of a lane.
 
+use tidegate_policy::placement::AccessPattern;
+
 /// What was done since the lane was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -33,6 +35,8 @@ pub struct Counters {
     pub bytes_read_pool: u64,
     /// Bytes read from below, and of holes.
     pub bytes_read_below: u64,
+    /// Bytes read of which the placement was told, by how their programs read.
+    pub by_pattern: ByPattern,
 }
 
 impl Counters {
@@ -53,6 +57,39 @@ impl Counters {
             bytes_read_dram: self.bytes_read_dram + other.bytes_read_dram,
             bytes_read_pool: self.bytes_read_pool + other.bytes_read_pool,
             bytes_read_below: self.bytes_read_below + other.bytes_read_below,
+            by_pattern: self.by_pattern.plus(other.by_pattern),
         }
+    }
+}
+
+/// Bytes that programs read, by how their context reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PatternCounts {
+    /// Bytes that DRAM or the pool had.
+    pub hit_bytes: u64,
+    /// Bytes that came from below, or of holes.
+    pub missed_bytes: u64,
+}
+
+/// Counts for each pattern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByPattern([PatternCounts; AccessPattern::ALL.len()]);
+
+impl ByPattern {
+    /// Those of one pattern.
+    pub fn of(&self, pattern: AccessPattern) -> PatternCounts {
+        self.0[pattern.number()]
+    }
+
+    pub(crate) fn of_mut(&mut self, pattern: AccessPattern) -> &mut PatternCounts {
+        &mut self.0[pattern.number()]
+    }
+
+    fn plus(self, other: ByPattern) -> ByPattern {
+        let sum = |number: usize| PatternCounts {
+            hit_bytes: self.0[number].hit_bytes + other.0[number].hit_bytes,
+            missed_bytes: self.0[number].missed_bytes + other.0[number].missed_bytes,
+        };
+        ByPattern(std::array::from_fn(sum))
     }
 }

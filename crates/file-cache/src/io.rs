@@ -13,7 +13,6 @@ use crate::lanes::lane::Lane;
 use crate::tiers::dram::touching;
 use std::ops::Range;
 use tidegate_media::Region;
-use tidegate_policy::evict::Evict;
 
 /// Offsets and lengths of files stay below this, as the kernel's do.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -49,8 +48,9 @@ impl<R: Region> FileCache<R> {
 
     /// Copies bytes from offset `at`, as [`FileCache::read`] does, for the process that has the
     /// file's lease: what it wrote is adopted, and the lease goes on.
-    pub fn read_leased(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
-        Ok(self.read_adopted(file, at, out)?.0)
+    /// Says how many bytes there are, and how many of them came from below.
+    pub fn read_leased(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
+        self.read_adopted(file, at, out)
     }
 
     fn read_adopted(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
@@ -196,9 +196,6 @@ impl<R: Region> Lane<R> {
     fn overlay(&mut self, file: FileId, at: u64, out: &mut [u8]) -> Result<u64, FileError> {
         self.overlay_durable(file, at, out)?;
         self.overlay_unsynced(file, at, out)?;
-        for (_, slot) in self.file(file)?.newest.within(at..at + out.len() as u64) {
-            self.clean.touch(slot);
-        }
         let range = at..at + out.len() as u64;
         let cached = self.file(file)?;
         let (dram, pool) = (cached.unsynced_bytes(range.clone()), cached.durable_bytes(range));

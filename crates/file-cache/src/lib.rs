@@ -133,7 +133,7 @@ pub use below::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought, Stamp,
 };
 pub use cache::{FileCache, Occupancy, Persistence, Synced};
-pub use counters::Counters;
+pub use counters::{ByPattern, Counters, PatternCounts};
 pub use error::FileError;
 pub use io::holes::FileLength;
 pub use lanes::file::FileId;
@@ -151,5 +151,6 @@ pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile, PoolLease};
 pub use sync::group::GroupWrite;
 pub use sync::group_bytes::GroupBytes;
+pub use tiers::placement::{PlacementStep, ProgramAccess};
 pub use tiers::tier_map::{Tier, TierExtent, TierMap};
 pub use tiers::write_back::WriteBackStep;

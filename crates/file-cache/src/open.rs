@@ -23,12 +23,13 @@ use crate::open::load::{Contents, Counted, load};
 use crate::region_io::Medium;
 use crate::tiers::dram::{Unsynced, Written};
 use crate::tiers::nvm::{Blocks, FILE_OF_LOGS};
+use crate::tiers::placement::placement;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{TrustedRecord, VolatileFile};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
-use tidegate_policy::evict::Clock;
+use tidegate_policy::placement::NamedPlacement;
 
 impl<R: Region> FileCache<R> {
     /// Opens lane `lane` of the pool on `region`, for this process alone: the caller holds the lock
@@ -58,7 +59,7 @@ impl<R: Region> FileCache<R> {
             slots: Slots::new(plan.entries),
             dying: Vec::new(),
             spoilt: Vec::new(),
-            clean: Clock::new(plan.entries),
+            clean: placement(NamedPlacement::default(), plan.entries),
             unsynced,
             leases: BTreeMap::new(),
             short_of_room: None,

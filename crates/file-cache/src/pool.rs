@@ -16,6 +16,7 @@ use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, allow_leases, identify};
 use crate::open::recover::Recovered;
 use crate::sync::group::GroupWrite;
+use crate::tiers::placement::{PlacementStep, ProgramAccess};
 use crate::tiers::tier_map::TierMap;
 use crate::tiers::write_back::WriteBackStep;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use tidegate_layout::file_cache::{Class, LeaseGrant};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
+use tidegate_policy::placement::NamedPlacement;
 
 /// A file of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,7 +190,7 @@ impl<R: Region> FilePool<R> {
     }
 
     /// Reads for the process that has the file's lease: see [`FileCache::read_leased`].
-    pub fn read_leased(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
+    pub fn read_leased(&self, file: PoolFile, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
         self.lane(file)?.read_leased(file.file, at, out)
     }
 
@@ -266,6 +268,27 @@ impl<R: Region> FilePool<R> {
     /// Makes clean entries of what only the file below has of a range: see [`FileCache::admit`].
     pub fn admit(&self, file: PoolFile, range: Range<u64>) -> Result<u64, FileError> {
         self.lane(file)?.admit(file.file, range)
+    }
+
+    /// Has another placement decide, in every lane: see [`FileCache::place_by`].
+    pub fn place_by(&self, name: NamedPlacement) {
+        self.lanes.iter().for_each(|lane| lane.place_by(name));
+    }
+
+    /// Tells of a program's read or write: see [`FileCache::accessed`].
+    pub fn accessed(&self, file: PoolFile, access: &ProgramAccess) -> Result<Vec<Range<u64>>, FileError> {
+        self.lane(file)?.accessed(file.file, access)
+    }
+
+    /// Makes room in every lane as its placement wants it: see [`FileCache::placement_step`].
+    pub fn placement_step(&self) -> Result<PlacementStep, FileError> {
+        let mut done = PlacementStep::Idle;
+        for lane in &self.lanes {
+            if lane.placement_step()? == PlacementStep::Worked {
+                done = PlacementStep::Worked;
+            }
+        }
+        Ok(done)
     }
 
     /// Copies bytes from offset `at`: see [`FileCache::read`].

@@ -6,5 +6,6 @@ pub(crate) mod dirty;
 pub(crate) mod dram;
 pub(crate) mod lent_chunks;
 pub(crate) mod nvm;
+pub(crate) mod placement;
 pub(crate) mod tier_map;
 pub(crate) mod write_back;

@@ -183,9 +183,9 @@ impl FileService {
                 self.create(header, name, flags, Permissions { mode, umask })
             }
             Operation::TmpFile { flags, mode, umask } => self.make_unnamed(header, flags, Permissions { mode, umask }),
-            Operation::Read { handle, offset, len, flags } => self.read(handle, (offset, len), flags, buffer),
+            Operation::Read { handle, offset, len, flags } => self.read(header, handle, (offset, len, flags), buffer),
             Operation::Write(ref write) => self.write(header, write),
-            Operation::CopyFileRange(ref copy) => self.copy(copy, buffer),
+            Operation::CopyFileRange(ref copy) => self.copy(header, copy, buffer),
             Operation::Release { handle, .. } => self.release(handle),
             Operation::FSync { handle, .. } => self.sync(handle),
             Operation::SyncFs => self.sync_all(),

@@ -10,23 +10,22 @@
 //! does something a few times a second, and threads side by side, [`processes`] finds running
 //! services, [`rlimits`] raises the limits of this one, [`progress`] tells how far a drain is, and
 //! [`sd_notify`] tells systemd how a service does. [`units`], [`shell`], [`json_path`] and
-//! [`columns`] are the notations of sizes, paths and answers.
+//! [`columns`] are the notations of sizes, paths and answers; [`plain`] shows pages on a terminal,
+//! and [`spelling`] finds the word that was meant.
 
 #![forbid(unsafe_code)]
 
-pub mod columns;
 pub mod default_paths;
 mod doing;
 pub mod files;
-pub mod json_path;
+mod notations;
 pub mod owned;
 pub mod processes;
 pub mod progress;
 pub mod rlimits;
 pub mod sd_notify;
-pub mod shell;
 pub mod threads;
-pub mod units;
 pub mod unlocked;
 
 pub use doing::Doing;
+pub use notations::{columns, json_path, plain, shell, spelling, units};

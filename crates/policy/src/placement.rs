@@ -315,6 +315,10 @@ pub trait Placement: Send {
     /// `slot`, not known until now, has `page` from now on.
     fn insert(&mut self, slot: u32, page: FilePage);
 
+    /// What is inserted next was used last by a program of this context. Nothing is learnt from
+    /// that, and nothing is placed until the next request begins.
+    fn resume(&mut self, _context: u64) {}
+
     /// `slot` has no block any more, for another reason than an eviction.
     fn remove(&mut self, slot: u32);
 
@@ -323,6 +327,17 @@ pub trait Placement: Send {
 
     /// The next step in the background, or None if there is nothing to do. Most have none.
     fn work(&mut self, _free: FreeSlots) -> Option<Work> {
+        None
+    }
+
+    /// How programs of a context read and write; None: this placement does not ask, or has not seen
+    /// the context lately.
+    fn pattern(&self, _context: u64) -> Option<AccessPattern> {
+        None
+    }
+
+    /// How hot an extent is, if this placement measures that.
+    fn temperature(&self, _extent: FileExtent) -> Option<f64> {
         None
     }
 

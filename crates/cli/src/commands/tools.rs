@@ -6,7 +6,6 @@ mod config_keys;
 mod help;
 mod man;
 mod man_sections;
-mod plain;
 #[cfg(test)]
 mod reference;
 

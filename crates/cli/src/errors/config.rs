@@ -1,9 +1,9 @@
 //! Configuration files that are refused: each with the file, the line, and the correction.
 
 use super::{Exit, Report};
-use crate::spelling::nearest;
 use std::io;
 use std::path::{Path, PathBuf};
+use tidegate_host::spelling::nearest;
 
 /// Why a configuration file is not followed.
 #[derive(Debug)]

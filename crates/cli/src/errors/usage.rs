@@ -2,8 +2,8 @@
 
 use super::create::block_size;
 use super::{Exit, Report};
-use crate::spelling::nearest;
 use tidegate_disk_cache::Mode;
+use tidegate_host::spelling::nearest;
 use tidegate_host::units::{Human, NoSize};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;

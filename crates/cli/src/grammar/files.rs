@@ -1,9 +1,10 @@
 //! Commands about files of programs: run a program, show its files, recover its pool.
 
-use super::values::{ByteRange, byte_range, size};
+use super::values::{ByteRange, byte_range, policies, size};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use tidegate_policy::placement::NamedPlacement;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Run {
@@ -76,6 +77,10 @@ pub(crate) struct Mount {
     /// them goes to the pool first [default: 256M, and at most half of /dev/shm]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) dram: Option<u64>,
+
+    /// Which of the bytes that SOURCE has too the pool keeps for reading [default: tidegate]
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    pub(crate) policy: Option<NamedPlacement>,
 
     /// Mount even if the pool is not persistent memory: a power loss then takes what programs
     /// synced last

@@ -5,11 +5,11 @@
 
 use super::{Umount, command};
 use crate::errors::UsageFailure;
-use crate::spelling::nearest;
 use rustix::mount::MountFlags;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use tidegate_host::spelling::nearest;
 
 /// Options of `tidegate mount` that a line of fstab has no use for.
 const NOT_IN_FSTAB: [&str; 6] = ["config", "name", "background", "help", "json", "verbose"];

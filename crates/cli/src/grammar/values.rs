@@ -1,6 +1,7 @@
 //! Values of flags and of keys in configuration files, read from text.
 
 use crate::errors::UsageFailure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rustix::fs::Mode;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -11,6 +12,7 @@ use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
+use tidegate_policy::placement::NamedPlacement;
 use tidegate_server::sockets::access;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -37,6 +39,11 @@ pub(super) fn byte_range(text: &str) -> Result<ByteRange, UsageFailure> {
     let (from, until) =
         ends.filter(|(from, until)| from < until).ok_or_else(|| UsageFailure::ByteRange { text: text.to_owned() })?;
     Ok(ByteRange(from, until))
+}
+
+/// Reads the name of a placement.
+pub(super) fn policies() -> impl TypedValueParser<Value = NamedPlacement> {
+    PossibleValuesParser::new(NamedPlacement::ALL.map(NamedPlacement::name)).try_map(|name| name.parse())
 }
 
 pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {

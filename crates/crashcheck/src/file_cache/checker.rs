@@ -215,7 +215,7 @@ impl Process {
                 }
             }
             FileStep::WriteDirty => self.write_dirty()?,
-            FileStep::Admit(file) => drop(self.pool.admit(self.ids[file], 0..u64::MAX).map_err(Failure::new)?),
+            FileStep::Admit(_) | FileStep::Unwanted(_) => self.placed_step(step)?,
             FileStep::Strange(file) => self.change_between(file)?,
             FileStep::Close(file) => {
                 self.close(file)?;

@@ -135,7 +135,7 @@ fn read(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
 /// All of the file, by one read that lets the lease go on.
 fn read_leased(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
     let mut bytes = vec![0xcc; 2 * BYTES * usize::try_from(ACTS).expect("few")];
-    let length = pool.read_leased(file, 0, &mut bytes).map_err(Failure::new)?;
+    let (length, _) = pool.read_leased(file, 0, &mut bytes).map_err(Failure::new)?;
     Ok(bytes[..length].to_vec())
 }
 

@@ -140,7 +140,7 @@ impl Process {
         let (id, now) = (self.ids[file], &self.models[file].now);
         let size = self.pool.size(id).map_err(Failure::new)?;
         let mut bytes = vec![0xcc; now.len() + 1];
-        let read = self.pool.read_leased(id, 0, &mut bytes).map_err(Failure::new)?;
+        let (read, _) = self.pool.read_leased(id, 0, &mut bytes).map_err(Failure::new)?;
         if size != now.len() as u64 || bytes[..read] != now[..] {
             return Err(Failure::new(format_args!("file {file} of {size} bytes is read as {:?}", &bytes[..read])));
         }

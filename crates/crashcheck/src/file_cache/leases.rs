@@ -50,6 +50,7 @@ impl FileStep {
             | FileStep::EndLease(file) => file == leased,
             FileStep::Reopen | FileStep::Restart | FileStep::Strange(_) => true,
             FileStep::Admit(_)
+            | FileStep::Unwanted(_)
             | FileStep::WriteBack
             | FileStep::WriteDirty
             | FileStep::LeasedWrite { .. }

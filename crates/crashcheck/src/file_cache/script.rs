@@ -81,6 +81,9 @@ pub enum FileStep {
     WriteDirty,
     /// Makes clean entries of what only the file below has, as after a read.
     Admit(usize),
+    /// Has a placement give up the file's clean entries: a program reads them that does not deserve
+    /// them.
+    Unwanted(usize),
     /// Brings the file below, and drops it.
     Drain(usize),
     /// Closes the file, and opens it again.

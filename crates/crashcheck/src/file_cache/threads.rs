@@ -7,8 +7,9 @@ use crate::file_cache::machine::{FILES, JointCut, Machine, SimFile, SmallPool, W
 use crate::file_cache::model::{Allowed, FileModel};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidegate_file_cache::{Fallocate, FileLength, FilePool, Persistence, PoolFile, Synced};
+use tidegate_file_cache::{Fallocate, FileLength, FilePool, Persistence, PoolFile, ProgramAccess, Synced};
 use tidegate_media::sync::{Mutex, set_thread_token};
+use tidegate_policy::placement::{IoKind, NamedPlacement};
 use tidegate_sim::{Region, Rng};
 
 #[cfg(shuttle)]
@@ -124,7 +125,12 @@ fn background(
             expected[file].lock().drained = true;
             pool.drain(files[file]).map_err(Failure::new)?;
         } else if rng.one_in(3) {
-            pool.admit(files[file], rng.below(300)..400).map_err(Failure::new)?;
+            pool.place_by(NamedPlacement::ALL[rng.index(NamedPlacement::ALL.len())]);
+            let access = ProgramAccess { at: rng.below(300), bytes: 100, kind: IoKind::Read, context: rng.below(2) };
+            let wanted = pool.accessed(files[file], &access).map_err(Failure::new)?;
+            for range in std::iter::once(rng.below(300)..400).chain(wanted) {
+                pool.admit(files[file], range).map_err(Failure::new)?;
+            }
         } else {
             pool.write_back_step(rng.index(pool.lanes()), 1 + rng.below(600)).map_err(Failure::new)?;
         }

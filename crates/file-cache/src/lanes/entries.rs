@@ -7,7 +7,6 @@ use crate::lanes::segments::Loss;
 use crate::lanes::slots::{Slot, Standing};
 use tidegate_layout::file_cache::Extent;
 use tidegate_media::Region;
-use tidegate_policy::evict::Evict;
 
 impl<R: Region> Lane<R> {
     /// An entry counts, and has the newest bytes of its file.

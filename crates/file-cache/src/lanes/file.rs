@@ -66,6 +66,10 @@ pub(crate) struct File {
     pub(crate) touched: u64,
     /// Goes up when the file is cut or drained.
     pub(crate) recast: u64,
+    /// The context of the program that read or wrote it last; 0: not known.
+    pub(crate) context: u64,
+    /// The entry that the last read ended in, if it had one.
+    pub(crate) placed_last: Option<u32>,
     /// The lease of the process that writes it without asking, by the entry that names its log.
     pub(crate) lease: Option<u32>,
     /// How often in a row it could not be written back: other files have their turn first.
@@ -133,6 +137,8 @@ impl File {
             recast: 0,
             lease: None,
             refusals: 0,
+            context: 0,
+            placed_last: None,
         }
     }
 

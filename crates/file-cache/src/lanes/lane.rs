@@ -11,7 +11,7 @@ use crate::tiers::dram::{Unsynced, bytes_in};
 use crate::tiers::nvm::Blocks;
 use std::collections::BTreeMap;
 use tidegate_media::Region;
-use tidegate_policy::evict::Clock;
+use tidegate_policy::placement::Placement;
 use tidegate_wal::RedoRing;
 
 /// Everything of a lane, under one lock.
@@ -33,7 +33,7 @@ pub(crate) struct Lane<R> {
     /// commit.
     pub(crate) spoilt: Vec<u32>,
     /// Chooses among entries whose bytes are below too.
-    pub(crate) clean: Clock,
+    pub(crate) clean: Box<dyn Placement>,
     pub(crate) unsynced: Unsynced,
     /// Leases that were not released yet, by the entries that name their logs.
     pub(crate) leases: BTreeMap<u32, Lease>,

@@ -25,7 +25,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{Extent, VolatileFile};
 use tidegate_media::Region;
-use tidegate_policy::evict::Evict;
 
 /// Entries that are given up together: one fence makes it durable.
 const GIVEN_UP_TOGETHER: usize = 16;
@@ -72,7 +71,7 @@ impl<R: Region> Lane<R> {
     /// The file below has an entry's bytes too, durably, and the entry is void.
     pub(crate) fn has_become_clean(&mut self, number: u32) {
         let Slot { extent, newest, .. } = self.slots.used(number);
-        self.clean.insert(number, u64::from(number));
+        self.placed_clean(number, &extent);
         if newest == u64::from(extent.length) {
             self.slots.mark(number, Standing::Marked);
             self.medium.store_clean(number, &extent);
@@ -89,7 +88,7 @@ impl<R: Region> Lane<R> {
         version: u64,
     ) -> Result<(), FileError> {
         self.slots.occupy_clean(number, extent, version);
-        self.clean.insert(number, u64::from(number));
+        self.placed_clean(number, extent);
         let losses = self.file_mut(file)?.newest.put(extent.offset..extent.end(), number);
         self.lose(file, &losses)
     }
@@ -116,10 +115,7 @@ impl<R: Region> Lane<R> {
         if self.slots.clean_bytes() == 0 {
             return Ok(false);
         }
-        let (slots, blocks) = (&self.slots, &self.blocks);
-        let mut helps = |number: u32| !blocks.is_lent(slots.used(number).extent.unit);
-        let victims = std::iter::from_fn(|| self.clean.victim(&mut helps));
-        let victims: Vec<u32> = victims.take(GIVEN_UP_TOGETHER).collect();
+        let victims: Vec<u32> = std::iter::from_fn(|| self.victim()).take(GIVEN_UP_TOGETHER).collect();
         self.give_up(&victims)?;
         Ok(!victims.is_empty())
     }

@@ -9,6 +9,7 @@ use crate::lanes::slots::Standing;
 use crate::tiers::dram::touching;
 use std::ops::Range;
 use tidegate_media::Region;
+use tidegate_policy::placement::AccessPattern;
 
 /// So much of a file is looked at while others wait.
 const WINDOW_BYTES: u64 = 64 << 20;
@@ -36,12 +37,17 @@ pub struct TierExtent {
 }
 
 /// Where bytes of a file lie.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TierMap {
     /// Bytes in the file, as programs see it.
     pub size: u64,
     /// Whether a program writes the file by a lease.
     pub is_leased: bool,
+    /// How the file's last program reads and writes it, if the placement asks.
+    pub pattern: Option<AccessPattern>,
+    /// Extents of 1 MiB with clean bytes, by their offsets, each with its temperature, if the
+    /// placement measures it.
+    pub temperatures: Vec<(u64, f64)>,
     /// From where it was asked on, each behind the one before, and in another tier.
     pub extents: Vec<TierExtent>,
     /// From where on to ask for what follows, if there is more.
@@ -66,8 +72,11 @@ impl<R: Region> Lane<R> {
         let end = range.end.min(cached.size);
         let window = range.start..end.min(range.start.saturating_add(WINDOW_BYTES));
         let next = (window.end < end).then_some(window.end);
+        let temperatures = self.temperatures(file, &window);
+        let pattern = self.clean.pattern(cached.context);
         let extents = self.tier_extents(cached, window);
-        Ok(TierMap { size: cached.size, is_leased: cached.lease.is_some(), extents, next })
+        let (size, is_leased) = (cached.size, cached.lease.is_some());
+        Ok(TierMap { size, is_leased, pattern, temperatures, extents, next })
     }
 
     /// Where the bytes of a window lie: in DRAM, else in the newest entry that has them.

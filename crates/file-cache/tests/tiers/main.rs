@@ -7,6 +7,7 @@ mod evicted;
 mod lease_costs;
 mod leases;
 mod modified;
+mod placement;
 mod poisoned_log;
 mod tier_map;
 

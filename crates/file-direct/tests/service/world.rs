@@ -83,7 +83,7 @@ impl World {
     /// All of the file; a lease goes on.
     pub(crate) fn contents(&self) -> Vec<u8> {
         let (served, mut bytes) = (self.served(), vec![0; 1 << 18]);
-        let length = served.pool.read_leased(served.file, 0, &mut bytes).expect("nothing refuses");
+        let length = served.pool.read_leased(served.file, 0, &mut bytes).expect("nothing refuses").0;
         bytes.truncate(length);
         bytes
     }
@@ -186,7 +186,7 @@ impl Os for Program {
             read.answer = Answer::Never.word().into();
             return true;
         }
-        let bytes = served.pool.read_leased(served.file, read.at.get(), &mut read.data[..len]);
+        let bytes = served.pool.read_leased(served.file, read.at.get(), &mut read.data[..len]).map(|(bytes, _)| bytes);
         read.len = u32::try_from(bytes.expect("nothing refuses")).expect("small").into();
         read.answer = Answer::Granted.word().into();
         true

@@ -44,7 +44,7 @@ pub(crate) enum Question {
 }
 
 /// A line of the service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ControlReply {
     /// How far it has come; another line follows.

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::remove_dead;
+use tidegate_policy::placement::NamedPlacement;
 
 /// What is to be mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct MountRequest {
     pub pool_bytes: Option<u64>,
     /// Bytes of DRAM for unsynced writes, if that was said.
     pub dram_bytes: Option<u64>,
+    /// Which clean bytes the pool keeps.
+    pub policy: NamedPlacement,
     /// Whether the pool need not be persistent memory.
     pub is_trial: bool,
     /// What becomes of the data of another pool that SOURCE belongs to.

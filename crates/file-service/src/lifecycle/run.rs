@@ -98,6 +98,7 @@ fn task_of(
         number: mount_table::at(&request.mountpoint).map(|mounted| mounted.number),
         pool: pool.path.clone(),
         dram_bytes: request.dram_bytes,
+        policy: request.policy.to_string(),
     };
     let in_use =
         || ServiceFailure::System { doing: "unmapping the pool", error: std::io::ErrorKind::ResourceBusy.into() };

@@ -20,6 +20,8 @@ pub(crate) struct ServedMount {
     pub(crate) pool: PathBuf,
     /// Bytes of DRAM for unsynced writes, if that was said.
     pub(crate) dram_bytes: Option<u64>,
+    /// The name of the placement.
+    pub(crate) policy: String,
 }
 
 impl ServedMount {

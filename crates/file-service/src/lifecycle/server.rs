@@ -146,6 +146,7 @@ impl MountServer {
         let of_nodes = inodes.kept_keys();
         let spare = by_identity(&source, kept.values().filter(|kept| !of_nodes.contains(&kept.key())));
         drop(kept);
+        files.pool.place_by(mount.policy.parse().unwrap_or_default());
         let files = Arc::new(files);
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
@@ -161,7 +162,7 @@ impl MountServer {
         let (bell, mut refills) = (files.leases.refills.clone(), Refills::default());
         let refill = OnDemand::start("refills", bell, move || refills.look(&refilled));
         let threads = [
-            read_admission::start(move || files.admit_waiting()).map_err(of_system("starting a thread"))?,
+            read_admission::start(move || files.place_waiting()).map_err(of_system("starting a thread"))?,
             write_back.map_err(of_system("starting a thread"))?,
             Periodic::start("leases", LEASES_EVERY, move || lent.look_at_leases())
                 .map_err(of_system("starting a thread"))?,
@@ -237,10 +238,10 @@ fn end_on_demand(former: usize, mount: &ServedMount, listener: &impl Listener) {
 fn serve_control(socket: ControlSocket, server: &MountServer, restarts: u64) -> Result<(), ServiceFailure> {
     let service = Arc::clone(&server.service);
     let pool: PathBuf = server.pool.path.clone();
-    let (source, mountpoint) = (server.mount.source.clone(), server.mount.mountpoint.clone());
+    let ServedMount { source, mountpoint, policy, .. } = server.mount.clone();
     let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
         Question::Status => {
-            let status = MountStatus::of(&service.open_files, &service.source, (&source, &mountpoint), restarts);
+            let status = MountStatus::of(&service, (&source, &mountpoint, &policy), restarts);
             say(&ControlReply::Status(Box::new(status)));
         }
         Question::Explain { path, from, until } => {

@@ -1,8 +1,7 @@
 //! What a file service says of itself.
 
+use crate::service::FileService;
 use crate::service::counts::{FileStates, MountCounts};
-use crate::service::nodes::open_files::OpenFiles;
-use crate::source::SourceDirectory;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -24,6 +23,9 @@ pub struct MountStatus {
     pub dram_used_bytes: u64,
     /// Servers of the mount that died and were replaced.
     pub restarts: u64,
+    /// The placement: which clean bytes the pool keeps.
+    #[serde(default)]
+    pub policy: String,
     /// The files, by state.
     pub files: FileStates,
     /// Bytes that are in DRAM alone.
@@ -45,7 +47,8 @@ pub struct MountStatus {
 }
 
 impl MountStatus {
-    pub(crate) fn of(files: &OpenFiles, source: &SourceDirectory, shown: (&Path, &Path), restarts: u64) -> MountStatus {
+    pub(crate) fn of(service: &FileService, shown: (&Path, &Path, &str), restarts: u64) -> MountStatus {
+        let (files, source) = (&service.open_files, &service.source);
         let fill = files.pool.fill();
         let obstacle = files.obstacle.lock().unwrap_or_else(PoisonError::into_inner);
         MountStatus {
@@ -55,6 +58,7 @@ impl MountStatus {
             dram_bytes: fill.dram,
             dram_used_bytes: fill.dram_used,
             restarts,
+            policy: shown.2.to_owned(),
             files: files.states(),
             dirty_bytes: fill.dirty,
             out_of_sync_bytes: fill.out_of_sync,

@@ -1,6 +1,8 @@
 //! Reads that are admitted to the pool: noted when they were answered from below, and carried out
 //! by a thread of its own a few times a second.
 //!
+//! Of a file of which the pool has a record, its placement decides. Of any other:
+//!
 //! | read | is admitted |
 //! | --- | --- |
 //! | of bytes that were not read from below lately | no |
@@ -63,6 +65,20 @@ impl ReadAdmission {
         reads.note(identity, at..at.saturating_add(len as u64));
     }
 
+    /// Notes what the placement wants of a file.
+    pub(crate) fn want(&self, identity: FileIdentity, ranges: Vec<Range<u64>>) {
+        if ranges.is_empty() {
+            return;
+        }
+        let mut reads = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        for range in ranges {
+            let wish = (identity, range);
+            if reads.waiting.len() < WAITING_MAX && !reads.waiting.contains(&wish) {
+                reads.waiting.push_back(wish);
+            }
+        }
+    }
+
     /// What is to be admitted next.
     pub(crate) fn next(&self) -> Option<(FileIdentity, Range<u64>)> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).waiting.pop_front()
@@ -90,7 +106,7 @@ impl Reads {
     }
 }
 
-fn hash_of(value: &impl Hash) -> u64 {
+pub(crate) fn hash_of(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -1,6 +1,10 @@
 //! What a file service counts: files by state, and what was done since the mount began.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use tidegate_file_cache::{ByPattern, PatternCounts};
+use tidegate_host::units::Human;
+use tidegate_policy::placement::AccessPattern;
 
 /// How many files are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +17,71 @@ pub struct FileStates {
     pub beside_pool: u64,
     /// The pool retains data of the file, which is missing or was changed by others.
     pub retained: u64,
+}
+
+/// Bytes that programs read, by how their contexts read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadsByPattern {
+    /// Consecutive pages, repeated.
+    pub looping: PatternReads,
+    /// Pages repeated soon, not consecutive.
+    pub cluster_hot: PatternReads,
+    /// Consecutive pages, once.
+    pub sequential: PatternReads,
+    /// Anything else.
+    pub random: PatternReads,
+}
+
+/// Bytes that programs read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatternReads {
+    /// From DRAM or the pool.
+    pub hit_bytes: u64,
+    /// From the files below.
+    pub missed_bytes: u64,
+}
+
+impl ReadsByPattern {
+    pub(crate) fn of(counts: &ByPattern) -> ReadsByPattern {
+        let of = |pattern| {
+            let PatternCounts { hit_bytes, missed_bytes } = counts.of(pattern);
+            PatternReads { hit_bytes, missed_bytes }
+        };
+        ReadsByPattern {
+            looping: of(AccessPattern::Looping),
+            cluster_hot: of(AccessPattern::ClusterHot),
+            sequential: of(AccessPattern::Sequential),
+            random: of(AccessPattern::Random),
+        }
+    }
+
+    fn since(&self, last: &ReadsByPattern) -> ReadsByPattern {
+        let since = |now: PatternReads, last: PatternReads| PatternReads {
+            hit_bytes: now.hit_bytes.saturating_sub(last.hit_bytes),
+            missed_bytes: now.missed_bytes.saturating_sub(last.missed_bytes),
+        };
+        ReadsByPattern {
+            looping: since(self.looping, last.looping),
+            cluster_hot: since(self.cluster_hot, last.cluster_hot),
+            sequential: since(self.sequential, last.sequential),
+            random: since(self.random, last.random),
+        }
+    }
+}
+
+impl fmt::Display for ReadsByPattern {
+    /// For people: those that there were.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [self.looping, self.cluster_hot, self.sequential, self.random];
+        let read = |reads: &PatternReads| reads.hit_bytes + reads.missed_bytes > 0;
+        let mut before = "";
+        for (pattern, reads) in AccessPattern::ALL.into_iter().zip(all).filter(|(_, reads)| read(reads)) {
+            let (hit, all) = (Human(reads.hit_bytes), Human(reads.hit_bytes + reads.missed_bytes));
+            write!(f, "{before}{pattern} {hit} of {all}")?;
+            before = ", ";
+        }
+        if before.is_empty() { f.write_str("nothing read yet") } else { f.write_str(" came from the cache") }
+    }
 }
 
 /// What was done since the mount began, or since an earlier answer.
@@ -78,6 +147,10 @@ pub struct MountCounts {
     pub disk_syncs: u64,
     /// Their nanoseconds.
     pub disk_syncs_ns: u64,
+    /// Bytes of these reads by how their program contexts read; placements that do not ask have
+    /// none.
+    #[serde(default)]
+    pub reads_by_pattern: ReadsByPattern,
     /// Lines of 64 bytes that were stored to the pool durably.
     pub lines_flushed: u64,
     /// Fences behind these stores.
@@ -117,6 +190,7 @@ impl MountCounts {
             timed_syncs_ns: self.timed_syncs_ns.saturating_sub(last.timed_syncs_ns),
             disk_syncs: self.disk_syncs.saturating_sub(last.disk_syncs),
             disk_syncs_ns: self.disk_syncs_ns.saturating_sub(last.disk_syncs_ns),
+            reads_by_pattern: self.reads_by_pattern.since(&last.reads_by_pattern),
             lines_flushed: self.lines_flushed.saturating_sub(last.lines_flushed),
             fences: self.fences.saturating_sub(last.fences),
         }

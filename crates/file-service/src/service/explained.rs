@@ -15,6 +15,12 @@ use tidegate_host::units::Human;
 /// So many ranges are shown to people, and the others counted.
 const RANGES_SHOWN_MAX: usize = 16;
 
+/// So many of the hottest extents are shown to people.
+const EXTENTS_SHOWN_MAX: usize = 4;
+
+/// Bytes of an extent that has a temperature.
+const EXTENT_BYTES: u64 = 1 << 20;
+
 /// Where bytes lie that programs read, as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,8 +46,17 @@ pub struct TierRange {
     pub tier: ToldTier,
 }
 
+/// How hot an extent of 1 MiB is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExtentTemperature {
+    /// Offset of its first byte.
+    pub from: u64,
+    /// The sum of the weights of what was done there since it has clean bytes.
+    pub temperature: f64,
+}
+
 /// Where the bytes of a file lie.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FilePlaces {
     /// Bytes in the file.
     pub size: u64,
@@ -49,6 +64,13 @@ pub struct FilePlaces {
     pub in_pool: bool,
     /// Whether a program writes the file by itself, through shared memory.
     pub leased: bool,
+    /// How the file's last program reads and writes it, if the placement asks: `looping`,
+    /// `cluster-hot`, `sequential`, `random`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// How hot extents with clean bytes are, if the placement measures it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub temperatures: Vec<ExtentTemperature>,
     /// The bytes that were asked for, each range behind the one before.
     pub ranges: Vec<TierRange>,
     /// From where on to ask for the rest.
@@ -83,11 +105,11 @@ impl ToldTier {
             ),
             ToldTier::PoolClean => (
                 "in SOURCE too, and read from the pool",
-                "its room is used for other data when it was not read lately; a change of the file in SOURCE gives it up",
+                "its room is used for other data when the policy of the mount expects that to be read sooner; a change of the file in SOURCE gives it up",
             ),
             ToldTier::Source => (
                 "never written through the mount, or given up by the pool; or a hole",
-                "a write and its sync bring it to the pool, and so does the second read of a small range",
+                "a write and its sync bring it to the pool, and so does a read, if the policy of the mount wants to keep it; of a file that the pool has not, the second read of a small range",
             ),
         }
     }
@@ -107,14 +129,38 @@ impl FilePlaces {
         let told =
             |TierExtent { range, tier }| TierRange { from: range.start, until: range.end, tier: ToldTier::of(tier) };
         let ranges = map.extents.into_iter().map(told).collect();
-        FilePlaces { size: map.size, in_pool: true, leased: map.is_leased, ranges, next: map.next }
+        let pattern = map.pattern.map(|pattern| pattern.to_string());
+        let warm = |(from, temperature)| ExtentTemperature { from, temperature };
+        let temperatures = map.temperatures.into_iter().map(warm).collect();
+        FilePlaces {
+            size: map.size,
+            in_pool: true,
+            leased: map.is_leased,
+            pattern,
+            temperatures,
+            ranges,
+            next: map.next,
+        }
     }
 
     /// Of a file of which the pool has nothing.
     fn in_source(size: u64, range: &Range<u64>) -> FilePlaces {
         let (from, until) = (range.start, range.end.min(size));
         let all = (from < until).then_some(TierRange { from, until, tier: ToldTier::Source });
-        FilePlaces { size, in_pool: false, leased: false, ranges: Vec::from_iter(all), next: None }
+        FilePlaces { ranges: Vec::from_iter(all), ..FilePlaces::empty(size) }
+    }
+
+    /// Of no bytes.
+    fn empty(size: u64) -> FilePlaces {
+        FilePlaces {
+            size,
+            in_pool: false,
+            leased: false,
+            pattern: None,
+            temperatures: Vec::new(),
+            ranges: Vec::new(),
+            next: None,
+        }
     }
 
     /// What the file has to do with the pool, for people.
@@ -126,6 +172,14 @@ impl FilePlaces {
         }
     }
 
+    /// The hottest extents, the hottest first.
+    fn hottest(&self) -> Vec<ExtentTemperature> {
+        let mut hot = self.temperatures.clone();
+        hot.sort_by(|one, other| other.temperature.total_cmp(&one.temperature));
+        hot.truncate(EXTENTS_SHOWN_MAX);
+        hot
+    }
+
     /// Adds the next answer behind this one.
     pub(crate) fn append(&mut self, more: FilePlaces) {
         for range in more.ranges {
@@ -134,6 +188,7 @@ impl FilePlaces {
                 _ => self.ranges.push(range),
             }
         }
+        self.temperatures.extend(more.temperatures);
         self.next = more.next;
     }
 }
@@ -172,6 +227,12 @@ impl fmt::Display for FilePlaces {
                 line(f, tier.name(), format_args!("{sum} in {count} ranges: {why}; {moved_by}"))?;
             }
         }
+        if let Some(pattern) = &self.pattern {
+            line(f, "pattern", format_args!("its last program is {pattern}"))?;
+        }
+        for ExtentTemperature { from, temperature } in self.hottest() {
+            line(f, "extent", format_args!("{} from {from} on: temperature {temperature:.1}", Human(EXTENT_BYTES)))?;
+        }
         for TierRange { from, until, tier } in self.ranges.iter().take(RANGES_SHOWN_MAX) {
             line(f, "range", format_args!("{from}..{until} {}", tier.name()))?;
         }
@@ -193,11 +254,10 @@ mod tests {
     #[test]
     fn parts_of_an_answer_are_one() {
         let part = |ranges: &[TierRange], next| FilePlaces {
-            size: 100,
             in_pool: true,
-            leased: false,
             ranges: ranges.to_vec(),
             next,
+            ..FilePlaces::empty(100)
         };
         let mut all = part(&[range(0, 10, ToldTier::Dram), range(10, 20, ToldTier::Pool)], Some(20));
         all.append(part(&[range(20, 30, ToldTier::Pool), range(30, 100, ToldTier::Source)], None));
@@ -215,7 +275,15 @@ mod tests {
     fn people_see_sums_and_the_first_ranges() {
         let tier = |place: u64| if place.is_multiple_of(2) { ToldTier::Pool } else { ToldTier::Source };
         let ranges = (0..20).map(|place| range(place * 4096, place * 4096 + 4096, tier(place))).collect();
-        let text = FilePlaces { size: 81_920, in_pool: true, leased: true, ranges, next: None }.to_string();
+        let pattern = Some("looping".to_owned());
+        let warm =
+            |from: u64| ExtentTemperature { from: from << 20, temperature: f64::from(u8::from(from == 1)) + 0.5 };
+        let temperatures = (0..2).map(warm).collect();
+        let of_file =
+            FilePlaces { in_pool: true, leased: true, pattern, temperatures, ranges, ..FilePlaces::empty(81_920) };
+        let text = of_file.to_string();
+        assert!(text.contains("pattern    its last program is looping\n"), "{text}");
+        assert!(text.contains("1 MiB from 1048576 on: temperature 1.5\nextent     1 MiB from 0 on"), "{text}");
         assert!(text.contains("pool       40 KiB in 10 ranges: synced") && !text.contains("dram"), "{text}");
         assert!(text.contains("range      4096..8192 source\n"), "{text}");
         assert!(text.ends_with("ranges     20 in all, 4 of them not shown: --json shows them"), "{text}");

@@ -10,8 +10,6 @@ use std::str::FromStr;
 
 /// The placements by name.
 ///
-/// For tests: replays of traces choose one; the file service follows when it places by more than
-/// synchronicity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamedPlacement {
     /// By how soon a block is used again.
@@ -99,6 +97,14 @@ impl fmt::Display for NamedPlacement {
 /// No placement has this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPlacement;
+
+impl fmt::Display for UnknownPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no policy has this name: there are {}", NamedPlacement::ALL.map(NamedPlacement::name).join(", "))
+    }
+}
+
+impl std::error::Error for UnknownPlacement {}
 
 impl FromStr for NamedPlacement {
     type Err = UnknownPlacement;

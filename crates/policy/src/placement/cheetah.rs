@@ -190,6 +190,10 @@ impl Placement for Cheetah {
         }
     }
 
+    fn temperature(&self, extent: FileExtent) -> Option<f64> {
+        Some(self.extents.temperature(extent))
+    }
+
     fn evict(&mut self, tier: Tier, condition: &mut dyn FnMut(u32) -> Condition) -> Option<Eviction> {
         let queue = usize::from(tier == Tier::Nvm);
         let slot = self.used.oldest_that(queue, &mut |slot| condition(slot) != Condition::Pinned)?;

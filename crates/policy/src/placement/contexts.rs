@@ -59,6 +59,17 @@ pub enum AccessPattern {
     Random,
 }
 
+impl AccessPattern {
+    /// Every pattern, in the order of their numbers.
+    pub const ALL: [AccessPattern; 4] =
+        [AccessPattern::Looping, AccessPattern::ClusterHot, AccessPattern::Sequential, AccessPattern::Random];
+
+    /// Returns its place among all.
+    pub const fn number(self) -> usize {
+        self as usize
+    }
+}
+
 impl fmt::Display for AccessPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -173,6 +184,19 @@ impl Contexts {
         }
     }
 
+    /// Makes a context the current one if it is known, and says whether it is.
+    pub(super) fn resume(&mut self, context: u64) -> bool {
+        let known = self.known(context);
+        self.current = known.unwrap_or(self.current);
+        self.continued = None;
+        known.is_some()
+    }
+
+    /// Returns the pattern of a context, if it is known.
+    pub(super) fn pattern_of(&self, context: u64) -> Option<AccessPattern> {
+        self.known(context).map(|at| self.rows[at].pattern())
+    }
+
     /// Returns whether the current request touches `page` right after the request before it did.
     pub(super) fn is_continued(&self, page: FilePage) -> bool {
         self.continued == Some(page)
@@ -185,17 +209,7 @@ impl Contexts {
 
     /// Returns the pattern of the current context.
     pub(super) fn pattern(&self) -> AccessPattern {
-        let row = &self.rows[self.current];
-        let most = |count: u32, of: u32| 2 * count >= of;
-        if most(row.looped, row.pages) {
-            AccessPattern::Looping
-        } else if most(row.consecutive + row.looped, row.pages) {
-            AccessPattern::Sequential
-        } else if row.sampled >= HOT_SAMPLES_MIN && most(row.hot, row.sampled) {
-            AccessPattern::ClusterHot
-        } else {
-            AccessPattern::Random
-        }
+        self.rows[self.current].pattern()
     }
 
     /// Returns when pages that the current context touches are expected to be touched again.
@@ -208,20 +222,41 @@ impl Contexts {
         if is_old && row.firsts >= FIRSTS_MIN { Expected::Never } else { Expected::Unknown }
     }
 
+    fn known(&self, key: u64) -> Option<usize> {
+        ways_of(key).find(|at| self.rows[*at].used != 0 && self.rows[*at].key == key)
+    }
+
     fn find(&mut self, key: u64) -> usize {
-        let hash = usize::try_from(mixed(key) % ROWS as u64).expect("below a usize");
-        let ways = hash * WAYS..(hash + 1) * WAYS;
-        if let Some(at) = ways.clone().find(|at| self.rows[*at].used != 0 && self.rows[*at].key == key) {
+        if let Some(at) = self.known(key) {
             return at;
         }
         let idle = |row: &Row| if row.used == 0 { u32::MAX } else { self.now.wrapping_sub(row.used) };
-        let at = ways.max_by_key(|at| idle(&self.rows[*at])).expect("a row has ways");
+        let at = ways_of(key).max_by_key(|at| idle(&self.rows[*at])).expect("a row has ways");
         self.rows[at] = Row { key, used: self.now, since: self.now, ..Row::default() };
         at
     }
 }
 
+/// Where the table has a context, if it has it.
+fn ways_of(key: u64) -> std::ops::Range<usize> {
+    let row = usize::try_from(mixed(key) % ROWS as u64).expect("below a usize");
+    row * WAYS..(row + 1) * WAYS
+}
+
 impl Row {
+    fn pattern(&self) -> AccessPattern {
+        let most = |count: u32, of: u32| 2 * count >= of;
+        if most(self.looped, self.pages) {
+            AccessPattern::Looping
+        } else if most(self.consecutive + self.looped, self.pages) {
+            AccessPattern::Sequential
+        } else if self.sampled >= HOT_SAMPLES_MIN && most(self.hot, self.sampled) {
+            AccessPattern::ClusterHot
+        } else {
+            AccessPattern::Random
+        }
+    }
+
     /// Follows the run that `request` goes on with, or begins one.
     fn follow(&mut self, request: &IoRequest) -> Follows {
         let (from, end) = (request.offset, request.offset + u64::from(request.bytes));

@@ -102,6 +102,19 @@ impl Placement for Uhnvm {
         self.renew(slot);
     }
 
+    fn resume(&mut self, context: u64) {
+        self.contexts.resume(context);
+        self.queue = match self.contexts.pattern_of(context) {
+            Some(AccessPattern::Looping | AccessPattern::ClusterHot) => DESERVING,
+            Some(AccessPattern::Sequential) => SEQUENTIAL,
+            Some(AccessPattern::Random) | None => UNDESERVING,
+        };
+    }
+
+    fn pattern(&self, context: u64) -> Option<AccessPattern> {
+        self.contexts.pattern_of(context)
+    }
+
     fn remove(&mut self, slot: u32) {
         self.used.take(slot);
     }

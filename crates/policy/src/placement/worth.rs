@@ -242,6 +242,14 @@ impl Placement for ByWorth {
         self.enter(slot, level, interval);
     }
 
+    fn resume(&mut self, context: u64) {
+        self.entering = if self.contexts.resume(context) { self.newcomer() } else { (UNKNOWN, f32::NAN) };
+    }
+
+    fn pattern(&self, context: u64) -> Option<AccessPattern> {
+        self.contexts.pattern_of(context)
+    }
+
     fn remove(&mut self, slot: u32) {
         self.used.take(slot);
     }

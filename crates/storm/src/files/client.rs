@@ -4,9 +4,10 @@ use crate::files::seen::{Opened, Seen, seen};
 use crate::files::states::{Change, Wholeness};
 use crate::script::{Script, Step};
 use std::sync::{Arc, Mutex, MutexGuard};
-use tidegate_file_cache::{Fallocate, FileError, FileLength, FilePool, Persistence, PoolFile};
+use tidegate_file_cache::{Fallocate, FileError, FileLength, FilePool, Persistence, PoolFile, ProgramAccess};
 use tidegate_media::Region as Medium;
 use tidegate_media::sync::yield_now;
+use tidegate_policy::placement::{IoKind, NamedPlacement};
 use tidegate_sim::{Rng, mix};
 use tidegate_virtual_cores::begin;
 
@@ -136,6 +137,19 @@ pub(crate) fn read_all<R: Medium>(pool: &FilePool<R>, file: PoolFile) -> Result<
     Ok(out)
 }
 
+/// Tells the placement of what programs may have done, and does what it wants.
+fn place<R: Medium>(pool: &FilePool<R>, file: PoolFile, rng: &mut Rng) -> Result<(), FileError> {
+    if rng.one_in(4) {
+        pool.place_by(NamedPlacement::ALL[rng.index(NamedPlacement::ALL.len())]);
+    }
+    let kind = [IoKind::Read, IoKind::Write, IoKind::SyncWrite][rng.index(3)];
+    let access = ProgramAccess { at: rng.below(PLACES), bytes: rng.below(PLACES), kind, context: 1 + rng.below(2) };
+    for wanted in pool.accessed(file, &access)? {
+        pool.admit(file, wanted)?;
+    }
+    pool.placement_step().map(drop)
+}
+
 /// Does what threads in the background do, until the clients are through.
 pub(crate) fn works_in_background<R: Medium>(
     opened: &Opened<R>,
@@ -153,6 +167,7 @@ pub(crate) fn works_in_background<R: Medium>(
             8 => drop(pool.admit(opened.files[file], rng.below(PLACES)..PLACES)?),
             9 => pool.tick(rng.below(100)),
             10 if wholeness == Wholeness::NotPromised => pool.drain(opened.files[file])?,
+            11 => place(pool, opened.files[file], &mut rng)?,
             _ => {}
         }
         yield_now();

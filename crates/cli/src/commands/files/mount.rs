@@ -109,6 +109,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         pool: args.pool.clone(),
         pool_bytes: args.pool_size,
         dram_bytes: args.dram,
+        policy: args.policy.unwrap_or_default(),
         is_trial: args.is_trial,
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };

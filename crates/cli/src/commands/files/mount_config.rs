@@ -5,12 +5,13 @@ use crate::errors::{ConfigFailure, Failure};
 use crate::grammar::Mount;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use tidegate_policy::placement::NamedPlacement;
 
 /// A file with every key, which packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../../../systemd/mounts.toml");
 
 /// Every key of a mount, each like the option of its name.
-pub(crate) const KEYS: [&str; 7] = ["source", "mountpoint", "name", "pool", "pool_size", "dram", "try"];
+pub(crate) const KEYS: [&str; 8] = ["source", "mountpoint", "name", "pool", "pool_size", "dram", "policy", "try"];
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -32,6 +33,8 @@ struct WrittenMount {
     pool_size: Option<u64>,
     #[serde(default, deserialize_with = "config::size")]
     dram: Option<u64>,
+    #[serde(default, deserialize_with = "config::placement")]
+    policy: Option<NamedPlacement>,
     #[serde(default, rename = "try")]
     is_trial: bool,
 }
@@ -55,6 +58,7 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
         pool: args.pool.clone().or(written.pool.map(|pool| folder.join(pool))),
         pool_size: args.pool_size.or(written.pool_size),
         dram: args.dram.or(written.dram),
+        policy: args.policy.or(written.policy),
         is_trial: args.is_trial || written.is_trial,
         ..args.clone()
     })

@@ -87,6 +87,7 @@ impl fmt::Display for StatusReport {
         line(f, "pool", format_args!("{}, {}", self.pool.display(), Human(self.status.pool_bytes)))?;
         let (dram, used) = (Human(self.status.dram_bytes), Human(self.status.dram_used_bytes));
         line(f, "dram", format_args!("{used} of {dram} for writes that are not synced"))?;
+        line(f, "policy", format_args!("{}: {}", self.status.policy, counts.reads_by_pattern))?;
         let FileStates { open, in_pool, beside_pool, retained } = files;
         line(f, "files", format_args!("{open} open, {in_pool} in the pool, {beside_pool} for which it has no room"))?;
         if self.status.restarts > 0 {

@@ -1,9 +1,9 @@
 //! `tidegate help`: the help of the program, of a command, or a topic as plain text.
 
-use super::plain::plain;
 use crate::errors::{Exit, Failure};
 use crate::grammar::{self, Help, TOPICS, TOPICS_WORD};
 use crate::output;
+use tidegate_host::plain::plain;
 
 /// Runs `tidegate help`.
 pub(crate) fn print_help(asked: &Help) -> Result<Exit, Failure> {

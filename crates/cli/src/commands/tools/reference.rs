@@ -5,7 +5,6 @@
 //! as `cargo xtask bless` does.
 
 use super::config_keys::{self, Key, Part};
-use super::plain::wrapped;
 use crate::config;
 use crate::errors::Exit;
 use crate::grammar::{Example, GROUPS, command, examples};
@@ -13,6 +12,7 @@ use clap::{Arg, Command};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use tidegate_host::plain::wrapped;
 
 /// Compares the page `name` with `text`, or writes it.
 fn page(name: &str, text: &str) {

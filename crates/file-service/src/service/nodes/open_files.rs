@@ -6,16 +6,18 @@
 //! it is open: its syncs are the kernel's.
 
 pub(crate) mod leases;
+pub(crate) mod placement;
 pub(crate) mod privileges;
 mod writes;
 
 use crate::pool::name_log::{Made, NameLog};
-use crate::pool::read_admission::{ReadAdmission, WAITING_MAX};
-use crate::service::counts::{FileStates, MountCounts};
+use crate::pool::read_admission::ReadAdmission;
+use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::leases::{FileLease, Leases};
+use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 pub(crate) use crate::service::nodes::open_files::writes::WriteAt;
 use crate::service::nodes::open_files::writes::point_of;
@@ -24,7 +26,6 @@ use crate::source::backing::{OpenedFile, refused};
 use crate::source::recovery::hint_of;
 use rustix::io::{Errno, Result};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -243,6 +244,7 @@ impl OpenFiles {
             timed_syncs_ns,
             disk_syncs,
             disk_syncs_ns,
+            reads_by_pattern: ReadsByPattern::of(&counters.by_pattern),
             lines_flushed: stores.lines_flushed,
             fences: stores.fences,
         }
@@ -334,37 +336,6 @@ impl OpenFiles {
             state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
         }
         Ok(())
-    }
-
-    /// Has the pool admit the reads that wait. What is refused below is not admitted: the next
-    /// program that reads it hears of it.
-    pub(crate) fn admit_waiting(&self) {
-        let mut spare = None;
-        for _ in 0..WAITING_MAX {
-            let Some((identity, range)) = self.admission.next() else { return };
-            let spare = spare.get_or_insert_with(|| self.pool.spare_records());
-            if let Err(error) = self.admit((identity, range), spare) {
-                tracing::debug!("a read is not admitted to the pool: {error}");
-            }
-        }
-    }
-
-    /// Admits a read. A file that has no record takes one of the `spare` ones.
-    fn admit(
-        &self,
-        (identity, range): (FileIdentity, Range<u64>),
-        spare: &mut usize,
-    ) -> std::result::Result<(), FileError> {
-        let Some(file) = self.get(identity) else { return Ok(()) };
-        if file.read_state().served_from == ServedFrom::File && *spare > 0 {
-            *spare -= 1;
-            self.wake(&file)?;
-        }
-        let served_from = file.read_state().served_from;
-        match served_from {
-            ServedFrom::Pool(number) => self.pool.admit(number, range).map(drop),
-            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
-        }
     }
 
     fn open_known(&self, identity: FileIdentity) -> Option<Arc<OpenFile>> {
@@ -490,16 +461,14 @@ impl OpenFiles {
 
     /// Copies bytes from offset `at`; fewer at the end of the file only. What a direct read finds
     /// only below does not come to the pool.
-    pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8], caching: Caching) -> Result<usize> {
+    pub(crate) fn read(&self, file: &OpenFile, at: u64, out: &mut [u8], by: Requested) -> Result<usize> {
         let state = file.read_state();
         self.end_lease(file, &state)?;
         file.lease.may_have_pages();
         match state.served_from {
             ServedFrom::Pool(number) => {
                 let (read, below) = self.pool.read_and_tell(number, at, out).map_err(|error| errno_of(&error))?;
-                if below > 0 && caching == Caching::Usual {
-                    self.admission.note(file.identity, at, read);
-                }
+                self.note_read((file, number), (at, read, below), by);
                 Ok(read)
             }
             ServedFrom::File | ServedFrom::BesidePool => {
@@ -507,7 +476,7 @@ impl OpenFiles {
                 // Relaxed: it is read for people.
                 self.read_below.fetch_add(read as u64, Ordering::Relaxed);
                 self.reads_below.fetch_add(1, Ordering::Relaxed);
-                if state.can_write && state.served_from == ServedFrom::File && caching == Caching::Usual {
+                if state.can_write && state.served_from == ServedFrom::File && by.caching == Caching::Usual {
                     self.admission.note(file.identity, at, read);
                 }
                 Ok(read)

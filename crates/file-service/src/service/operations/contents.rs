@@ -5,6 +5,7 @@ use crate::service::nodes::inodes::Route;
 use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::WriteAt;
 use crate::service::nodes::open_files::leases::Stale;
+use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use crate::source::backing::OpenedFile;
@@ -14,6 +15,7 @@ use rustix::io::{Errno, Result};
 use std::sync::Arc;
 use tidegate_file_cache::{Fallocate, FileLength, Persistence, Sought};
 use tidegate_fuse::{CopyFileRange, Handle, Header, NodeId, OpenFlags, Reply, Unique, Write};
+use tidegate_policy::placement::IoKind;
 
 /// The kernel's numbers for `SEEK_DATA` and `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
@@ -123,15 +125,16 @@ impl FileService {
 
     pub(crate) fn read<'b>(
         &self,
+        header: &Header,
         handle: Handle,
-        (at, len): (u64, u32),
-        flags: u32,
+        (at, len, flags): (u64, u32, u32),
         buffer: &'b mut [u8],
     ) -> Result<Reply<'b>> {
         let file = self.handles.file(handle)?;
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
         file.groups.read(at, len);
-        let read = self.open_files.read(&file, at, &mut buffer[..len], caching_of(flags))?;
+        let by = Requested::by(header, caching_of(flags));
+        let read = self.open_files.read(&file, at, &mut buffer[..len], by)?;
         Ok(Reply::data(&buffer[..read]))
     }
 
@@ -164,6 +167,9 @@ impl FileService {
             (Caching::Direct, Persistence::Asynchronous) => self.open_files.write_direct(file, place, write.data)?,
             _ => self.open_files.write(file, place, write.data, persistence)?,
         }
+        let kind = if is_synchronous { IoKind::SyncWrite } else { IoKind::Write };
+        let by = Requested::by(header, caching_of(write.flags));
+        self.open_files.note_written(file, (write.offset, write.data.len()), kind, by);
         Ok(write.data.len())
     }
 
@@ -200,12 +206,13 @@ impl FileService {
     }
 
     /// Copies as much as fits into the buffer: programs ask again for the rest.
-    pub(crate) fn copy<'b>(&self, copy: &CopyFileRange, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
+    pub(crate) fn copy<'b>(&self, header: &Header, copy: &CopyFileRange, buffer: &'b mut [u8]) -> Result<Reply<'b>> {
         let (from, to) = (self.handles.file(copy.handle)?, self.handles.file(copy.to_handle)?);
         let len = usize::try_from(copy.len).unwrap_or(usize::MAX).min(buffer.len());
         from.groups.read(copy.offset, len);
         to.groups.change();
-        let read = self.open_files.read(&from, copy.offset, &mut buffer[..len], Caching::Usual)?;
+        let by = Requested::by(header, Caching::Usual);
+        let read = self.open_files.read(&from, copy.offset, &mut buffer[..len], by)?;
         self.take_privileges(&to, Privileges::Keep);
         self.open_files.write(&to, copy.to_offset, &buffer[..read], Persistence::Asynchronous)?;
         Ok(Reply::written(u32::try_from(read).unwrap_or(u32::MAX)))

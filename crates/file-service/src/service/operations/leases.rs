@@ -1,7 +1,9 @@
 //! The `ioctl`s of programs that write files by leases: see `tidegate-file-wire`.
 
 use crate::service::lending::Lending;
+use crate::service::nodes::open_files::Caching;
 use crate::service::nodes::open_files::leases::{Grace, Stale};
+use crate::service::nodes::open_files::placement::Requested;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use std::ops::Range;
@@ -48,7 +50,7 @@ impl FileService {
             READ => {
                 let mut read: Read = taken(ioctl)?;
                 let answer = match lending {
-                    Some(_) => self.read_by_lease(ioctl.handle, &mut read)?,
+                    Some(_) => self.read_by_lease(header, ioctl.handle, &mut read)?,
                     None => Answer::Never,
                 };
                 read.answer = answer.word().into();
@@ -114,12 +116,13 @@ impl FileService {
         Ok(lent?.ok_or(Answer::Later))
     }
 
-    fn read_by_lease(&self, handle: Handle, read: &mut Read) -> Result<Answer> {
+    fn read_by_lease(&self, header: &Header, handle: Handle, read: &mut Read) -> Result<Answer> {
         let len = usize::try_from(read.len.get()).ok().filter(|len| *len <= READ_BYTES_MAX).ok_or(Errno::INVAL)?;
         let file = self.handles.lent_file(handle)?;
         let (lease, at) = (read.lease.get(), read.at.get());
         read.data.fill(0);
-        let done = self.open_files.read_leased(&file, lease, at, &mut read.data[..len])?;
+        let by = Requested::by(header, Caching::Usual);
+        let done = self.open_files.read_leased(&file, (lease, by), at, &mut read.data[..len])?;
         let Some(done) = done else { return Ok(Answer::Later) };
         read.len = u32::try_from(done).unwrap_or(0).into();
         Ok(Answer::Granted)

@@ -6,6 +6,7 @@
 //! takes the state for itself. If the count is the same then, every earlier request was answered
 //! before the kernel dropped its answer, and every later one finds the lease.
 
+use super::placement::Requested;
 use super::{OpenFile, OpenFiles, OpenState, ServedFrom, errno_of, point_of};
 use rustix::fd::BorrowedFd;
 use rustix::io::{Errno, Result};
@@ -362,12 +363,20 @@ impl OpenFiles {
     }
 
     /// Reads for the program that has a lease of the file. None: it was ended.
-    pub(crate) fn read_leased(&self, file: &OpenFile, number: u64, at: u64, out: &mut [u8]) -> Result<Option<usize>> {
+    pub(crate) fn read_leased(
+        &self,
+        file: &OpenFile,
+        (number, by): (u64, Requested),
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<Option<usize>> {
         let Some((pooled, lease)) = self.lease_numbered(file, number) else { return Ok(None) };
         if self.pool.lease_of(pooled) != Some(lease) {
             return Ok(None);
         }
-        self.pool.read_leased(pooled, at, out).map(Some).map_err(|error| errno_of(&error))
+        let (read, below) = self.pool.read_leased(pooled, at, out).map_err(|error| errno_of(&error))?;
+        self.note_read((file, pooled), (at, read, below), by);
+        Ok(Some(read))
     }
 
     /// A program has left a lease of the file.

@@ -5,7 +5,7 @@
 const WIDTH: usize = 96;
 
 /// `page`, which is Markdown, as plain text.
-pub(super) fn plain(page: &str) -> String {
+pub fn plain(page: &str) -> String {
     let mut text = String::new();
     let mut lines = page.lines().peekable();
     while let Some(line) = lines.next() {
@@ -79,7 +79,7 @@ fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// `text` in lines of at most `width` characters, cut between words.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let line = lines.last_mut().expect("there is one from the beginning");

@@ -1,0 +1,241 @@
+//! Which clean bytes the pool keeps: a [`Placement`] decides, by what programs do.
+//!
+//! Of its two tiers only NVM is here. The DRAM of clean pages is the kernel's page cache, which the
+//! caller's reads come through: what it answers by itself is not known here. Unsynced and
+//! out-of-sync bytes are no matter of placement, as they have to be where they are; the placement
+//! hears of them when they have become clean.
+
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::lanes::file::FileId;
+use crate::lanes::lane::Lane;
+use crate::lanes::slots::{Slot, Standing};
+use std::ops::Range;
+use tidegate_layout::file_cache::Extent;
+use tidegate_media::Region;
+use tidegate_policy::placement::{
+    Condition, Decision, FileExtent, FilePage, FreeSlots, IoKind, IoRequest, NamedPlacement, PAGE_BYTES, Placement,
+    Tier, TierSlots, Work,
+};
+
+/// Bytes that are admitted together, aligned.
+const GRANULE_BYTES: u64 = 64 << 10;
+
+/// A read or write of a program that was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramAccess {
+    /// Where it began.
+    pub at: u64,
+    /// How many bytes it read or wrote.
+    pub bytes: u64,
+    /// Which kind it was.
+    pub kind: IoKind,
+    /// The program's context: requests of one are alike.
+    pub context: u64,
+}
+
+/// What the placement did with clean bytes in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementStep {
+    /// Nothing was to do.
+    Idle,
+    /// It made room, or tried.
+    Worked,
+}
+
+/// The placement of that name for a lane with so many entries.
+pub(crate) fn placement(name: NamedPlacement, entries: u32) -> Box<dyn Placement> {
+    name.over(TierSlots { dram: 0, nvm: entries })
+}
+
+impl<R: Region> FileCache<R> {
+    /// Has another placement decide from now on. It knows nothing of what programs did.
+    pub fn place_by(&self, name: NamedPlacement) {
+        let mut lane = self.lane();
+        lane.clean = placement(name, lane.medium.plan.entries);
+        let is_clean = |slot: &Slot| matches!(slot.standing, Standing::Clean | Standing::Marked);
+        let clean: Vec<(u32, Extent)> = lane
+            .slots
+            .in_use()
+            .filter(|(_, slot)| is_clean(slot))
+            .map(|(number, slot)| (number, slot.extent))
+            .collect();
+        clean.into_iter().for_each(|(number, extent)| lane.clean.insert(number, page_of(&extent)));
+    }
+
+    /// Tells of a read or write of a file, and returns the ranges that the placement wants to be
+    /// [admitted](FileCache::admit). Clean bytes that it does not want are given up.
+    pub fn accessed(&self, file: FileId, access: &ProgramAccess) -> Result<Vec<Range<u64>>, FileError> {
+        if access.bytes == 0 { Ok(Vec::new()) } else { self.lane().accessed(file, access) }
+    }
+
+    /// Makes room as the placement wants to have it ahead of need. For a thread in the background.
+    pub fn placement_step(&self) -> Result<PlacementStep, FileError> {
+        self.lane().placement_step()
+    }
+}
+
+impl<R: Region> Lane<R> {
+    fn accessed(&mut self, file: FileId, access: &ProgramAccess) -> Result<Vec<Range<u64>>, FileError> {
+        let ProgramAccess { at, bytes, kind, context } = *access;
+        let range = at..at.saturating_add(bytes);
+        let request = IoRequest {
+            file: u64::from(file.0),
+            offset: at,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            kind,
+            context,
+            now_ms: self.now,
+        };
+        self.file_mut(file)?.context = context;
+        self.clean.begin(&request);
+        let free = self.free_slots();
+        if kind != IoKind::Read || self.file(file)?.record.is_none() {
+            // What it wrote is no clean entry, but warms its extent; and a record costs more than
+            // one read is worth.
+            self.clean.place(&request, page_at(file, at), None, free);
+            return Ok(Vec::new());
+        }
+        let cached = self.file(file)?;
+        let entries = cached.newest.within(range.clone());
+        let missing = crate::io::holes::between(&range, &cached.parts_here(&range));
+        let last = cached.placed_last;
+        self.count_pattern(context, bytes, missing.iter().map(|missing| missing.end - missing.start).sum());
+        let unwanted = self.place_entries(file, &request, (&entries, last), free)?;
+        self.give_up(&unwanted)?;
+        Ok(self.wanted(file, &request, missing, free))
+    }
+
+    /// Tells the placement of clean entries that a request touched, but of the one that the request
+    /// before it ended in. Returns those that are not wanted any more.
+    fn place_entries(
+        &mut self,
+        file: FileId,
+        request: &IoRequest,
+        (entries, last): (&[(Range<u64>, u32)], Option<u32>),
+        free: FreeSlots,
+    ) -> Result<Vec<u32>, FileError> {
+        let (mut before, mut unwanted) = (last, Vec::new());
+        for (range, number) in entries {
+            let is_another = before.replace(*number) != Some(*number);
+            let is_clean = matches!(self.slots.used(*number).standing, Standing::Clean | Standing::Marked);
+            if !is_another || !is_clean {
+                continue;
+            }
+            if let Decision::Below(_) = self.clean.place(request, page_at(file, range.start), Some(*number), free)
+                && !unwanted.contains(number)
+            {
+                unwanted.push(*number);
+            }
+        }
+        self.file_mut(file)?.placed_last = before;
+        Ok(unwanted)
+    }
+
+    /// The granules of missing ranges that the placement wants in the pool.
+    fn wanted(
+        &mut self,
+        file: FileId,
+        request: &IoRequest,
+        missing: Vec<Range<u64>>,
+        free: FreeSlots,
+    ) -> Vec<Range<u64>> {
+        let mut wanted: Vec<Range<u64>> = Vec::new();
+        for missing in missing {
+            let first = missing.start - missing.start % GRANULE_BYTES;
+            for granule in (first..missing.end).step_by(usize::try_from(GRANULE_BYTES).expect("small")) {
+                if wanted.last().is_some_and(|last| last.start == granule) {
+                    continue;
+                }
+                let page = page_at(file, granule.max(missing.start));
+                if let Decision::ToNvm(_) = self.clean.place(request, page, None, free) {
+                    wanted.push(granule..granule + GRANULE_BYTES);
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Room for clean pages, none if it would not take a granule.
+    fn free_slots(&self) -> FreeSlots {
+        let used = self.slots.out_of_sync_bytes() + self.slots.clean_bytes();
+        let free = self.medium.plan.data_bytes().saturating_sub(used);
+        let pages = u32::try_from(free / PAGE_BYTES).unwrap_or(u32::MAX).min(self.medium.plan.entries);
+        FreeSlots { dram: 0, nvm: if free < GRANULE_BYTES { 0 } else { pages } }
+    }
+
+    fn count_pattern(&mut self, context: u64, bytes: u64, missed: u64) {
+        let Some(pattern) = self.clean.pattern(context) else { return };
+        let counts = self.counters.by_pattern.of_mut(pattern);
+        counts.hit_bytes += bytes - missed.min(bytes);
+        counts.missed_bytes += missed;
+    }
+
+    /// A clean entry was made: by what the file's last program does, the placement decides how long
+    /// it stays.
+    pub(crate) fn placed_clean(&mut self, number: u32, extent: &Extent) {
+        let context = self.file(FileId(extent.file)).map_or(0, |file| file.context);
+        self.clean.resume(context);
+        self.clean.insert(number, page_of(extent));
+    }
+
+    /// The clean entry that goes next, which the placement has forgotten.
+    pub(crate) fn victim(&mut self) -> Option<u32> {
+        let (slots, blocks) = (&self.slots, &self.blocks);
+        let mut condition = |number: u32| match blocks.is_lent(slots.used(number).extent.unit) {
+            // Nobody else gets the block.
+            true => Condition::Pinned,
+            false => Condition::Clean,
+        };
+        Some(self.clean.evict(Tier::Nvm, &mut condition)?.slot)
+    }
+
+    /// How hot the extents of a range are, but for those without clean bytes.
+    pub(crate) fn temperatures(&self, file: FileId, range: &Range<u64>) -> Vec<(u64, f64)> {
+        let first = page_at(file, range.start).extent();
+        let extents = (first.extent..).map(|extent| FileExtent { extent, ..first });
+        let from = |extent: &FileExtent| extent.pages().next().map_or(0, |page| page.page * PAGE_BYTES);
+        let within = extents.map(|extent| (from(&extent), extent)).take_while(|(from, _)| *from < range.end);
+        let hot = within.filter_map(|(from, extent)| Some((from, self.clean.temperature(extent)?)));
+        hot.filter(|(_, temperature)| *temperature > 0.0).collect()
+    }
+
+    fn placement_step(&mut self) -> Result<PlacementStep, FileError> {
+        match self.clean.work(self.free_slots()) {
+            Some(Work::Reclaim { extent, .. }) => {
+                self.reclaim(extent)?;
+                Ok(PlacementStep::Worked)
+            }
+            // Clean pages come to DRAM as programs read them.
+            Some(Work::Migrate { .. }) => Ok(PlacementStep::Worked),
+            None => Ok(PlacementStep::Idle),
+        }
+    }
+
+    /// Gives up the clean entries that begin in an extent.
+    fn reclaim(&mut self, extent: FileExtent) -> Result<(), FileError> {
+        let Some(file) = u32::try_from(extent.file).ok().and_then(|file| self.file(FileId(file)).ok()) else {
+            return Ok(());
+        };
+        let mut pages = extent.pages().map(|page| page.page * PAGE_BYTES);
+        let from = pages.next().unwrap_or(0);
+        let range = from..pages.last().unwrap_or(from) + PAGE_BYTES;
+        let is_clean = |number: &u32| {
+            let slot = self.slots.used(*number);
+            matches!(slot.standing, Standing::Clean | Standing::Marked) && range.contains(&slot.extent.offset)
+        };
+        let mut clean: Vec<u32> =
+            file.newest.within(range.clone()).into_iter().map(|(_, number)| number).filter(is_clean).collect();
+        clean.sort_unstable();
+        clean.dedup();
+        self.give_up(&clean)
+    }
+}
+
+fn page_at(file: FileId, at: u64) -> FilePage {
+    FilePage { file: u64::from(file.0), page: at / PAGE_BYTES }
+}
+
+fn page_of(extent: &Extent) -> FilePage {
+    page_at(FileId(extent.file), extent.offset)
+}

@@ -1,0 +1,109 @@
+//! Which data the pool keeps for reading, by `--policy`, and what commands tell of it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use rustix::fs::{Advice, fadvise};
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tidegate_trials::mount_folders::{MountFolders, tidegate};
+use tidegate_trials::mounted::servers_of;
+use tidegate_trials::served::until;
+
+const BYTES: u64 = 4 << 20;
+const READ: usize = 64 << 10;
+
+fn answer(command: &str, path: &Path) -> Value {
+    let output = tidegate(command, path, &["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Reads all of a file that is full of one byte, past the kernel's pages.
+fn read_all(file: &File) {
+    fadvise(file, 0, None, Advice::DontNeed).unwrap();
+    let mut out = vec![0; READ];
+    for at in (0..BYTES).step_by(READ) {
+        file.read_exact_at(&mut out, at).unwrap();
+        assert!(out.iter().all(|byte| *byte == 5), "at {at}");
+    }
+}
+
+/// A file of which the pool has a record: a program synced its end.
+fn with_record(path: &Path) -> File {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    file.write_all_at(&[5], BYTES - 1).unwrap();
+    file.sync_all().unwrap();
+    file
+}
+
+fn clean(mnt: &Path) -> u64 {
+    answer("status", mnt)["clean_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_loop_comes_to_the_pool_and_its_pattern_is_told() {
+    for policy in ["tidegate", "uhnvm"] {
+        let bed = MountFolders::new();
+        fs::write(bed.at("source").join("file"), vec![5; usize::try_from(BYTES).unwrap()]).unwrap();
+        let mut service = bed.mount_with(&bed.pool(), &["--policy", policy]);
+        let mnt = bed.at("mnt");
+        let file = with_record(&mnt.join("file"));
+        until("the loop is in the pool", || {
+            read_all(&file);
+            clean(&mnt) == BYTES
+        });
+        read_all(&file);
+        let status = answer("status", &mnt);
+        assert_eq!(status["policy"], policy);
+        assert!(status["reads_by_pattern"]["looping"]["hit_bytes"].as_u64().unwrap() >= BYTES / 2, "{status}");
+        assert_eq!(answer("explain", &mnt.join("file"))["pattern"], "looping", "{policy}");
+        drop(file);
+        assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+        assert!(service.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn extents_are_hot_and_a_server_that_is_killed_is_followed_by_one_with_its_policy() {
+    let bed = MountFolders::new();
+    fs::write(bed.at("source").join("file"), vec![5; usize::try_from(BYTES).unwrap()]).unwrap();
+    let mut service = bed.mount_with(&bed.pool(), &["--policy", "cheetah-normalised"]);
+    let mnt = bed.at("mnt");
+    let file = with_record(&mnt.join("file"));
+    until("the file is in the pool", || {
+        read_all(&file);
+        clean(&mnt) == BYTES
+    });
+    read_all(&file);
+    let told = answer("explain", &mnt.join("file"));
+    let temperatures = told["temperatures"].as_array().unwrap();
+    assert_eq!(temperatures.len(), 4, "{told}");
+    assert!(temperatures.iter().all(|extent| extent["temperature"].as_f64().unwrap() > 0.0), "{told}");
+    assert_eq!(told["pattern"], Value::Null, "this policy does not ask");
+    let text = tidegate("explain", &mnt.join("file"), &[]);
+    assert!(String::from_utf8(text.stdout).unwrap().contains("\nextent     1 MiB from "));
+    for server in servers_of(service.id()) {
+        kill_process(server, Signal::KILL).unwrap();
+    }
+    until("the next server", || answer("status", &mnt)["restarts"] == 1);
+    assert_eq!(answer("status", &mnt)["policy"], "cheetah-normalised");
+    read_all(&file);
+    drop(file);
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().unwrap().success());
+}
+
+#[test]
+fn a_policy_that_does_not_exist_is_refused() {
+    let bed = MountFolders::new();
+    let refused = tidegate("mount", &bed.at("source"), &[&*bed.at("mnt").to_string_lossy(), "--policy", "unhvm"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("uhnvm") && !bed.is_mounted(), "{said}");
+    let config = bed.at("mounts.toml");
+    fs::write(&config, "[[mount]]\nsource = \"source\"\nmountpoint = \"mnt\"\npolicy = \"best\"\n").unwrap();
+    let refused = tidegate("mount", Path::new("--config"), &[&config.to_string_lossy()]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("no policy has this name: there are tidegate, "), "{said}");
+}
