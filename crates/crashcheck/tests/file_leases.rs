@@ -8,6 +8,8 @@ use tidegate_crashcheck::mutants::shown_by;
 
 const FIRST: FileStep = FileStep::LeasedWrite { file: 0, at: 40, len: 60 };
 const OVER: FileStep = FileStep::LeasedWrite { file: 0, at: 60, len: 30 };
+const BEHIND: FileStep = FileStep::LeasedWrite { file: 0, at: 100, len: 70 };
+const FURTHER: FileStep = FileStep::LeasedWrite { file: 0, at: 170, len: 20 };
 const LONG: FileStep = FileStep::LeasedWrite { file: 0, at: 90, len: 4200 };
 const OTHER: FileStep = FileStep::LeasedWrite { file: 1, at: 0, len: 50 };
 const SYNC: FileStep = FileStep::LeasedSync(0);
@@ -80,6 +82,19 @@ fn every_cut_of_what_adopts_and_lets_a_lease_go_on() {
     let few = [FileStep::WriteBack, FileStep::Restart];
     judge("written back", &pool, &cleaned, &few, &[LONG, READ, SYNC, END, FileStep::Drain(0), FileStep::Close(0)]);
     judge("written back, two programs", &pool, &[FIRST, OTHER, SYNC, OVER], &[], &[FileStep::WriteBack, READ]);
+}
+
+/// Writes that follow each other become one entry.
+#[test]
+fn every_cut_of_writes_that_are_put_together() {
+    let pool = SmallPool::of(4);
+    let before = [FIRST, BEHIND, SYNC, FURTHER];
+    let few = [READ, END, FileStep::Write { file: 0, at: 110, len: 5 }];
+    judge("together", &pool, &before, &few, &[FileStep::WriteBack, FileStep::Restart, FileStep::Close(0), OVER]);
+    judge("together, any order", &pool.clone().in_any_order(), &before, &[READ], &[END, FileStep::WriteBack]);
+    let again = [FIRST, BEHIND, FURTHER, READ, OVER, REFILL];
+    judge("together, blocks lent again", &pool, &again, &[BEHIND], &[SYNC, LONG, FileStep::Restart]);
+    judge("together, restarted", &pool, &[&before[..], &[FileStep::Restart]].concat(), &[], &[FIRST, END, READ]);
 }
 
 /// The process that has the pool open ends, and the program with the lease goes on.

@@ -18,9 +18,10 @@
 //! # How a write becomes the lane's
 //!
 //! The lane *adopts* visible elements: it checks each, and commits entries that name the blocks
-//! where they lie. No byte is copied. Each element is a version of its own, so a later one has the
-//! bytes of an earlier one. The commit says in the log's entry how many elements were taken over:
-//! none is taken over twice, and none is left out.
+//! where they lie. No byte is copied, but those of short writes that follow each other
+//! (`gather.rs`). Each entry is a version of its own, so a later one has the bytes of an earlier
+//! one. The commit says in the log's entry how many elements were taken over: none is taken over
+//! twice, and none is left out.
 //!
 //! # How a lease ends
 //!
@@ -58,6 +59,7 @@
 mod adopt;
 mod chunks;
 pub(crate) mod found;
+mod gather;
 pub(crate) mod leased_file;
 pub(crate) mod lend;
 

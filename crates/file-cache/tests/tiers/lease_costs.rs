@@ -66,6 +66,31 @@ fn adoption_takes_two_fences_and_about_a_line_for_each_element() {
     assert!(fences <= 3, "a revocation of nothing takes {fences} fences");
 }
 
+/// Each write has a block of its own until it is adopted: those alone would take 160 MiB.
+#[test]
+fn a_log_that_grows_by_small_writes_takes_the_room_of_its_bytes() {
+    const WRITES: u64 = 40_000;
+    let line =
+        |number: u64| -> [u8; 100] { std::array::from_fn(|at| u8::try_from((number + at as u64) % 251).unwrap()) };
+    let region = Arc::new(SharedMemory::new(24 << 20));
+    let (pool, [file, _]) = open(&region, 4096);
+    let (lease, mut leased) = lend(&region, &pool, file);
+    for number in 0..WRITES {
+        if leased.append(&line(number), 1) == Ok(Wrote::OutOfBlocks) {
+            assert_eq!(pool.extend(lease), Ok(true), "at write {number}");
+            assert_eq!(leased.append(&line(number), 1), Ok(Wrote::Done));
+        }
+    }
+    leased.sync().expect("nothing refuses");
+    let all: Vec<u8> = (0..WRITES).flat_map(line).collect();
+    let mut out = vec![0xcc; all.len()];
+    assert_eq!(pool.read_leased(file, 0, &mut out), Ok((all.len(), 0)));
+    assert!(out == all);
+    assert_eq!(pool.fill().out_of_sync, WRITES * 100);
+    while pool.write_back_step(0, u64::MAX).expect("nothing refuses").bytes > 0 {}
+    assert_eq!(pool.clean_bytes(), WRITES * 100);
+}
+
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]

@@ -4,17 +4,11 @@ use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::lease::LentBlock;
-use tidegate_layout::file_cache::{Change, Extent, LeaseElement, LeaseMark, NOT_CLOSED, VERSION_MAX};
+use crate::lanes::leases::gather::{Adopted, Gathered};
+use tidegate_layout::file_cache::{Change, LEASE_CLASS, LeaseElement, LeaseMark, NOT_CLOSED, VERSION_MAX};
 use tidegate_media::sync::{Ordering, fence};
 use tidegate_media::{Error, Region};
 use zerocopy::{FromZeros, IntoBytes};
-
-/// An element that is as it may be.
-struct Adopted {
-    slot: u32,
-    extent: Extent,
-    modified: u64,
-}
 
 impl<R: Region> Lane<R> {
     pub(super) fn load_word(&self, at: u64) -> Result<u64, FileError> {
@@ -114,12 +108,12 @@ impl<R: Region> Lane<R> {
     fn adopt_elements(&mut self, slot: u32, elements: &[Adopted]) -> Result<(), FileError> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
         let (file, adopted, first) = (lease.file, lease.adopted + elements.len() as u64, self.version + 1);
-        let last = self.version + elements.len() as u64;
-        if last > VERSION_MAX {
+        if self.version + elements.len() as u64 > VERSION_MAX {
             return Err(FileError::Worn);
         }
         self.note_adopted(file, elements)?;
-        let entries = (first..).zip(elements);
+        let Gathered { entries, spare } = self.gather(elements);
+        let (last, entries) = (self.version + entries.len() as u64, (first..).zip(&entries));
         let entry =
             |(version, element): (u64, &Adopted)| Change::Entry { slot: element.slot, extent: element.extent, version };
         let mut changes: Vec<Change> = entries.clone().map(entry).collect();
@@ -128,6 +122,10 @@ impl<R: Region> Lane<R> {
         if let Some(lease) = self.leases.get_mut(&slot) {
             lease.adopted = adopted;
             lease.lent.drain(..elements.len());
+        }
+        for LentBlock { unit, entry } in spare {
+            self.blocks.give(unit, LEASE_CLASS);
+            self.slots.give_back(entry);
         }
         for (version, Adopted { slot, extent, .. }) in entries {
             self.counters.bytes_adopted += u64::from(extent.length);
