@@ -23,7 +23,7 @@ use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
-use tidegate_policy::placement::NamedPlacement;
+use tidegate_policy::placement::{NamedPlacement, UnknownPlacement};
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
@@ -248,8 +248,9 @@ pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 /// The name of a placement, as the command line reads it.
 pub(crate) fn placement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NamedPlacement>, D::Error> {
-    let read = String::deserialize(deserializer)?.parse();
-    read.map(Some).map_err(D::Error::custom)
+    let read = String::deserialize(deserializer)?.parse().ok();
+    let offered = read.filter(|read| NamedPlacement::OF_ONE_TIER.contains(read));
+    offered.map(Some).ok_or_else(|| D::Error::custom(UnknownPlacement))
 }
 
 /// A share, as the command line reads it.

@@ -272,8 +272,11 @@ fn look(fd: i32, moment: Moment) {
         return;
     }
     let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain);
-    if let Some(place) = place(fd) {
-        place.store(found.word(), Ordering::Release);
+    let Some(place) = place(fd) else { return };
+    let before = KnownDescriptor::of(place.swap(found.word(), Ordering::AcqRel));
+    if let (KnownDescriptor::File(counted), KnownDescriptor::File(_)) = (before, found) {
+        // Another thread looked too, and has counted the descriptor.
+        counted.slot().with(|_| counted.slot().descriptors.fetch_sub(1, Ordering::Relaxed));
     }
 }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use tidegate_media::Region;
 
 /// Offsets and lengths of files stay below this, as the kernel's do.
-const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// The kernel's errno for a write that would end past every file's end.
 const EFBIG: i32 = 27;
@@ -28,8 +28,8 @@ const READ_TRIES: u32 = 4;
 enum FileBelow {
     /// Bytes may be written there, and leave the cache.
     MayChange,
-    /// The file's gate is held. What leaves the cache now are clean entries that make room for
-    /// others: their bytes were written below before.
+    /// The file's gate is held. What leaves the cache now are clean entries: their bytes were
+    /// written below before.
     StandsStill,
 }
 

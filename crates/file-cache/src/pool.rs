@@ -276,7 +276,7 @@ impl<R: Region> FilePool<R> {
     }
 
     /// Tells of a program's read or write: see [`FileCache::accessed`].
-    pub fn accessed(&self, file: PoolFile, access: &ProgramAccess) -> Result<Vec<Range<u64>>, FileError> {
+    pub fn accessed(&self, file: PoolFile, access: &ProgramAccess) -> Result<Option<Vec<Range<u64>>>, FileError> {
         self.lane(file)?.accessed(file.file, access)
     }
 

@@ -8,7 +8,7 @@ const SYNCS_MAX: u32 = 1024;
 const SYNCS_WORTH_IT: u32 = 1000;
 /// So many writes that are not synced count as a sync: a file's first claim may have to wait for
 /// the disk.
-const WRITES_PER_SYNC: u32 = 256;
+pub(crate) const WRITES_PER_SYNC: u32 = 256;
 
 /// How many syncs of a file are to be seen before it is claimed: twice as many after each lease
 /// that others ended.

@@ -1,6 +1,6 @@
 //! A file that a program has open, with the lease that it has of it or may have.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, WRITES_PER_SYNC};
 use crate::grant::grant_of;
 use crate::os::Os;
 use tidegate_file_cache::{LeasedFile, Wrote};
@@ -13,6 +13,10 @@ const READS_WINDOW: u32 = 256;
 const READS_WORTH_MAX: u32 = 2;
 /// No more of those count: what was done long ago is no reason to read so.
 const WORTH_MAX: u32 = READS_WINDOW;
+/// A lease that was written so often was worth its room.
+const WRITES_WORTH_ROOM: u32 = 64;
+/// So many rooms in a row that were not worth it are left for another one at once.
+const ROOMS_LEFT_MAX: u32 = 8;
 /// So often a lease is extended for one write: each time it gets twice as much.
 const EXTENSIONS_MAX: u32 = 4;
 /// So often the service is asked how a write in doubt has ended.
@@ -55,6 +59,8 @@ pub struct DirectFile<O: Os> {
     pool_bytes: u64,
     backoff: Backoff,
     lease: Option<Leased<O::Memory>>,
+    /// Rooms that were left for another one, in a row, and were not worth it.
+    rooms_left: u32,
     never: bool,
 }
 
@@ -64,6 +70,7 @@ struct Leased<M> {
     file: LeasedFile<M>,
     /// Longest write that its log takes, in bytes.
     write_bytes_max: u64,
+    writes: u32,
     syncs: u32,
     /// Requests for reading, and writes and syncs, since it was last asked whether those are worth
     /// it.
@@ -82,7 +89,7 @@ enum EndedBy {
 impl<O: Os> DirectFile<O> {
     /// A file that nothing is known of, in a pool of `pool_bytes`.
     pub fn new(os: O, pool_bytes: u64) -> DirectFile<O> {
-        DirectFile { os, pool_bytes, backoff: Backoff::default(), lease: None, never: false }
+        DirectFile { os, pool_bytes, backoff: Backoff::default(), lease: None, rooms_left: 0, never: false }
     }
 
     /// What it asks the system by.
@@ -214,7 +221,8 @@ impl<O: Os> DirectFile<O> {
         };
         let LeaseGrant { log, .. } = grant;
         let file = LeasedFile::new(memory, grant);
-        self.lease = Some(Leased { number, file, write_bytes_max: bytes_of(log.elements), syncs: 0, recent: (0, 0) });
+        self.lease =
+            Some(Leased { number, file, write_bytes_max: bytes_of(log.elements), writes: 0, syncs: 0, recent: (0, 0) });
         true
     }
 
@@ -223,19 +231,22 @@ impl<O: Os> DirectFile<O> {
         let (mut extensions, mut may_claim) = (EXTENSIONS_MAX, true);
         loop {
             let now = self.os.now();
-            let Some(Leased { number, file, recent, .. }) = &mut self.lease else { return Attempted::ByDescriptor };
+            let Some(Leased { number, file, writes, recent, .. }) = &mut self.lease else {
+                return Attempted::ByDescriptor;
+            };
             let at = if let WriteTarget::At(at) = place { at } else { file.size() };
             let end = at.saturating_add(data.len() as u64);
             match file.write(at, data, now) {
                 Ok(Wrote::Done) => {
-                    recent.1 = WORTH_MAX.min(recent.1 + 1);
+                    (*writes, recent.1) = (writes.saturating_add(1), WORTH_MAX.min(recent.1 + 1));
                     return Attempted::Done(end);
                 }
                 Ok(Wrote::InDoubt) => return self.resolve(end),
                 Ok(Wrote::OutOfBlocks) if extensions > 0 && self.os.extend(*number) => extensions -= 1,
-                // The room is around the write that a lease is claimed for.
-                Ok(Wrote::OutOfRoom) if may_claim => {
+                // The room is around the write that a lease is claimed for, and is reserved below.
+                Ok(Wrote::OutOfRoom) if may_claim && self.rooms_left < ROOMS_LEFT_MAX => {
                     may_claim = false;
+                    self.rooms_left = if *writes < WRITES_WORTH_ROOM { self.rooms_left + 1 } else { 0 };
                     self.leave();
                     // Without one, the next turn says so.
                     self.claim(at, data.len());
@@ -280,12 +291,13 @@ impl<O: Os> DirectFile<O> {
     }
 
     fn end(&mut self, by: EndedBy) {
-        let Some(Leased { number, file, syncs, .. }) = self.lease.take() else { return };
+        let Some(Leased { number, file, writes, syncs, .. }) = self.lease.take() else { return };
         // Rule 3.
         drop(file);
         self.os.leave(number);
         if by == EndedBy::Others {
-            self.backoff.was_disturbed(syncs);
+            self.rooms_left = 0;
+            self.backoff.was_disturbed(syncs.saturating_add(writes / WRITES_PER_SYNC));
         }
     }
 }

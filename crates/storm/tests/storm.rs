@@ -272,7 +272,7 @@ fn every_mistake_with_files_that_storms_know_is_shown() {
     let gone: Vec<&str> =
         SHOWN_WITH_FILES.into_iter().filter(|shown| !known.iter().any(|mutant| name(mutant) == *shown)).collect();
     assert!(gone.is_empty(), "the file cache has no such place: {gone:#?}");
-    let outcomes = test_mutants(&known, Order::InTurn, 300);
+    let outcomes = test_mutants(&known, Order::InTurn, 1000);
     let sound: Vec<String> = outcomes.iter().filter_map(|one| Some(one.sound.as_ref()?.to_string())).collect();
     assert!(sound.is_empty(), "fails without any mistake: {sound:#?}");
     let never = outcomes.iter().filter(|one| one.killed.is_none());

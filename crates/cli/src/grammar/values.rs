@@ -43,7 +43,7 @@ pub(super) fn byte_range(text: &str) -> Result<ByteRange, UsageFailure> {
 
 /// Reads the name of a placement.
 pub(super) fn policies() -> impl TypedValueParser<Value = NamedPlacement> {
-    PossibleValuesParser::new(NamedPlacement::ALL.map(NamedPlacement::name)).try_map(|name| name.parse())
+    PossibleValuesParser::new(NamedPlacement::OF_ONE_TIER.map(NamedPlacement::name)).try_map(|name| name.parse())
 }
 
 pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {

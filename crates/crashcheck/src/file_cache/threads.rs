@@ -128,7 +128,7 @@ fn background(
             pool.place_by(NamedPlacement::ALL[rng.index(NamedPlacement::ALL.len())]);
             let access = ProgramAccess { at: rng.below(300), bytes: 100, kind: IoKind::Read, context: rng.below(2) };
             let wanted = pool.accessed(files[file], &access).map_err(Failure::new)?;
-            for range in std::iter::once(rng.below(300)..400).chain(wanted) {
+            for range in std::iter::once(rng.below(300)..400).chain(wanted.unwrap_or_default()) {
                 pool.admit(files[file], range).map_err(Failure::new)?;
             }
         } else {

@@ -137,6 +137,7 @@ impl<R: Region> Lane<R> {
     /// The log, the chunks and the entries of a lease are everybody's, durably.
     fn take_back(&mut self, slot: u32) -> Result<(), FileError> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        let file = lease.file;
         self.free_entries(lease.chunks.iter().chain([&slot]))?;
         let Some(Lease { unit, class, chunks, lent, .. }) = self.leases.remove(&slot) else { return Ok(()) };
         for LentBlock { unit, entry } in lent {
@@ -144,7 +145,9 @@ impl<R: Region> Lane<R> {
             self.slots.give_back(entry);
         }
         self.blocks.give(unit, class);
+        let returned = self.blocks.lent().of(slot).to_vec();
         self.blocks.end_lease(slot);
+        self.place_returned(file, &returned);
         self.short_of_room = None;
         chunks.into_iter().chain([slot]).for_each(|entry| self.slots.give_back(entry));
         Ok(())

@@ -194,6 +194,12 @@ impl Slots {
         self.free.retain(|free| *free != number);
     }
 
+    /// How many entries are free.
+    pub(crate) fn free_entries(&self) -> u32 {
+        let used = self.packed.len().saturating_sub(self.free.len());
+        self.most.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
+    }
+
     /// The opposite of [`Slots::take_free`].
     pub(crate) fn give_back(&mut self, number: u32) {
         self.free.push(number);

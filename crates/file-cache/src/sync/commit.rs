@@ -140,7 +140,11 @@ impl<R: Region> Lane<R> {
         if self.version == VERSION_MAX {
             return Err(FileError::Worn);
         }
-        let Some(placed) = self.place(file, std::slice::from_ref(range))? else { return Ok(false) };
+        // No program lacks room if this finds none.
+        let short_of_room = self.short_of_room;
+        let placed = self.place(file, std::slice::from_ref(range))?;
+        self.short_of_room = short_of_room;
+        let Some(placed) = placed else { return Ok(false) };
         let version = self.version + 1;
         for Placed { slot, extent } in &placed {
             let source = Source::Given { at: range.start, data };

@@ -7,11 +7,12 @@
 
 use crate::cache::FileCache;
 use crate::error::FileError;
+use crate::io::FILE_BYTES_MAX;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::slots::{Slot, Standing};
 use std::ops::Range;
-use tidegate_layout::file_cache::Extent;
+use tidegate_layout::file_cache::{CHUNK_BYTES, Extent, UNITS_PER_CHUNK};
 use tidegate_media::Region;
 use tidegate_policy::placement::{
     Condition, Decision, FileExtent, FilePage, FreeSlots, IoKind, IoRequest, NamedPlacement, PAGE_BYTES, Placement,
@@ -52,6 +53,8 @@ impl<R: Region> FileCache<R> {
     /// Has another placement decide from now on. It knows nothing of what programs did.
     pub fn place_by(&self, name: NamedPlacement) {
         let mut lane = self.lane();
+        // The former one's memory first.
+        lane.clean = placement(name, 0);
         lane.clean = placement(name, lane.medium.plan.entries);
         let is_clean = |slot: &Slot| matches!(slot.standing, Standing::Clean | Standing::Marked);
         let clean: Vec<(u32, Extent)> = lane
@@ -60,13 +63,16 @@ impl<R: Region> FileCache<R> {
             .filter(|(_, slot)| is_clean(slot))
             .map(|(number, slot)| (number, slot.extent))
             .collect();
-        clean.into_iter().for_each(|(number, extent)| lane.clean.insert(number, page_of(&extent)));
+        clean.into_iter().for_each(|(number, extent)| lane.placed_clean(number, &extent));
     }
 
     /// Tells of a read or write of a file, and returns the ranges that the placement wants to be
-    /// [admitted](FileCache::admit). Clean bytes that it does not want are given up.
-    pub fn accessed(&self, file: FileId, access: &ProgramAccess) -> Result<Vec<Range<u64>>, FileError> {
-        if access.bytes == 0 { Ok(Vec::new()) } else { self.lane().accessed(file, access) }
+    /// [admitted](FileCache::admit). Clean bytes that it does not want are given up. `None`: the
+    /// file has no record, which costs more than one read is worth.
+    pub fn accessed(&self, file: FileId, access: &ProgramAccess) -> Result<Option<Vec<Range<u64>>>, FileError> {
+        let end = access.at.saturating_add(access.bytes).min(FILE_BYTES_MAX);
+        let access = ProgramAccess { bytes: end.saturating_sub(access.at), ..*access };
+        if access.bytes == 0 { Ok(Some(Vec::new())) } else { self.lane().accessed(file, &access) }
     }
 
     /// Makes room as the placement wants to have it ahead of need. For a thread in the background.
@@ -76,9 +82,9 @@ impl<R: Region> FileCache<R> {
 }
 
 impl<R: Region> Lane<R> {
-    fn accessed(&mut self, file: FileId, access: &ProgramAccess) -> Result<Vec<Range<u64>>, FileError> {
+    fn accessed(&mut self, file: FileId, access: &ProgramAccess) -> Result<Option<Vec<Range<u64>>>, FileError> {
         let ProgramAccess { at, bytes, kind, context } = *access;
-        let range = at..at.saturating_add(bytes);
+        let range = at..at + bytes;
         let request = IoRequest {
             file: u64::from(file.0),
             offset: at,
@@ -90,11 +96,11 @@ impl<R: Region> Lane<R> {
         self.file_mut(file)?.context = context;
         self.clean.begin(&request);
         let free = self.free_slots();
-        if kind != IoKind::Read || self.file(file)?.record.is_none() {
-            // What it wrote is no clean entry, but warms its extent; and a record costs more than
-            // one read is worth.
+        let has_record = self.file(file)?.record.is_some();
+        if kind != IoKind::Read || !has_record {
+            // What it wrote is no clean entry, but warms its extent.
             self.clean.place(&request, page_at(file, at), None, free);
-            return Ok(Vec::new());
+            return Ok(has_record.then(Vec::new));
         }
         let cached = self.file(file)?;
         let entries = cached.newest.within(range.clone());
@@ -103,7 +109,7 @@ impl<R: Region> Lane<R> {
         self.count_pattern(context, bytes, missing.iter().map(|missing| missing.end - missing.start).sum());
         let unwanted = self.place_entries(file, &request, (&entries, last), free)?;
         self.give_up(&unwanted)?;
-        Ok(self.wanted(file, &request, missing, free))
+        Ok(Some(self.wanted(file, &request, missing, free)))
     }
 
     /// Tells the placement of clean entries that a request touched, but of the one that the request
@@ -122,13 +128,13 @@ impl<R: Region> Lane<R> {
             if !is_another || !is_clean {
                 continue;
             }
-            if let Decision::Below(_) = self.clean.place(request, page_at(file, range.start), Some(*number), free)
-                && !unwanted.contains(number)
-            {
+            if let Decision::Below(_) = self.clean.place(request, page_at(file, range.start), Some(*number), free) {
                 unwanted.push(*number);
             }
         }
         self.file_mut(file)?.placed_last = before;
+        unwanted.sort_unstable();
+        unwanted.dedup();
         Ok(unwanted)
     }
 
@@ -156,12 +162,11 @@ impl<R: Region> Lane<R> {
         wanted
     }
 
-    /// Room for clean pages, none if it would not take a granule.
+    /// Room for clean pages, whatever sizes they come in: that of chunks none of whose blocks is in
+    /// use, as long as there are entries.
     fn free_slots(&self) -> FreeSlots {
-        let used = self.slots.out_of_sync_bytes() + self.slots.clean_bytes();
-        let free = self.medium.plan.data_bytes().saturating_sub(used);
-        let pages = u32::try_from(free / PAGE_BYTES).unwrap_or(u32::MAX).min(self.medium.plan.entries);
-        FreeSlots { dram: 0, nvm: if free < GRANULE_BYTES { 0 } else { pages } }
+        let pages = self.blocks.whole() as u64 * (CHUNK_BYTES / PAGE_BYTES);
+        FreeSlots { dram: 0, nvm: u32::try_from(pages).unwrap_or(u32::MAX).min(self.slots.free_entries()) }
     }
 
     fn count_pattern(&mut self, context: u64, bytes: u64, missed: u64) {
@@ -172,8 +177,11 @@ impl<R: Region> Lane<R> {
     }
 
     /// A clean entry was made: by what the file's last program does, the placement decides how long
-    /// it stays.
+    /// it stays. One in a chunk that is lent stays anyway, as nobody else gets its block.
     pub(crate) fn placed_clean(&mut self, number: u32, extent: &Extent) {
+        if self.blocks.is_lent(extent.unit) {
+            return;
+        }
         let context = self.file(FileId(extent.file)).map_or(0, |file| file.context);
         self.clean.resume(context);
         self.clean.insert(number, page_of(extent));
@@ -181,13 +189,35 @@ impl<R: Region> Lane<R> {
 
     /// The clean entry that goes next, which the placement has forgotten.
     pub(crate) fn victim(&mut self) -> Option<u32> {
-        let (slots, blocks) = (&self.slots, &self.blocks);
-        let mut condition = |number: u32| match blocks.is_lent(slots.used(number).extent.unit) {
-            // Nobody else gets the block.
-            true => Condition::Pinned,
-            false => Condition::Clean,
+        let (slots, blocks, mut lent) = (&self.slots, &self.blocks, Vec::new());
+        let mut condition = |number: u32| {
+            if blocks.is_lent(slots.used(number).extent.unit) {
+                lent.push(number);
+                Condition::Pinned
+            } else {
+                Condition::Clean
+            }
         };
-        Some(self.clean.evict(Tier::Nvm, &mut condition)?.slot)
+        let victim = self.clean.evict(Tier::Nvm, &mut condition);
+        // Their chunk was lent since: nobody looks at them again until it is everybody's.
+        lent.into_iter().for_each(|number| self.clean.remove(number));
+        Some(victim?.slot)
+    }
+
+    /// The clean entries of a file in chunks that were lent, and are everybody's now, are placed.
+    pub(crate) fn place_returned(&mut self, file: FileId, chunks: &[u32]) {
+        let Ok(cached) = self.file(file) else { return };
+        let mut numbers: Vec<u32> = cached.newest.within(0..u64::MAX).into_iter().map(|(_, number)| number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for number in numbers {
+            let Slot { extent, standing, .. } = self.slots.used(number);
+            let is_clean = matches!(standing, Standing::Clean | Standing::Marked);
+            if is_clean && chunks.contains(&(extent.unit / UNITS_PER_CHUNK)) {
+                self.clean.remove(number);
+                self.placed_clean(number, &extent);
+            }
+        }
     }
 
     /// How hot the extents of a range are, but for those without clean bytes.

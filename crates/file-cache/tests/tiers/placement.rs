@@ -29,7 +29,7 @@ fn read(pool: &Pool, id: PoolFile, (at, bytes): (u64, u64), context: u64) -> Vec
     assert_eq!(pool.read(id, at, &mut out), Ok(out.len()));
     assert!(out.iter().all(|byte| *byte == 5));
     let read = ProgramAccess { at, bytes, kind: IoKind::Read, context };
-    let wanted = pool.accessed(id, &read).expect("told");
+    let wanted = pool.accessed(id, &read).expect("told").expect("it has a record");
     for range in &wanted {
         pool.admit(id, range.clone()).expect("admitted");
     }

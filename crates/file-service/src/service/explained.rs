@@ -105,7 +105,7 @@ impl ToldTier {
             ),
             ToldTier::PoolClean => (
                 "in SOURCE too, and read from the pool",
-                "its room is used for other data when the policy of the mount expects that to be read sooner; a change of the file in SOURCE gives it up",
+                "its room is used for what programs sync, and for other data that the policy of the mount prefers; a change of the file in SOURCE gives it up",
             ),
             ToldTier::Source => (
                 "never written through the mount, or given up by the pool; or a hole",
@@ -188,7 +188,8 @@ impl FilePlaces {
                 _ => self.ranges.push(range),
             }
         }
-        self.temperatures.extend(more.temperatures);
+        let last = self.temperatures.last().map(|last| last.from);
+        self.temperatures.extend(more.temperatures.into_iter().filter(|extent| Some(extent.from) != last));
         self.next = more.next;
     }
 }

@@ -38,6 +38,15 @@ impl NamedPlacement {
         NamedPlacement::Lru,
     ];
 
+    /// Those that differ where NVM is the only tier, and each synchronous write enters it.
+    pub const OF_ONE_TIER: [NamedPlacement; 5] = [
+        NamedPlacement::Tidegate,
+        NamedPlacement::Cheetah,
+        NamedPlacement::CheetahNormalised,
+        NamedPlacement::Uhnvm,
+        NamedPlacement::Lru,
+    ];
+
     /// Makes the placement for tiers of these sizes, none of their slots known to it.
     pub fn over(self, slots: TierSlots) -> Box<dyn Placement> {
         match self {
@@ -100,7 +109,11 @@ pub struct UnknownPlacement;
 
 impl fmt::Display for UnknownPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no policy has this name: there are {}", NamedPlacement::ALL.map(NamedPlacement::name).join(", "))
+        write!(
+            f,
+            "no policy has this name: there are {}",
+            NamedPlacement::OF_ONE_TIER.map(NamedPlacement::name).join(", ")
+        )
     }
 }
 

@@ -86,6 +86,10 @@ impl Cheetah {
             ShareOf::Sum => self.extents.total(),
             ShareOf::Mean => self.extents.mean(),
         };
+        if self.slots.dram == 0 {
+            // Nothing migrates: it is asked which extents are cold.
+            return whole * 0.5;
+        }
         let used = 1.0 - f64::from(self.free_dram) / f64::from(self.slots.dram.max(1));
         match used {
             ..0.5 => whole * 0.5,
@@ -160,8 +164,9 @@ impl Placement for Cheetah {
         let tier = slot.map(|slot| self.slots.tier(slot));
         if let Some(slot) = slot {
             let queue = self.queue(slot);
-            self.used.take(slot);
-            self.used.push(queue, slot);
+            if self.used.take(slot) {
+                self.used.push(queue, slot);
+            }
         }
         // Writes find their tier by synchronicity.
         if tier == Some(Tier::Nvm) && request.kind == IoKind::Read {

@@ -144,7 +144,7 @@ fn place<R: Medium>(pool: &FilePool<R>, file: PoolFile, rng: &mut Rng) -> Result
     }
     let kind = [IoKind::Read, IoKind::Write, IoKind::SyncWrite][rng.index(3)];
     let access = ProgramAccess { at: rng.below(PLACES), bytes: rng.below(PLACES), kind, context: 1 + rng.below(2) };
-    for wanted in pool.accessed(file, &access)? {
+    for wanted in pool.accessed(file, &access)?.unwrap_or_default() {
         pool.admit(file, wanted)?;
     }
     pool.placement_step().map(drop)

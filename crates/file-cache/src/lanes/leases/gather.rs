@@ -38,7 +38,8 @@ impl<R: Region> Lane<R> {
             let into = entries.last_mut().filter(|last| {
                 last.extent.end() == extent.offset
                     && u64::from(last.extent.length) + u64::from(extent.length) <= LEASE_CLASS.bytes()
-                    // Memory that cannot be read is left where it is: whoever reads it is told.
+                    // Memory that cannot be read is left as it is: whoever reads it is told.
+                    && self.is_sound(last, &mut bytes)
                     && self.medium.read_extent(&extent, extent.offset, &mut bytes[..length]).is_ok()
             });
             if let Some(last) = into {
@@ -51,5 +52,11 @@ impl<R: Region> Lane<R> {
             }
         }
         Gathered { entries, spare }
+    }
+
+    /// Whether all of an element's bytes can be read.
+    fn is_sound(&self, Adopted { extent, .. }: &Adopted, bytes: &mut [u8]) -> bool {
+        let length = usize::try_from(extent.length).expect("a block is small");
+        self.medium.read_extent(extent, extent.offset, &mut bytes[..length]).is_ok()
     }
 }

@@ -43,9 +43,10 @@ impl OpenFiles {
         by: Requested,
     ) {
         let access = ProgramAccess { at, bytes: bytes as u64, kind: IoKind::Read, context: by.context(file) };
-        let wanted = self.note_access(number, &access);
-        if below > 0 && by.caching == Caching::Usual {
-            self.admission.want(file.identity, wanted);
+        match self.note_access(number, &access) {
+            _ if below == 0 || by.caching == Caching::Direct => {}
+            Some(wanted) => self.admission.want(file.identity, wanted),
+            None => self.admission.note(file.identity, at, bytes),
         }
     }
 
@@ -56,10 +57,10 @@ impl OpenFiles {
         }
     }
 
-    fn note_access(&self, number: PoolFile, access: &ProgramAccess) -> Vec<Range<u64>> {
+    fn note_access(&self, number: PoolFile, access: &ProgramAccess) -> Option<Vec<Range<u64>>> {
         self.pool.accessed(number, access).unwrap_or_else(|error| {
             tracing::debug!("the placement of a file does not follow: {error}");
-            Vec::new()
+            None
         })
     }
 
@@ -93,9 +94,7 @@ impl OpenFiles {
             self.wake(&file)?;
         }
         let served_from = file.read_state().served_from;
-        match served_from {
-            ServedFrom::Pool(number) => self.pool.admit(number, range).map(drop),
-            ServedFrom::File | ServedFrom::BesidePool => Ok(()),
-        }
+        let ServedFrom::Pool(number) = served_from else { return Ok(()) };
+        self.pool.admit(number, range).map(drop)
     }
 }
