@@ -13,6 +13,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// The kernel tells its list of locks a page at a time, and leaves one out if others end meanwhile:
+/// so often it is asked for a lock that somebody must have.
+const LOOKS_MAX: u32 = 4;
+
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockHolder {
@@ -60,11 +64,16 @@ impl LockHolder {
             return LockHolder::Mount { at };
         }
         let Some(key) = key_of(file) else { return LockHolder::Unseen };
+        (0..LOOKS_MAX).find_map(|_| LockHolder::listed(&key)).unwrap_or(LockHolder::Unseen)
+    }
+
+    /// The holder, as one look at the kernel's list of locks shows it.
+    fn listed(key: &str) -> Option<LockHolder> {
         let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-        let taken: Vec<Lock> = locks.lines().filter_map(|line| Lock::parse(line, &key)).collect();
+        let taken: Vec<Lock> = locks.lines().filter_map(|line| Lock::parse(line, key)).collect();
         let by_who_took_it = taken.iter().filter_map(|lock| holder(lock.pid, lock.shared));
         // Whoever took it is gone: a child of it may have the file open yet.
-        by_who_took_it.chain(inherited(&key, &taken)).next().unwrap_or(LockHolder::Unseen)
+        by_who_took_it.chain(inherited(key, &taken)).next()
     }
 
     /// Whose lock keeps others from the file at `path`, which cannot be opened as it is in use.
