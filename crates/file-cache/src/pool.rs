@@ -270,6 +270,13 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.admit(file.file, range)
     }
 
+    /// Has this placement decide in lanes that were just opened, which have the default one.
+    pub fn begin_by(&self, name: NamedPlacement) {
+        if name != NamedPlacement::default() {
+            self.place_by(name);
+        }
+    }
+
     /// Has another placement decide, in every lane: see [`FileCache::place_by`].
     pub fn place_by(&self, name: NamedPlacement) {
         self.lanes.iter().for_each(|lane| lane.place_by(name));

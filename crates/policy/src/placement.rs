@@ -32,12 +32,13 @@ pub use contexts::AccessPattern;
 
 use crate::evict::mixed;
 use std::fmt;
+use std::ops::Range;
 
 /// Bytes of a page, and of a slot.
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Bytes of an extent.
-pub(crate) const EXTENT_BYTES: u64 = 1 << 20;
+pub const EXTENT_BYTES: u64 = 1 << 20;
 
 /// Bytes of the line in which Optane stores.
 pub const LINE_BYTES: u32 = 256;
@@ -150,6 +151,11 @@ pub struct FileExtent {
 }
 
 impl FileExtent {
+    /// Returns the bytes of the file that the extent has.
+    pub fn bytes(self) -> Range<u64> {
+        self.extent * EXTENT_BYTES..(self.extent + 1) * EXTENT_BYTES
+    }
+
     /// Returns the pages of the extent.
     pub fn pages(self) -> impl Iterator<Item = FilePage> {
         let pages = EXTENT_BYTES / PAGE_BYTES;

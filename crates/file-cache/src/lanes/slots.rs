@@ -58,6 +58,13 @@ pub(crate) enum Standing {
     Dying,
 }
 
+impl Standing {
+    /// Whether the bytes are below too.
+    pub(crate) fn is_clean(self) -> bool {
+        matches!(self, Standing::Clean | Standing::Marked)
+    }
+}
+
 /// Entries one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
@@ -367,7 +374,7 @@ mod tests {
 
     /// These entries are clean, no others are, and their bytes are counted.
     fn assert_clean(slots: &Slots, clean: &[u32]) {
-        let is_clean = |slot: Slot| matches!(slot.standing, Standing::Clean | Standing::Marked);
+        let is_clean = |slot: Slot| slot.standing.is_clean();
         let found: BTreeSet<u32> = (0..slots.most).filter(|number| slots.get(*number).is_some_and(is_clean)).collect();
         assert_eq!(found, BTreeSet::from_iter(clean.iter().copied()));
         assert_eq!(slots.clean_bytes(), clean.iter().map(|number| slots.used(*number).newest).sum::<u64>());

@@ -22,6 +22,7 @@ use crate::lanes::lane::Lane;
 use crate::lanes::records::words_of;
 use crate::lanes::slots::{Slot, Standing};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{Extent, VolatileFile};
 use tidegate_media::Region;
@@ -135,10 +136,15 @@ impl<R: Region> Lane<R> {
 
     /// Gives up all clean entries of a file.
     pub(crate) fn drop_clean(&mut self, file: FileId) -> Result<(), FileError> {
-        let is_clean = |number: &u32| self.slots.used(*number).standing != Standing::OutOfSync;
-        let with_bytes = self.file(file)?.newest.within(0..u64::MAX).into_iter().map(|(_, number)| number);
-        let clean: BTreeSet<u32> = with_bytes.filter(is_clean).collect();
-        self.give_up(&Vec::from_iter(clean))
+        let clean = self.clean_within(file, 0..u64::MAX)?;
+        self.give_up(&clean)
+    }
+
+    /// The clean entries that have newest bytes of a range, each once.
+    pub(crate) fn clean_within(&self, file: FileId, range: Range<u64>) -> Result<Vec<u32>, FileError> {
+        let is_clean = |number: &u32| self.slots.used(*number).standing.is_clean();
+        let with_bytes = self.file(file)?.newest.within(range).into_iter().map(|(_, number)| number);
+        Ok(Vec::from_iter(with_bytes.filter(is_clean).collect::<BTreeSet<u32>>()))
     }
 
     /// Gives up the clean entries of a file that is not as its record says, although the lane

@@ -10,7 +10,6 @@ use crate::error::FileError;
 use crate::io::FILE_BYTES_MAX;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
-use crate::lanes::slots::{Slot, Standing};
 use std::ops::Range;
 use tidegate_layout::file_cache::{CHUNK_BYTES, Extent, UNITS_PER_CHUNK};
 use tidegate_media::Region;
@@ -20,7 +19,7 @@ use tidegate_policy::placement::{
 };
 
 /// Bytes that are admitted together, aligned.
-const GRANULE_BYTES: u64 = 64 << 10;
+pub const GRANULE_BYTES: u64 = 64 << 10;
 
 /// A read or write of a program that was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +55,8 @@ impl<R: Region> FileCache<R> {
         // The former one's memory first.
         lane.clean = placement(name, 0);
         lane.clean = placement(name, lane.medium.plan.entries);
-        let is_clean = |slot: &Slot| matches!(slot.standing, Standing::Clean | Standing::Marked);
-        let clean: Vec<(u32, Extent)> = lane
-            .slots
-            .in_use()
-            .filter(|(_, slot)| is_clean(slot))
-            .map(|(number, slot)| (number, slot.extent))
-            .collect();
+        let clean = lane.slots.in_use().filter(|(_, slot)| slot.standing.is_clean());
+        let clean: Vec<(u32, Extent)> = clean.map(|(number, slot)| (number, slot.extent)).collect();
         clean.into_iter().for_each(|(number, extent)| lane.placed_clean(number, &extent));
     }
 
@@ -124,8 +118,7 @@ impl<R: Region> Lane<R> {
         let (mut before, mut unwanted) = (last, Vec::new());
         for (range, number) in entries {
             let is_another = before.replace(*number) != Some(*number);
-            let is_clean = matches!(self.slots.used(*number).standing, Standing::Clean | Standing::Marked);
-            if !is_another || !is_clean {
+            if !is_another || !self.slots.used(*number).standing.is_clean() {
                 continue;
             }
             if let Decision::Below(_) = self.clean.place(request, page_at(file, range.start), Some(*number), free) {
@@ -206,14 +199,10 @@ impl<R: Region> Lane<R> {
 
     /// The clean entries of a file in chunks that were lent, and are everybody's now, are placed.
     pub(crate) fn place_returned(&mut self, file: FileId, chunks: &[u32]) {
-        let Ok(cached) = self.file(file) else { return };
-        let mut numbers: Vec<u32> = cached.newest.within(0..u64::MAX).into_iter().map(|(_, number)| number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        for number in numbers {
-            let Slot { extent, standing, .. } = self.slots.used(number);
-            let is_clean = matches!(standing, Standing::Clean | Standing::Marked);
-            if is_clean && chunks.contains(&(extent.unit / UNITS_PER_CHUNK)) {
+        // A file that is gone has none.
+        for number in self.clean_within(file, 0..u64::MAX).unwrap_or_default() {
+            let extent = self.slots.used(number).extent;
+            if chunks.contains(&(extent.unit / UNITS_PER_CHUNK)) {
                 self.clean.remove(number);
                 self.placed_clean(number, &extent);
             }
@@ -224,8 +213,7 @@ impl<R: Region> Lane<R> {
     pub(crate) fn temperatures(&self, file: FileId, range: &Range<u64>) -> Vec<(u64, f64)> {
         let first = page_at(file, range.start).extent();
         let extents = (first.extent..).map(|extent| FileExtent { extent, ..first });
-        let from = |extent: &FileExtent| extent.pages().next().map_or(0, |page| page.page * PAGE_BYTES);
-        let within = extents.map(|extent| (from(&extent), extent)).take_while(|(from, _)| *from < range.end);
+        let within = extents.map(|extent| (extent.bytes().start, extent)).take_while(|(from, _)| *from < range.end);
         let hot = within.filter_map(|(from, extent)| Some((from, self.clean.temperature(extent)?)));
         hot.filter(|(_, temperature)| *temperature > 0.0).collect()
     }
@@ -244,20 +232,10 @@ impl<R: Region> Lane<R> {
 
     /// Gives up the clean entries that begin in an extent.
     fn reclaim(&mut self, extent: FileExtent) -> Result<(), FileError> {
-        let Some(file) = u32::try_from(extent.file).ok().and_then(|file| self.file(FileId(file)).ok()) else {
-            return Ok(());
-        };
-        let mut pages = extent.pages().map(|page| page.page * PAGE_BYTES);
-        let from = pages.next().unwrap_or(0);
-        let range = from..pages.last().unwrap_or(from) + PAGE_BYTES;
-        let is_clean = |number: &u32| {
-            let slot = self.slots.used(*number);
-            matches!(slot.standing, Standing::Clean | Standing::Marked) && range.contains(&slot.extent.offset)
-        };
-        let mut clean: Vec<u32> =
-            file.newest.within(range.clone()).into_iter().map(|(_, number)| number).filter(is_clean).collect();
-        clean.sort_unstable();
-        clean.dedup();
+        let file = FileId(u32::try_from(extent.file).expect("the lane named it"));
+        // A file that is gone has none.
+        let mut clean = self.clean_within(file, extent.bytes()).unwrap_or_default();
+        clean.retain(|number| extent.bytes().contains(&self.slots.used(*number).extent.offset));
         self.give_up(&clean)
     }
 }

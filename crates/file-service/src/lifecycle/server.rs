@@ -146,7 +146,7 @@ impl MountServer {
         let of_nodes = inodes.kept_keys();
         let spare = by_identity(&source, kept.values().filter(|kept| !of_nodes.contains(&kept.key())));
         drop(kept);
-        files.pool.place_by(mount.policy.parse().unwrap_or_default());
+        files.pool.begin_by(mount.policy.parse().unwrap_or_default());
         let files = Arc::new(files);
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));

@@ -17,15 +17,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
-use tidegate_file_cache::FileIdentity;
+use tidegate_file_cache::{FileIdentity, GRANULE_BYTES};
 use tidegate_host::threads::Periodic;
 use tidegate_policy::admit::{Admit, Doorkeeper, Sequential};
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// What is admitted at once, and remembered as read.
-const GRANULE_BYTES: u64 = 64 << 10;
 
 /// Bytes of a block, by which runs are measured, and the blocks of the longest run.
 const BLOCK_BYTES: u64 = 4096;

@@ -11,15 +11,13 @@ use std::path::Path;
 use tidegate_file_cache::{FileError, Tier, TierExtent, TierMap};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
+use tidegate_policy::placement::EXTENT_BYTES;
 
 /// So many ranges are shown to people, and the others counted.
 const RANGES_SHOWN_MAX: usize = 16;
 
 /// So many of the hottest extents are shown to people.
 const EXTENTS_SHOWN_MAX: usize = 4;
-
-/// Bytes of an extent that has a temperature.
-const EXTENT_BYTES: u64 = 1 << 20;
 
 /// Where bytes lie that programs read, as it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,6 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The placements by name.
-///
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamedPlacement {
     /// By how soon a block is used again.

@@ -103,7 +103,6 @@ impl Placement for Uhnvm {
     }
 
     fn resume(&mut self, context: u64) {
-        self.contexts.resume(context);
         self.queue = match self.contexts.pattern_of(context) {
             Some(AccessPattern::Looping | AccessPattern::ClusterHot) => DESERVING,
             Some(AccessPattern::Sequential) => SEQUENTIAL,

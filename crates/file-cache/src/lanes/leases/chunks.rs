@@ -153,8 +153,7 @@ impl<R: Region> Lane<R> {
             let slots = newest.within(first.start..at).into_iter().map(|(_, slot)| slot);
             found.extend(slots.filter(|slot| {
                 let slot = self.slots.used(*slot);
-                let is_clean = matches!(slot.standing, Standing::Clean | Standing::Marked);
-                is_clean && self.blocks.lent().lease_of(chunk_of(slot.extent.unit)) == Some(lease)
+                slot.standing.is_clean() && self.blocks.lent().lease_of(chunk_of(slot.extent.unit)) == Some(lease)
             }));
             if found.len() >= wanted {
                 break;

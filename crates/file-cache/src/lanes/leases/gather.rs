@@ -32,6 +32,8 @@ impl<R: Region> Lane<R> {
     pub(super) fn gather(&self, elements: &[Adopted]) -> Gathered {
         let (mut entries, mut spare) = (Vec::<Adopted>::with_capacity(elements.len()), Vec::new());
         let mut bytes = vec![0; usize::try_from(LEASE_CLASS.bytes()).expect("a block is small")];
+        // Whether the last entry's bytes were looked at: what is put behind them is known.
+        let mut is_known_sound = false;
         for element in elements {
             let (extent, block) = (element.extent, LentBlock { unit: element.extent.unit, entry: element.slot });
             let length = usize::try_from(extent.length).expect("a block is small");
@@ -39,7 +41,7 @@ impl<R: Region> Lane<R> {
                 last.extent.end() == extent.offset
                     && u64::from(last.extent.length) + u64::from(extent.length) <= LEASE_CLASS.bytes()
                     // Memory that cannot be read is left as it is: whoever reads it is told.
-                    && self.is_sound(last, &mut bytes)
+                    && (is_known_sound || self.is_sound(last, &mut bytes))
                     && self.medium.read_extent(&extent, extent.offset, &mut bytes[..length]).is_ok()
             });
             if let Some(last) = into {
@@ -47,8 +49,10 @@ impl<R: Region> Lane<R> {
                 self.medium.region.stream(behind, &bytes[..length]);
                 last.extent.length += extent.length;
                 spare.push(block);
+                is_known_sound = true;
             } else {
                 entries.push(*element);
+                is_known_sound = false;
             }
         }
         Gathered { entries, spare }
