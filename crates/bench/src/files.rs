@@ -6,6 +6,7 @@
 //! the others have them on the same disk, or in memory. The scheduler puts them where it likes, as
 //! it does for anybody, unless the row says otherwise.
 
+mod contexts;
 mod count;
 pub(crate) mod disk;
 mod probe;
@@ -19,6 +20,7 @@ pub use probe::{Pattern, Probing, probe};
 
 use crate::mount::{self, COPY, GIT_STATUS, MAKE, UNPACK};
 use crate::target::{Outcome, Row, Target, Topic};
+use contexts::Subject;
 use sqlite::Journal;
 use testbed::Storage;
 use tidegate_measure::workload::Effort;
@@ -77,6 +79,12 @@ pub const TOPIC: Topic = Topic {
         Row::here("append-fences", "fences", APPEND, Target::AtMost(3.0), count::append_fences),
         Row::here("revocation", "microseconds of another process' read", "lease", Target::AtMost(1000.0), |effort| {
             probe::revocation(effort)
+        }),
+        Row::here("context-sqlite", CONTEXT, "sqlite3", Target::AtMost(0.15), |effort| {
+            contexts::per_call(effort, Subject::Sqlite)
+        }),
+        Row::here("context-fio", CONTEXT, "fio, psync", Target::AtMost(0.45), |effort| {
+            contexts::per_call(effort, Subject::Fio)
         }),
         Row::here("redis-50", REDIS_50, "appendfsync no on the disk", Target::AtLeast(0.97), |effort| {
             redis::always_over_no(effort, DIRECT, 1)
@@ -153,6 +161,7 @@ const READ_64: &str = "cached pread of 64 bytes at random over 256 MiB on the di
 const READ_4K: &str = "cached pread of 4 KiB at random over 256 MiB on the disk's own file system";
 const READ_1M: &str = "cached pread of 1 MiB at random over 256 MiB on the disk's own file system";
 const APPEND: &str = "100 bytes appended + fdatasync";
+const CONTEXT: &str = "microseconds to find the program context of a read or write, all of 100,000 verified";
 const REDIS_50: &str = "redis SET, 50 clients, appendfsync always, direct path";
 const REDIS_50X10: &str = "redis SET, 50 clients, pipelines of 10, appendfsync always, direct path";
 const REDIS_1_MEMORY: &str = "median time of redis SET, 1 client, appendfsync always, in /dev/shm";

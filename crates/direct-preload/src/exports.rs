@@ -3,7 +3,7 @@
 mod numbers;
 mod transfers;
 
-use crate::{files, process};
+use crate::{contexts, files, process};
 use tidegate_preload_common::next;
 
 /// Called by the loader before the program begins.
@@ -15,6 +15,7 @@ extern "C" fn start() {
     crate::guarded(|| {
         next::find_all();
         process::start(before_fork);
+        contexts::start();
     });
 }
 

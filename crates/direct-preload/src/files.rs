@@ -1,9 +1,10 @@
 //! Descriptors, and the files behind them that are leased or may be.
 
+use crate::contexts;
 use crate::process;
 use crate::service::{NO_POOL, Service, lends};
 use rustix::fd::BorrowedFd;
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
@@ -100,11 +101,16 @@ enum KnownDescriptor {
     /// Nobody knows.
     Nothing,
     /// It has no direct path.
-    Plain,
+    Plain {
+        /// Whether its file is in the mount that has the board of contexts.
+        is_in_mount: bool,
+    },
     /// It may have one: its first sync tells, or one of its next writes.
     MaybeLater {
         /// How often it was written.
         writes: u32,
+        /// As above.
+        is_in_mount: bool,
     },
     /// It leads to the file of this slot.
     File(Descriptor),
@@ -124,8 +130,10 @@ impl KnownDescriptor {
     fn word(self) -> u64 {
         match self {
             KnownDescriptor::Nothing => 0,
-            KnownDescriptor::Plain => 1,
-            KnownDescriptor::MaybeLater { writes } => 2 | u64::from(writes) << 8,
+            KnownDescriptor::Plain { is_in_mount } => 1 | u64::from(is_in_mount) << 2,
+            KnownDescriptor::MaybeLater { writes, is_in_mount } => {
+                2 | u64::from(is_in_mount) << 2 | u64::from(writes) << 8
+            }
             KnownDescriptor::File(Descriptor { slot, appends, syncs }) => {
                 3 | u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(slot) << 8
             }
@@ -135,8 +143,11 @@ impl KnownDescriptor {
     fn of(word: u64) -> KnownDescriptor {
         match word & 3 {
             0 => KnownDescriptor::Nothing,
-            1 => KnownDescriptor::Plain,
-            2 => KnownDescriptor::MaybeLater { writes: u32::try_from(word >> 8).unwrap_or(u32::MAX) },
+            1 => KnownDescriptor::Plain { is_in_mount: word & 4 != 0 },
+            2 => KnownDescriptor::MaybeLater {
+                writes: u32::try_from(word >> 8).unwrap_or(u32::MAX),
+                is_in_mount: word & 4 != 0,
+            },
             _ => KnownDescriptor::File(Descriptor {
                 slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),
                 appends: word & 4 != 0,
@@ -220,17 +231,31 @@ fn known_word(fd: i32) -> Option<KnownDescriptor> {
 pub(crate) fn written(fd: i32) -> Option<Descriptor> {
     match known_word(fd)? {
         KnownDescriptor::Nothing => look(fd, Moment::FirstWrite),
-        KnownDescriptor::MaybeLater { writes } if writes < WRITES_OFTEN => {
-            let word = KnownDescriptor::MaybeLater { writes }.word();
-            let more = KnownDescriptor::MaybeLater { writes: writes + 1 }.word();
+        KnownDescriptor::MaybeLater { writes, is_in_mount } if writes < WRITES_OFTEN => {
+            let word = KnownDescriptor::MaybeLater { writes, is_in_mount }.word();
+            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount }.word();
             // Another thread may have closed it, or counted.
             _ = place(fd)?.compare_exchange(word, more, Ordering::Relaxed, Ordering::Relaxed);
             return None;
         }
         KnownDescriptor::MaybeLater { .. } => look(fd, Moment::WorthClaim),
-        KnownDescriptor::Plain | KnownDescriptor::File(_) => {}
+        KnownDescriptor::Plain { .. } | KnownDescriptor::File(_) => {}
     }
     known(fd)
+}
+
+/// Whether the descriptor leads to a file of the mount that has the board of contexts: looked at if
+/// nothing is known of it.
+#[inline]
+pub(crate) fn is_in_mount(fd: i32) -> bool {
+    if known_word(fd) == Some(KnownDescriptor::Nothing) {
+        look(fd, Moment::FirstRead);
+    }
+    match known_word(fd) {
+        None | Some(KnownDescriptor::Nothing) => false,
+        Some(KnownDescriptor::Plain { is_in_mount } | KnownDescriptor::MaybeLater { is_in_mount, .. }) => is_in_mount,
+        Some(KnownDescriptor::File(_)) => true,
+    }
 }
 
 /// The descriptor that is about to be synced.
@@ -262,6 +287,7 @@ impl Drop for PositionTurn {
 /// When a descriptor is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
+    FirstRead,
     FirstWrite,
     /// It is synced, or written often.
     WorthClaim,
@@ -271,7 +297,7 @@ fn look(fd: i32, moment: Moment) {
     if !has_path() || !process::owns_descriptors() {
         return;
     }
-    let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain);
+    let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain { is_in_mount: false });
     let Some(place) = place(fd) else { return };
     let before = KnownDescriptor::of(place.swap(found.word(), Ordering::AcqRel));
     if let (KnownDescriptor::File(counted), KnownDescriptor::File(_)) = (before, found) {
@@ -284,20 +310,28 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
     // SAFETY: the program is about to use it; whether it is open, the kernel says.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = fcntl_getfl(descriptor).ok()?;
+    // Nobody asks but for the board's sake.
+    let is_in_mount = || contexts::are_wanted() && is_of_mount(descriptor);
     if flags.intersection(OFlags::RWMODE).is_empty() || flags.intersects(OFlags::DIRECT | OFlags::PATH) {
-        return Some(KnownDescriptor::Plain);
+        return Some(KnownDescriptor::Plain { is_in_mount: is_in_mount() });
     }
     // O_SYNC is O_DSYNC and one bit more.
     let syncs = flags.intersects(OFlags::DSYNC);
-    if moment == Moment::FirstWrite && !syncs {
-        return Some(KnownDescriptor::MaybeLater { writes: 1 });
+    if moment != Moment::WorthClaim && !syncs {
+        let writes = u32::from(moment == Moment::FirstWrite);
+        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount() });
     }
     let about = fstat(descriptor).ok()?;
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
-        return Some(KnownDescriptor::Plain);
+        return Some(KnownDescriptor::Plain { is_in_mount: false });
     }
     let slot = slot_of(fd, about.st_dev, about.st_ino)?;
     Some(KnownDescriptor::File(Descriptor { slot, appends: flags.contains(OFlags::APPEND), syncs }))
+}
+
+fn is_of_mount(descriptor: BorrowedFd<'_>) -> bool {
+    let is_regular = |about: &Stat| FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    fstat(descriptor).is_ok_and(|about| is_regular(&about) && contexts::is_device_of_mount(about.st_dev))
 }
 
 /// One lock for the choice of slots.
@@ -414,6 +448,7 @@ pub(crate) fn before_fork() {
 /// there, so it is not given back.
 fn forget_all() {
     CHOICE.reset();
+    contexts::forget();
     KNOWN.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     for slot in &FILES {
         slot.lock.reset();

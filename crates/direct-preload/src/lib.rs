@@ -22,9 +22,11 @@
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the
 //!   next definition gets is what they got.
 //! - **L2** What a slot has is touched by whoever has its lock.
+//! - **L3** The board of contexts stays mapped, and is only used as atomics.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
+mod contexts;
 mod exports;
 mod files;
 mod memory;

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use tidegate_file_wire::DIRECT;
 use tidegate_preload_common::wiped_page;
 
 /// The word of the page that forks wipe.
@@ -10,14 +11,11 @@ const SAME: u32 = 1;
 static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
 static PID: AtomicI32 = AtomicI32::new(0);
 
-/// Says in the environment that a program has the direct path.
-const VARIABLE: &std::ffi::CStr = c"TIDEGATE_DIRECT";
-
 /// Looks whether this process has the direct path. `before_fork` is called before it is forked.
 pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
     // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
     // begins.
-    if unsafe { libc::getenv(VARIABLE.as_ptr()) }.is_null() {
+    if unsafe { libc::getenv(DIRECT.as_ptr()) }.is_null() {
         return;
     }
     let Some(mark) = wiped_page::mapped(SAME) else { return };

@@ -1,5 +1,6 @@
 //! The service of a mount, as a descriptor of one of its files reaches it.
 
+use crate::contexts;
 use crate::memory::{LeaseMemory, memory_of};
 use libc::c_void;
 use tidegate_file_direct::Os;
@@ -70,6 +71,10 @@ impl Os for Service {
     fn probe(&mut self) {
         // Any answer about the file comes behind the end of a lease.
         let _ = ask(self.fd, EXTEND, &mut request_of(0));
+    }
+
+    fn context(&mut self) -> u64 {
+        contexts::of_call()
     }
 
     fn now(&mut self) -> u64 {

@@ -17,6 +17,8 @@ const WORTH_MAX: u32 = READS_WINDOW;
 const WRITES_WORTH_ROOM: u32 = 64;
 /// So many rooms in a row that were not worth it are left for another one at once.
 const ROOMS_LEFT_MAX: u32 = 8;
+/// Of so many writes by a lease, one says its program context.
+const CONTEXT_EVERY: u32 = 64;
 /// So often a lease is extended for one write: each time it gets twice as much.
 const EXTENSIONS_MAX: u32 = 4;
 /// So often the service is asked how a write in doubt has ended.
@@ -238,6 +240,9 @@ impl<O: Os> DirectFile<O> {
             let end = at.saturating_add(data.len() as u64);
             match file.write(at, data, now) {
                 Ok(Wrote::Done) => {
+                    if writes.is_multiple_of(CONTEXT_EVERY) {
+                        file.say_context(self.os.context());
+                    }
                     (*writes, recent.1) = (writes.saturating_add(1), WORTH_MAX.min(recent.1 + 1));
                     return Attempted::Done(end);
                 }

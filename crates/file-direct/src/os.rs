@@ -4,7 +4,7 @@ use tidegate_file_wire::{Claim, Read};
 use tidegate_layout::file_cache::LeaseGrant;
 use tidegate_media::Region;
 
-/// The system below one open file, in seven verbs. The first four are the `ioctl`s of
+/// The system below one open file, in eight verbs. The first four are the `ioctl`s of
 /// `tidegate-file-wire`.
 pub trait Os {
     /// The pool's memory: offsets are the pool's. It may be mapped where it is first touched: a
@@ -30,6 +30,9 @@ pub trait Os {
     /// Has the service answer any request about the file which leaves it as it is. What it did with
     /// the file before is done then.
     fn probe(&mut self);
+
+    /// The program context of the call; 0: not said. It may take a microsecond.
+    fn context(&mut self) -> u64;
 
     /// The time now, as a pool's record has it; 0: not said.
     fn now(&mut self) -> u64;

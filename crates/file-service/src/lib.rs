@@ -9,7 +9,6 @@
 mod lifecycle;
 mod pool;
 mod service;
-mod source;
 
 pub use lifecycle::belonging::NotTogether;
 pub use lifecycle::belonging::mount_above;

@@ -1,5 +1,6 @@
 //! The pool of a mount: found or made, recovered, opened.
 
+pub(crate) mod context_board;
 pub(crate) mod hidden;
 pub(crate) mod name_log;
 pub(crate) mod read_admission;
@@ -9,6 +10,7 @@ pub(crate) mod volatile;
 pub(crate) mod write_back;
 
 use crate::lifecycle::failure::ServiceFailure;
+use crate::pool::context_board::ContextBoard;
 use crate::pool::volatile::Volatile;
 use std::collections::HashSet;
 use std::fs::File;
@@ -169,12 +171,18 @@ impl Pool {
     pub(crate) fn remove_volatile(&self) -> Result<(), ServiceFailure> {
         let volatile = self.volatile()?;
         volatile.remove_gone()?;
+        volatile.remove_board()?;
         (0..self.lanes()?).try_for_each(|lane| volatile.remove(lane))
     }
 
     /// Files that lost their last name where no log of names says so.
     pub(crate) fn gone(&self) -> Result<HashSet<FileIdentity>, ServiceFailure> {
         self.volatile()?.gone()
+    }
+
+    /// The board on which programs of the mount on `device` say their contexts.
+    pub(crate) fn board(&self, device: u64) -> Result<ContextBoard, ServiceFailure> {
+        ContextBoard::open(self.volatile()?.path_of_board(), device)
     }
 
     fn volatile(&self) -> Result<Volatile, ServiceFailure> {

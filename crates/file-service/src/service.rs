@@ -10,19 +10,15 @@ pub(crate) mod explained;
 pub(crate) mod lending;
 pub(crate) mod nodes;
 mod operations;
-pub(crate) mod sync_times;
 
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::service::lending::Lending;
 use crate::service::nodes::folders::{Folder, Folders};
 use crate::service::nodes::handles::Handles;
-use crate::service::nodes::inodes::{Inodes, Route};
-use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::inodes::Inodes;
 use crate::service::nodes::open_files::OpenFiles;
 use crate::service::operations::permissions::Permissions;
-use crate::source::backing::OpenedFile;
-use crate::source::{SourceDirectory, about, about_at};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
@@ -32,6 +28,10 @@ use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request, Unique};
 use tidegate_mount_transport::{Answers, DescriptorStore};
+use tidegate_source_files::Route;
+use tidegate_source_files::backing::OpenedFile;
+use tidegate_source_files::nameless::KeptFile;
+use tidegate_source_files::{SourceDirectory, about, about_at};
 
 /// How long the kernel may rely on names and attributes. Every change comes through the mount, so
 /// nothing but a change of the kernel's own makes them out of date.

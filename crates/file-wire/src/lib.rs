@@ -1,5 +1,6 @@
 //! What a program with the direct path and the service of its mount say to each other: `ioctl`s on
-//! a descriptor of a file of the mount. Nothing else passes between the two but the pool's memory.
+//! a descriptor of a file of the mount. Nothing else passes between the two but the pool's memory,
+//! and the board of program contexts (`board.rs`).
 //!
 //! | command | asks | answer |
 //! | --- | --- | --- |
@@ -15,6 +16,13 @@
 //! A number is little-endian, and its bytes are where the struct says.
 
 #![forbid(unsafe_code)]
+
+mod board;
+
+pub use board::{
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, Said, board_place,
+    said_by, said_word,
+};
 
 use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};

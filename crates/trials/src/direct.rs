@@ -13,6 +13,14 @@ const CLIENT: CProgram = CProgram {
     packages: "gcc libc6-dev",
 };
 
+/// A program whose one thread reads one file by two functions, in two ways: see its head.
+pub const CONTEXTS: CProgram = CProgram {
+    name: "contexts",
+    source: include_str!("direct/contexts.c"),
+    flags: &["-O1"],
+    packages: "gcc libc6-dev",
+};
+
 /// The library under programs with the direct path, which is built if it is not there.
 pub fn library() -> PathBuf {
     let folder = built(&["--package", "tidegate-direct-preload"]).unwrap_or_else(|missing| panic!("{missing}"));
@@ -23,6 +31,7 @@ pub fn library() -> PathBuf {
 pub fn with_direct_path(testbed: &MountTestbed, program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(testbed.mountpoint()).env("LD_PRELOAD", library()).env("TIDEGATE_DIRECT", "1");
+    command.env("TIDEGATE_CONTEXTS", format!("5:{}", board(testbed)));
     command
 }
 
@@ -32,6 +41,13 @@ pub fn client(testbed: &MountTestbed, words: &[&str]) -> Command {
     let mut command = with_direct_path(testbed, program.to_str().expect("a plain path"));
     command.args(words);
     command
+}
+
+/// Where programs say their contexts to the mount.
+fn board(testbed: &MountTestbed) -> String {
+    let said = String::from_utf8(testbed.status_json().stdout).expect("text");
+    let after = said.split("\"contexts\":\"").nth(1).unwrap_or_else(|| panic!("no contexts in {said}"));
+    after.split('"').next().expect("a text has an end").to_owned()
 }
 
 /// A count of the mount's status.

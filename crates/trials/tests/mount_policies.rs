@@ -7,9 +7,11 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
+use tidegate_trials::direct::{CONTEXTS, library};
 use tidegate_trials::mount_folders::{MountFolders, tidegate};
 use tidegate_trials::mounted::servers_of;
-use tidegate_trials::served::until;
+use tidegate_trials::served::{program, until};
 
 const BYTES: u64 = 4 << 20;
 const READ: usize = 64 << 10;
@@ -60,6 +62,48 @@ fn a_loop_comes_to_the_pool_and_its_pattern_is_told() {
         assert!(status["reads_by_pattern"]["looping"]["hit_bytes"].as_u64().unwrap() >= BYTES / 2, "{status}");
         assert_eq!(answer("explain", &mnt.join("file"))["pattern"], "looping", "{policy}");
         drop(file);
+        assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+        assert!(service.wait().unwrap().success());
+    }
+}
+
+/// One thread reads one file, in a loop by one function, and at random by another. By their call
+/// stacks they are two contexts: the pool has the loop, and nothing that is read at random. By
+/// thread and file they are one, and both come to the pool.
+#[test]
+fn functions_of_one_thread_are_told_apart_by_their_call_stacks() {
+    const LOOP: u64 = 1 << 20;
+    library();
+    let client = CONTEXTS.build().unwrap();
+    for (options, is_direct) in [(&[][..], true), (&["--context-frames", "3"], true), (&["--no-direct"], false)] {
+        let bed = MountFolders::new();
+        fs::write(bed.at("source").join("file"), vec![5; 32 << 20]).unwrap();
+        let mut service = bed.mount_with(&bed.pool(), &["--policy", "uhnvm"]);
+        let mnt = bed.at("mnt");
+        let read = || {
+            let mut run = Command::new(program());
+            run.arg("run").args(options).arg("--root").arg(&mnt).arg("--").arg(&client).arg(mnt.join("file")).arg("20");
+            assert!(run.status().unwrap().success());
+        };
+        // What is read is admitted later, by a thread of the service.
+        until("the loop is in the pool", || {
+            read();
+            if is_direct { clean(&mnt) >= LOOP } else { clean(&mnt) >= 2 * LOOP }
+        });
+        let status = answer("status", &mnt);
+        let by_stack = status["placed_by_stack"].as_u64().unwrap();
+        if is_direct {
+            let reads = |pattern: &str, key: &str| status["reads_by_pattern"][pattern][key].as_u64().unwrap();
+            let looped = reads("looping", "hit_bytes") + reads("looping", "missed_bytes");
+            // The end of the file is there, as the program writes it.
+            assert!(looped >= 15 * LOOP && reads("random", "missed_bytes") >= 15 * LOOP, "{status}");
+            assert!(reads("random", "hit_bytes") <= 4096 && clean(&mnt) <= LOOP + 4096, "{status}");
+            assert!(by_stack >= 15 * 512, "{status}");
+            let told = String::from_utf8(tidegate("status", &mnt, &[]).stdout).unwrap();
+            assert!(told.contains(&format!("contexts   {by_stack} requests by call stack")), "{told}");
+        } else {
+            assert_eq!(by_stack, 0, "{status}");
+        }
         assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
         assert!(service.wait().unwrap().success());
     }

@@ -95,6 +95,9 @@ impl Testbed {
         let mut command = Command::new(program);
         if let Some(library) = self.library {
             command.env("LD_PRELOAD", library).env("TIDEGATE_DIRECT", "1");
+            // As `tidegate run` has it. Without a board no context is said.
+            let board = self.mount.as_ref().and_then(|mount| mount.board().ok());
+            command.envs(board.map(|board| ("TIDEGATE_CONTEXTS", format!("5:{board}"))));
         }
         command.current_dir(self.root());
         command

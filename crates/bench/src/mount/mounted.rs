@@ -92,6 +92,13 @@ impl Mounted {
         number_in(&said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?, number)
     }
 
+    /// Where programs say their contexts.
+    pub(crate) fn board(&self) -> anyhow::Result<String> {
+        let status = said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        Ok(status["contexts"].as_str().with_context(|| format!("no contexts in {status}"))?.to_owned())
+    }
+
     /// The pool.
     pub(super) fn pool(&self) -> anyhow::Result<&Path> {
         Ok(self.pool.as_ref().context("the bare server has no pool")?.as_path())

@@ -4,6 +4,7 @@ use super::values::{ByteRange, byte_range, policies, size};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use tidegate_file_wire::FRAMES_MAX;
 use tidegate_policy::placement::NamedPlacement;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -13,13 +14,29 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with the keys pool, size and root. Flags win over the file
+    /// A TOML file with the keys pool, size, dram, policy, context_frames and root. Flags win over
+    /// the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
     /// Bytes of a pool that is created: 64M, 1G [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
+
+    /// Most bytes of DRAM for blocks of writes that are not synced yet, of each mount that the run
+    /// begins [default: 256M, and at most half of /dev/shm]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) dram: Option<u64>,
+
+    /// Which of the bytes that the files below have too the pool of each such mount keeps for
+    /// reading [default: tidegate]
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    pub(crate) policy: Option<NamedPlacement>,
+
+    /// How many functions of the program, from the innermost one that calls, are the context by
+    /// which a policy tells accesses apart: 1 to 8 [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FRAMES_MAX)))]
+    pub(crate) context_frames: Option<u32>,
 
     /// A directory that is mounted over itself for the run, unless it is in a mount already;
     /// repeatable [default: the current directory]

@@ -1,11 +1,12 @@
 //! Functions that write, read and sync by descriptors.
 
 use crate::files::{self, PositionTurn};
-use crate::guarded;
+use crate::{contexts, guarded};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
 use tidegate_file_direct::{Attempted, Until};
 use tidegate_preload_common::next;
+use tidegate_program_context::StackTop;
 
 /// No program's memory lies below this, or from [`USER_END`] on: the kernel says what is wrong with
 /// an address there.
@@ -142,6 +143,7 @@ macro_rules! writes {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *const c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
             let _turn = turn!($fd $(, $at)?);
+            let _saying = contexts::say(StackTop::here(), || files::is_in_mount($fd));
             // SAFETY: L1.
             if let Some(wrote) = unsafe { written($fd, aim!($($at)?), $bytes, $len, Until::PowerLoss) } {
                 return wrote;
@@ -169,6 +171,7 @@ macro_rules! reads {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *mut c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
             let _turn = turn!($fd $(, $at)?);
+            let _saying = contexts::say(StackTop::here(), || files::is_in_mount($fd));
             // SAFETY: L1.
             match unsafe { was_read($fd, aim!($($at)?), $bytes, $len) } {
                 Some(read) => read,
@@ -196,6 +199,7 @@ macro_rules! lists {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $pieces: *const iovec, $count: c_int $(, $at: off_t)?) -> ssize_t {
             let _turn = turn!($fd $(, $at)?);
+            let _saying = contexts::say(StackTop::here(), || files::is_in_mount($fd));
             // SAFETY: L1.
             if let Some(one) = unsafe { only($pieces, $count) }
                 // SAFETY: L1.
@@ -240,6 +244,7 @@ macro_rules! flagged {
             let is_known = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC) == 0;
             let aim = if at == -1 { Aim::Position } else { Aim::Offset(at) };
             let _turn = if at == -1 { PositionTurn::at_position(fd) } else { None };
+            let _saying = contexts::say(StackTop::here(), || files::is_in_mount(fd));
             // SAFETY: L1.
             if let Some(one) = unsafe { only(pieces, count) }.filter(|_| is_known)
                 // SAFETY: L1.

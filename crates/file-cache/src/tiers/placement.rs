@@ -77,8 +77,35 @@ impl<R: Region> FileCache<R> {
 
 impl<R: Region> Lane<R> {
     fn accessed(&mut self, file: FileId, access: &ProgramAccess) -> Result<Option<Vec<Range<u64>>>, FileError> {
+        let has_record = self.file(file)?.record.is_some();
+        if access.kind != IoKind::Read || !has_record {
+            self.note_write(file, access)?;
+            return Ok(has_record.then(Vec::new));
+        }
+        let request = self.begin_request(file, access)?;
+        let (free, range) = (self.free_slots(), access.at..access.at + access.bytes);
+        let cached = self.file(file)?;
+        let entries = cached.newest.within(range.clone());
+        let missing = crate::io::holes::between(&range, &cached.parts_here(&range));
+        let last = cached.placed_last;
+        let missed = missing.iter().map(|missing| missing.end - missing.start).sum();
+        self.count_pattern(access.context, access.bytes, missed);
+        let unwanted = self.place_entries(file, &request, (&entries, last), free)?;
+        self.give_up(&unwanted)?;
+        Ok(Some(self.wanted(file, &request, missing, free)))
+    }
+
+    /// Tells the placement of a write. What it wrote is no clean entry, but warms its extent.
+    pub(crate) fn note_write(&mut self, file: FileId, access: &ProgramAccess) -> Result<(), FileError> {
+        let request = self.begin_request(file, access)?;
+        let free = self.free_slots();
+        self.clean.place(&request, page_at(file, access.at), None, free);
+        Ok(())
+    }
+
+    /// The placement hears of a request, whose pages it is asked about next.
+    fn begin_request(&mut self, file: FileId, access: &ProgramAccess) -> Result<IoRequest, FileError> {
         let ProgramAccess { at, bytes, kind, context } = *access;
-        let range = at..at + bytes;
         let request = IoRequest {
             file: u64::from(file.0),
             offset: at,
@@ -89,21 +116,7 @@ impl<R: Region> Lane<R> {
         };
         self.file_mut(file)?.context = context;
         self.clean.begin(&request);
-        let free = self.free_slots();
-        let has_record = self.file(file)?.record.is_some();
-        if kind != IoKind::Read || !has_record {
-            // What it wrote is no clean entry, but warms its extent.
-            self.clean.place(&request, page_at(file, at), None, free);
-            return Ok(has_record.then(Vec::new));
-        }
-        let cached = self.file(file)?;
-        let entries = cached.newest.within(range.clone());
-        let missing = crate::io::holes::between(&range, &cached.parts_here(&range));
-        let last = cached.placed_last;
-        self.count_pattern(context, bytes, missing.iter().map(|missing| missing.end - missing.start).sum());
-        let unwanted = self.place_entries(file, &request, (&entries, last), free)?;
-        self.give_up(&unwanted)?;
-        Ok(Some(self.wanted(file, &request, missing, free)))
+        Ok(request)
     }
 
     /// Tells the placement of clean entries that a request touched, but of the one that the request

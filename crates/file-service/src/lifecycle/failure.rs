@@ -8,6 +8,7 @@ use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenEr
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 use tidegate_mount_transport::{DeviceError, HandoverError, MountError};
+use tidegate_source_files::mark::MarkFailure;
 
 /// What was refused or failed; the text says what, and the program adds what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -225,6 +226,12 @@ impl ServiceFailure {
     pub(crate) fn of_file(doing: &'static str, file: &Path) -> impl FnOnce(io::Error) -> ServiceFailure {
         let file = file.to_owned();
         move |error| ServiceFailure::File { doing, file, error }
+    }
+}
+
+impl From<MarkFailure> for ServiceFailure {
+    fn from(MarkFailure { doing, error }: MarkFailure) -> ServiceFailure {
+        ServiceFailure::System { doing, error }
     }
 }
 

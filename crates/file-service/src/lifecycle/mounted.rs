@@ -20,15 +20,15 @@ use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
 use crate::pool::{LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
 use crate::service::nodes::open_files::OpenFiles;
-use crate::source::mark::PoolMark;
-use crate::source::recovery::SourceFiles;
-use crate::source::{SourceDirectory, about};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::remove_dead;
 use tidegate_policy::placement::NamedPlacement;
+use tidegate_source_files::mark::PoolMark;
+use tidegate_source_files::recovery::SourceFiles;
+use tidegate_source_files::{SourceDirectory, about};
 
 /// What is to be mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

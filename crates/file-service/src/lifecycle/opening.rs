@@ -4,13 +4,13 @@ use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::pool::Pool;
 use crate::pool::record::MountRecord;
-use crate::source::mark::PoolMark;
-use crate::source::{SourceDirectory, about};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{LockedFile, MapError};
+use tidegate_source_files::mark::PoolMark;
+use tidegate_source_files::{SourceDirectory, about};
 
 /// Opens SOURCE for one service alone. One that was killed is waited for until it is gone.
 pub(crate) fn open_source(path: &Path) -> Result<(Arc<SourceDirectory>, LockedFile), ServiceFailure> {

@@ -2,11 +2,11 @@
 
 use crate::pool::default_pool;
 use crate::pool::record::path_of;
-use crate::source::SourceDirectory;
-use crate::source::mark::PoolMark;
 use std::path::{Path, PathBuf};
 use tidegate_host::files::mount_table;
 use tidegate_mount_transport::KIND;
+use tidegate_source_files::SourceDirectory;
+use tidegate_source_files::mark::PoolMark;
 
 /// The pool that `path` means: that of the mount, if it is a mountpoint or a SOURCE; else itself.
 pub fn pool_of(path: &Path) -> PathBuf {

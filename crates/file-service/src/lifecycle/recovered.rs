@@ -10,9 +10,6 @@ use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
 use crate::pool::{self, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
-use crate::source::SourceDirectory;
-use crate::source::mark::PoolMark;
-use crate::source::recovery::{FoundFile, SourceFiles};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -24,6 +21,9 @@ use tidegate_file_cache::{
 };
 use tidegate_media::MappedRegion;
 use tidegate_mount_transport::remove_dead;
+use tidegate_source_files::SourceDirectory;
+use tidegate_source_files::mark::PoolMark;
+use tidegate_source_files::recovery::{FoundFile, SourceFiles};
 
 /// What recovery brings to a mount.
 pub(crate) struct Recovery {

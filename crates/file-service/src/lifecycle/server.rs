@@ -27,27 +27,29 @@ use crate::service::explained::explained;
 use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
-use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::open_files::OpenFiles;
 use crate::service::{FileService, Survival};
-use crate::source::recovery::{KnownFiles, SourceFiles};
-use crate::source::{SourceDirectory, about};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
+use tidegate_host::files::mount_table;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::threads::{OnDemand, Periodic};
 use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
     DescriptorStore, Device, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
 };
+use tidegate_source_files::nameless::KeptFile;
+use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
+use tidegate_source_files::{SourceDirectory, about};
 
 /// Threads that answer requests: one that waits for a disk does not keep the others waiting.
 const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
@@ -132,7 +134,8 @@ impl MountServer {
         let inodes = Inodes::replay(root, nodes, &kept).map_err(of_system("reading the nodes of the last server"))?;
         let (handles, openings) =
             Handles::replay(handles).map_err(of_system("reading the last server's open files"))?;
-        let known = KnownFiles { nodes: &inodes, kept: by_identity(&source, kept.values()) };
+        let route = |identity| inodes.route(inodes.of_identity(identity)?);
+        let known = KnownFiles { route: &route, kept: by_identity(&source, kept.values()) };
         let recovery =
             recover(&pool, accepted(mount.dram_bytes)?, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
         let names = NameLog::open(&pool.region, &source);
@@ -147,6 +150,7 @@ impl MountServer {
         let spare = by_identity(&source, kept.values().filter(|kept| !of_nodes.contains(&kept.key())));
         drop(kept);
         files.pool.begin_by(mount.policy.parse().unwrap_or_default());
+        begin_board(&files, &pool, &mount.mountpoint);
         let files = Arc::new(files);
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
@@ -177,6 +181,17 @@ impl MountServer {
         let MountServer { service, pool, threads, _lock, .. } = self;
         drop(threads);
         end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
+    }
+}
+
+/// Has programs say their contexts. Without that a context is no more than thread and file.
+fn begin_board(files: &OpenFiles, pool: &Pool, mountpoint: &Path) {
+    let device = mount_table::at(mountpoint).and_then(|mounted| mounted.device());
+    match device.map(|device| pool.board(device)) {
+        // It is the first one.
+        Some(Ok(board)) => drop(files.board.set(board)),
+        Some(Err(error)) => tracing::warn!("programs cannot say their contexts: {error}"),
+        None => tracing::warn!("programs cannot say their contexts: the mount is not in the list of mounts"),
     }
 }
 

@@ -39,6 +39,9 @@ pub struct MountStatus {
     /// Leases of files whose memory was not taken back yet.
     #[serde(default)]
     pub leases: u64,
+    /// Where programs say their contexts, if they can.
+    #[serde(default)]
+    pub contexts: Option<PathBuf>,
     /// Why files are not written back, if something keeps them from it.
     pub obstacle: Option<String>,
     /// What was done.
@@ -65,6 +68,7 @@ impl MountStatus {
             clean_bytes: files.pool.clean_bytes(),
             names_bytes: files.names.counters().1,
             leases: files.pool.leases().len() as u64,
+            contexts: files.board.get().map(|board| board.path.clone()),
             obstacle: obstacle.as_ref().map(ToString::to_string),
             counts: files.counts(&source.syncs),
         }

@@ -7,13 +7,13 @@
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::pool::record::MountRecord;
 use crate::pool::volatile::Volatile;
-use crate::source::SourceDirectory;
-use crate::source::mark::PoolMark;
 use rustix::fs::{Mode, fchmod, fsync};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_file_cache::FileIdentity;
+use tidegate_source_files::SourceDirectory;
+use tidegate_source_files::mark::PoolMark;
 
 /// Only the owner may enter.
 const HIDDEN: u32 = 0o700;
@@ -82,7 +82,7 @@ impl Hidden {
         record.write(&self.pool)?;
         let pool = std::path::absolute(&self.pool).map_err(ServiceFailure::of_file("find", &self.pool))?;
         let MountRecord { mode, inode, generation, .. } = *record;
-        PoolMark { id: self.pool_id.clone(), pool, mode, inode, generation }.write(source)
+        Ok(PoolMark { id: self.pool_id.clone(), pool, mode, inode, generation }.write(source)?)
     }
 
     fn record(&self) -> MutexGuard<'_, MountRecord> {

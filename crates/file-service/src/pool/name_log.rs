@@ -5,8 +5,6 @@
 //! lose an earlier operation and keep a later one gets no log; there, a sync waits for SOURCE.
 
 use crate::lifecycle::failure::ServiceFailure;
-use crate::source::SourceDirectory;
-use crate::source::backing::OpenedFile;
 use rustix::fs::Statx;
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
@@ -17,6 +15,8 @@ use tidegate_host::files::ordered_names::has_ordered_names;
 use tidegate_host::threads::Periodic;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 use tidegate_media::MappedRegion;
+use tidegate_source_files::SourceDirectory;
+use tidegate_source_files::backing::OpenedFile;
 
 /// How often operations are committed that no program syncs.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -55,7 +55,7 @@ impl NameLog {
         region: &Arc<MappedRegion>,
         source: &Arc<SourceDirectory>,
     ) -> std::result::Result<NameLog, NamespaceError> {
-        if !has_ordered_names(source.root()).map_err(crate::source::backing::refused)? {
+        if !has_ordered_names(source.root()).map_err(tidegate_source_files::backing::refused)? {
             tracing::info!(
                 "SOURCE is not on ext4 with a journal or XFS: the first sync of a file and syncs of directories wait for it"
             );

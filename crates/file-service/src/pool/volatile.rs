@@ -1,5 +1,6 @@
 //! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool. Where SOURCE has
-//! no log of names, one more notes the files that lost their last name.
+//! no log of names, one more notes the files that lost their last name. On a further one programs
+//! say their contexts (`context_board.rs`).
 //!
 //! It outlives the process, so that a service that was killed loses no write that a program made;
 //! it does not outlive the machine. It is named after the pool's identity, and removed together
@@ -110,6 +111,16 @@ impl Volatile {
     /// Removes the notes: the pool has nothing of the files any more.
     pub(crate) fn remove_gone(self) -> Result<(), ServiceFailure> {
         removed(&self.path_of_gone())
+    }
+
+    /// Where programs say their contexts.
+    pub(crate) fn path_of_board(self) -> PathBuf {
+        PathBuf::from(FOLDER).join(format!("tidegate-{}-contexts", self.id()))
+    }
+
+    /// Removes the board of contexts: no program has files of the mount open any more.
+    pub(crate) fn remove_board(self) -> Result<(), ServiceFailure> {
+        removed(&self.path_of_board())
     }
 
     fn path_of_gone(self) -> PathBuf {

@@ -13,7 +13,6 @@
 
 use crate::lifecycle::failure::ServiceFailure;
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
-use crate::source::SourceDirectory;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +21,7 @@ use tidegate_file_cache::{FileError, WriteBackStep};
 use tidegate_host::progress::ProgressMeter;
 use tidegate_host::threads::Periodic;
 use tidegate_layout::file_cache::VERSION_MAX;
+use tidegate_source_files::SourceDirectory;
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -151,6 +151,12 @@ pub struct MountCounts {
     /// none.
     #[serde(default)]
     pub reads_by_pattern: ReadsByPattern,
+    /// Requests whose program contexts are the call stacks of programs with the direct path.
+    #[serde(default)]
+    pub placed_by_stack: u64,
+    /// Those whose contexts are no more than thread and file.
+    #[serde(default)]
+    pub placed_by_thread: u64,
     /// Lines of 64 bytes that were stored to the pool durably.
     pub lines_flushed: u64,
     /// Fences behind these stores.
@@ -191,6 +197,8 @@ impl MountCounts {
             disk_syncs: self.disk_syncs.saturating_sub(last.disk_syncs),
             disk_syncs_ns: self.disk_syncs_ns.saturating_sub(last.disk_syncs_ns),
             reads_by_pattern: self.reads_by_pattern.since(&last.reads_by_pattern),
+            placed_by_stack: self.placed_by_stack.saturating_sub(last.placed_by_stack),
+            placed_by_thread: self.placed_by_thread.saturating_sub(last.placed_by_thread),
             lines_flushed: self.lines_flushed.saturating_sub(last.lines_flushed),
             fences: self.fences.saturating_sub(last.fences),
         }

@@ -1,7 +1,6 @@
 //! Where the bytes of a file of a mount lie, as its service tells.
 
 use crate::service::FileService;
-use crate::source::about;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use tidegate_file_cache::{FileError, Tier, TierExtent, TierMap};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_policy::placement::EXTENT_BYTES;
+use tidegate_source_files::about;
 
 /// So many ranges are shown to people, and the others counted.
 const RANGES_SHOWN_MAX: usize = 16;

@@ -5,6 +5,5 @@ pub(crate) mod folders;
 pub(crate) mod groups;
 pub(crate) mod handles;
 pub(crate) mod inodes;
-pub(crate) mod nameless;
 pub(crate) mod open_files;
 pub(crate) mod records;

@@ -15,6 +15,14 @@ pub struct MountedFileSystem {
     pub source_name: OsString,
 }
 
+impl MountedFileSystem {
+    /// Returns its device, as `fstat` of its files tells it.
+    pub fn device(&self) -> Option<u64> {
+        let (major, minor) = self.number.split_once(':')?;
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
 /// Returns the file system on top at `mountpoint`, an absolute path without links; `None` if it is
 /// no mountpoint or there is no `/proc`.
 pub fn at(mountpoint: &Path) -> Option<MountedFileSystem> {

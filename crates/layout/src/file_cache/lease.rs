@@ -35,8 +35,10 @@ on_media! {
         64: visible: U64,
         /// how many elements a power loss leaves
         72: committed: U64,
+        /// program context that the process writes by; 0: not said
+        80: context: U64,
         /// zero
-        80: reserved2: [u8; 48],
+        88: reserved2: [u8; 40],
     }
 }
 
@@ -137,6 +139,12 @@ impl LeasePlan {
         self.at + offset_of!(LeaseHead, committed) as u64
     }
 
+    /// Where the word lies that says by which program context the process writes. It is a hint,
+    /// which need not last.
+    pub fn context_at(&self) -> u64 {
+        self.at + offset_of!(LeaseHead, context) as u64
+    }
+
     /// Where element `number` lies.
     pub fn element_at(&self, number: u64) -> u64 {
         let place = number % u64::from(self.elements);
@@ -159,7 +167,8 @@ impl LeaseHead {
             reserved: [0; 40],
             visible: U64::ZERO,
             committed: U64::ZERO,
-            reserved2: [0; 48],
+            context: 0.into(),
+            reserved2: [0; 40],
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::source::{Finding, SourceFile};
 use syn::visit::Visit;
 
 /// The crates that touch memory or speak C.
-const ADDRESSES: [&str; 6] = ["capi", "direct-preload", "media", "preload", "preload-common", "rivals"];
+const ADDRESSES: [&str; 8] =
+    ["capi", "context-probe", "direct-preload", "media", "preload", "preload-common", "program-context", "rivals"];
 /// Lines of a statement that may stand between a proof and its block.
 const STATEMENT_LINES_MAX: usize = 6;
 

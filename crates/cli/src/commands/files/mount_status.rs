@@ -88,6 +88,7 @@ impl fmt::Display for StatusReport {
         let (dram, used) = (Human(self.status.dram_bytes), Human(self.status.dram_used_bytes));
         line(f, "dram", format_args!("{used} of {dram} for writes that are not synced"))?;
         line(f, "policy", format_args!("{}: {}", self.status.policy, counts.reads_by_pattern))?;
+        self.write_contexts(f)?;
         let FileStates { open, in_pool, beside_pool, retained } = files;
         line(f, "files", format_args!("{open} open, {in_pool} in the pool, {beside_pool} for which it has no room"))?;
         if self.status.restarts > 0 {
@@ -137,6 +138,16 @@ impl StatusReport {
 }
 
 impl StatusReport {
+    /// What the placement knows of programs.
+    fn write_contexts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MountCounts { placed_by_stack, placed_by_thread, .. } = self.status.counts;
+        if placed_by_stack == 0 {
+            return Ok(());
+        }
+        let told = format_args!("{placed_by_stack} requests by call stack, {placed_by_thread} by thread and file");
+        line(f, "contexts", told)
+    }
+
     /// Files that programs write without a request.
     fn write_leases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MountCounts { leases_granted, leases_ended, leases_extended, leases_reaped, adopted_bytes, .. } =

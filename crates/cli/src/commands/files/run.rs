@@ -20,9 +20,12 @@ use crate::config;
 use crate::errors::{ConfigFailure, Exit, Failure, ProgramFailure, report};
 use crate::grammar::{Run, ServeMount};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tidegate_file_wire::FRAMES_MAX;
 use tidegate_host::threads::SignalsHandedOn;
+use tidegate_policy::placement::NamedPlacement;
 
 /// What a run is asked for: by the configuration file of `run`, or by flags, which win.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -31,12 +34,18 @@ struct RunConfig {
     pool: Option<PathBuf>,
     #[serde(default, deserialize_with = "config::size")]
     size: Option<u64>,
+    #[serde(default, deserialize_with = "config::size")]
+    dram: Option<u64>,
+    #[serde(default, deserialize_with = "config::placement")]
+    policy: Option<NamedPlacement>,
+    #[serde(default, deserialize_with = "context_frames")]
+    context_frames: Option<u32>,
     #[serde(default, deserialize_with = "config::one_or_more")]
     root: Vec<PathBuf>,
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 3] = ["pool", "size", "root"];
+pub(crate) const KEYS: [&str; 6] = ["pool", "size", "dram", "policy", "context_frames", "root"];
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
@@ -53,11 +62,12 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
     });
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let mut mounts = RunMounts::new(said);
-    let program = Program { words: &args.command, directory: &directory, library: library.as_deref() };
+    let (words, library, context_frames) = (&args.command, library.as_deref(), asked.context_frames);
+    let program = Program { words, directory: &directory, library, context_frames };
     let allowed = if args.is_trial { Allowed::AnyMemory } else { Allowed::PersistentMemory };
     let ended = match mounts.begin(&roots, &asked, allowed) {
         Ok(Some(exit)) => Ok(exit.into()),
-        Ok(None) => program.run(&signals),
+        Ok(None) => program.run(&signals, &mounts.boards),
         Err(failure) => Err(failure),
     };
     signals.end_process_from_now_on(&mounts.left_words());
@@ -83,16 +93,26 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
     Ok(RunConfig {
         pool: args.pool.clone().or(written.pool),
         size: args.size.or(written.size),
+        dram: args.dram.or(written.dram),
+        policy: args.policy.or(written.policy),
+        context_frames: args.context_frames.or(written.context_frames),
         root: if args.root.is_empty() { written.root } else { args.root.clone() },
     })
 }
 
+/// A number of frames, as the command line takes it.
+fn context_frames<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let frames = u32::deserialize(deserializer)?;
+    let allowed = (1..=FRAMES_MAX).contains(&frames).then_some(frames);
+    allowed.map(Some).ok_or_else(|| D::Error::custom(format_args!("a number from 1 to {FRAMES_MAX} is expected")))
+}
+
 /// Relative paths start at the file's folder.
 fn parse(path: &Path, text: &str) -> Result<RunConfig, ConfigFailure> {
-    let RunConfig { pool, size, root } = toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
+    let written: RunConfig = toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
-    let root = root.into_iter().map(|root| folder.join(root)).collect();
-    Ok(RunConfig { pool: pool.map(|pool| folder.join(pool)), size, root })
+    let root = written.root.into_iter().map(|root| folder.join(root)).collect();
+    Ok(RunConfig { pool: written.pool.map(|pool| folder.join(pool)), root, ..written })
 }
 
 /// The failure that the root at `root` cannot be used, as `why` says.
@@ -116,8 +136,15 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\n";
-        let expected = RunConfig { pool: Some("p".into()), size: Some(64 << 20), root: vec!["a".into(), "/b".into()] };
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npolicy = \"lru\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\n";
+        let expected = RunConfig {
+            pool: Some("p".into()),
+            size: Some(64 << 20),
+            dram: Some(2 << 20),
+            policy: Some(NamedPlacement::Lru),
+            context_frames: Some(8),
+            root: vec!["a".into(), "/b".into()],
+        };
         assert_eq!(asked(text, &Run::default()), expected);
         assert!(KEYS.iter().all(|key| text.contains(&format!("{key} = "))));
         assert_eq!(asked("root = \"a\"\n", &Run::default()).root, [PathBuf::from("a")]);
@@ -127,12 +154,15 @@ mod tests {
     #[test]
     fn flags_win_over_the_file() {
         let flags = Run { pool: Some("q".into()), size: Some(32 << 20), root: vec!["/c".into()], ..Run::default() };
-        let expected = RunConfig { pool: Some("q".into()), size: Some(32 << 20), root: vec!["/c".into()] };
+        let (pool, size, root) = (Some("q".into()), Some(32 << 20), vec!["/c".into()]);
+        let expected = RunConfig { pool, size, root, ..RunConfig::default() };
         assert_eq!(asked("pool = \"p\"\nsize = \"64M\"\nroot = [\"a\", \"/b\"]\n", &flags), expected);
     }
 
     #[test]
-    fn an_unknown_key_is_refused() {
-        assert!(parse(Path::new("run.toml"), "pol = \"p\"\n").is_err());
+    fn an_unknown_key_or_value_is_refused() {
+        for text in ["pol = \"p\"\n", "context_frames = 9\n", "context_frames = 0\n", "policy = \"none\"\n"] {
+            assert!(parse(Path::new("run.toml"), text).is_err(), "{text}");
+        }
     }
 }

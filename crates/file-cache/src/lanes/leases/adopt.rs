@@ -5,10 +5,15 @@ use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::lease::LentBlock;
 use crate::lanes::leases::gather::{Adopted, Gathered};
+use crate::tiers::placement::ProgramAccess;
 use tidegate_layout::file_cache::{Change, LEASE_CLASS, LeaseElement, LeaseMark, NOT_CLOSED, VERSION_MAX};
 use tidegate_media::sync::{Ordering, fence};
 use tidegate_media::{Error, Region};
+use tidegate_policy::placement::IoKind;
 use zerocopy::{FromZeros, IntoBytes};
+
+/// Of so many places in a commit the placement hears.
+const PLACES_TOLD_MAX: usize = 32;
 
 impl<R: Region> Lane<R> {
     pub(super) fn load_word(&self, at: u64) -> Result<u64, FileError> {
@@ -112,6 +117,7 @@ impl<R: Region> Lane<R> {
             return Err(FileError::Worn);
         }
         self.note_adopted(file, elements)?;
+        self.place_adopted((slot, file), elements)?;
         let Gathered { entries, spare } = self.gather(elements);
         let (last, entries) = (self.version + entries.len() as u64, (first..).zip(&entries));
         let entry =
@@ -131,6 +137,23 @@ impl<R: Region> Lane<R> {
             self.counters.bytes_adopted += u64::from(extent.length);
             self.index_entry(file, *slot, extent, version)?;
             self.has_written(file, extent.end())?;
+        }
+        Ok(())
+    }
+
+    /// The placement hears of what was written, as of other programs' requests: of contiguous bytes
+    /// once, and of so many places at most that a busy program does not keep the service busy.
+    fn place_adopted(&mut self, (slot, file): (u32, FileId), elements: &[Adopted]) -> Result<(), FileError> {
+        let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
+        let (plan, first) = (lease.plan, lease.adopted);
+        let (said, committed) = (self.load_word(plan.context_at())?, self.load_word(plan.committed_at())?);
+        let context = if said == 0 { self.file(file)?.context } else { said };
+        let kind = if first < committed { IoKind::SyncWrite } else { IoKind::Write };
+        let runs = elements.chunk_by(|one, next| one.extent.end() == next.extent.offset);
+        for run in runs.take(PLACES_TOLD_MAX) {
+            let at = run[0].extent.offset;
+            let bytes = run.iter().map(|element| u64::from(element.extent.length)).sum();
+            self.note_write(file, &ProgramAccess { at, bytes, kind, context })?;
         }
         Ok(())
     }

@@ -115,6 +115,12 @@ impl<R: Region> LeasedFile<R> {
         Ok(Wrote::Done)
     }
 
+    /// Says by which program context the file is written. It is a hint, for the placement of what
+    /// was written.
+    pub fn say_context(&mut self, context: u64) {
+        self.memory.store_u64(self.grant.log.context_at(), context);
+    }
+
     /// Tells how the last write ended, if it was in doubt.
     pub fn resolve(&mut self) -> Result<Wrote> {
         let Some(attempt) = self.doubt else { return Ok(Wrote::Done) };

@@ -4,7 +4,6 @@
 //! right when directories are renamed, and the way to it is walked once. A directory that loses its
 //! name is let go of, as its room below is free with its last descriptor.
 
-use crate::source::{acls, by_descriptor, reopen};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, getxattr_query};
 use rustix::io::{Errno, Result};
@@ -12,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidegate_fuse::NodeId;
 use tidegate_host::files::directory::{Entry, for_each_entry};
+use tidegate_source_files::{acls, by_descriptor, reopen};
 
 /// Most directories.
 const FOLDERS_MAX: usize = 64;

@@ -250,7 +250,7 @@ fn record_about(tag: u8, handle: Handle) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::SourceDirectory;
+    use tidegate_source_files::SourceDirectory;
 
     fn replayed(memory: &OwnedFd) -> (Handles, Vec<(Handle, Opening)>) {
         Handles::replay(memory.try_clone().expect("a second descriptor")).expect("a log")

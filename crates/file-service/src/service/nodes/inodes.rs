@@ -18,7 +18,6 @@
 //!    that replays the log has the same nodes under the same numbers.
 
 use crate::service::nodes::dentry::Dentry;
-use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::records::NodeRecord;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -28,34 +27,11 @@ use std::sync::Arc;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::NodeId;
 use tidegate_mount_transport::MemoryLog;
+use tidegate_source_files::Route;
+use tidegate_source_files::nameless::KeptFile;
 
 /// The root of the mount.
 const ROOT: NodeId = NodeId::ROOT;
-
-/// How a node is reached below.
-#[derive(Clone, Debug)]
-pub(crate) enum Route {
-    /// By these names, one after the other, from SOURCE's root on.
-    Names(Vec<Box<[u8]>>),
-    /// By the descriptor that was kept when its last name went.
-    Kept(Arc<KeptFile>),
-}
-
-impl Route {
-    /// The path from SOURCE's root on; None: there is no name.
-    pub(crate) fn path(&self) -> Option<Vec<u8>> {
-        match self {
-            Route::Names(names) => Some(names.join(&b'/')),
-            Route::Kept(_) => None,
-        }
-    }
-
-    /// The path of a name in the directory that this leads to.
-    pub(crate) fn path_of(&self, name: &[u8]) -> Option<Vec<u8>> {
-        let folder = self.path()?;
-        Some(if folder.is_empty() { name.to_vec() } else { [&folder, name].join(&b'/') })
-    }
-}
 
 /// The nodes.
 pub(crate) struct Inodes {

@@ -10,30 +10,31 @@ pub(crate) mod placement;
 pub(crate) mod privileges;
 mod writes;
 
+use crate::pool::context_board::ContextBoard;
 use crate::pool::name_log::{Made, NameLog};
 use crate::pool::read_admission::ReadAdmission;
 use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
-use crate::service::nodes::inodes::Route;
-use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::leases::{FileLease, Leases};
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 pub(crate) use crate::service::nodes::open_files::writes::WriteAt;
 use crate::service::nodes::open_files::writes::point_of;
-use crate::service::sync_times::SyncTimes;
-use crate::source::backing::{OpenedFile, refused};
-use crate::source::recovery::hint_of;
 use rustix::io::{Errno, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
     BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, PoolFile, Refused, Sought, Synced,
 };
 use tidegate_layout::file_cache::modified_time;
 use tidegate_media::MappedRegion;
+use tidegate_source_files::Route;
+use tidegate_source_files::SyncTimes;
+use tidegate_source_files::backing::{OpenedFile, refused};
+use tidegate_source_files::nameless::KeptFile;
+use tidegate_source_files::recovery::hint_of;
 
 /// The pool, and the files of it.
 pub(crate) struct OpenFiles {
@@ -56,6 +57,8 @@ pub(crate) struct OpenFiles {
     /// Requests of the kernel that were answered.
     requests: AtomicU64,
     pub(crate) leases: Leases,
+    /// Where programs with the direct path say their contexts, if they can.
+    pub(crate) board: OnceLock<ContextBoard>,
     /// Why files are not written back, if the last step of write-back failed.
     pub(crate) obstacle: Mutex<Option<FileError>>,
 }
@@ -147,6 +150,7 @@ impl OpenFiles {
             groups: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             leases: Leases::default(),
+            board: OnceLock::new(),
             obstacle: Mutex::default(),
         }
     }
@@ -217,6 +221,7 @@ impl OpenFiles {
         let (names, _) = self.names.counters();
         let (timed_syncs, timed_syncs_ns) = self.syncs.read();
         let (disk_syncs, disk_syncs_ns) = below.read();
+        let [placed_by_stack, placed_by_thread] = self.board.get().map(ContextBoard::counts).unwrap_or_default();
         MountCounts {
             up_ns: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
             requests: self.requests.load(Ordering::Relaxed),
@@ -245,6 +250,8 @@ impl OpenFiles {
             disk_syncs,
             disk_syncs_ns,
             reads_by_pattern: ReadsByPattern::of(&counters.by_pattern),
+            placed_by_stack,
+            placed_by_thread,
             lines_flushed: stores.lines_flushed,
             fences: stores.fences,
         }
@@ -453,7 +460,7 @@ impl OpenFiles {
             }
             (ServedFrom::File | ServedFrom::BesidePool, None) => return Ok(None),
             (ServedFrom::File | ServedFrom::BesidePool, Some(_)) => {
-                crate::source::about(state.backing.descriptor())?.stx_size
+                tidegate_source_files::about(state.backing.descriptor())?.stx_size
             }
         };
         Ok(Some(size.max(of_group.unwrap_or(0))))
@@ -654,7 +661,7 @@ impl OpenFile {
 
     /// The file that is open, without a pool.
     #[cfg(test)]
-    pub(crate) fn of_test(source: &crate::source::SourceDirectory, file: std::fs::File) -> Arc<OpenFile> {
+    pub(crate) fn of_test(source: &tidegate_source_files::SourceDirectory, file: std::fs::File) -> Arc<OpenFile> {
         let backing = Arc::new(OpenedFile::new(source, file.into()).expect("readable"));
         let (identity, served_from) = (backing.identity(), ServedFrom::File);
         let state = OpenState { backing, made: None, can_write: true, hint: Vec::new(), served_from };
@@ -700,7 +707,9 @@ impl OpenFile {
 
     /// Whether its last name is gone.
     fn has_no_name(&self) -> bool {
-        self.with_backing(|backing| crate::source::about(backing.descriptor()).is_ok_and(|about| about.stx_nlink == 0))
+        self.with_backing(|backing| {
+            tidegate_source_files::about(backing.descriptor()).is_ok_and(|about| about.stx_nlink == 0)
+        })
     }
 
     /// Calls `look` with the file below.
@@ -745,13 +754,13 @@ fn refused_as(refused: &Refused) -> Errno {
 mod tests {
     use super::*;
     use crate::pool::write_back::write_back;
-    use crate::source::SourceDirectory;
     use rustix::fs::OFlags;
     use std::os::unix::fs::MetadataExt;
     use std::sync::mpsc;
     use tidegate_file_cache::Persistence;
     use tidegate_file_cache::{PoolSpec, dram_bytes, format};
     use tidegate_media::Region;
+    use tidegate_source_files::SourceDirectory;
 
     /// A folder with two files, and a pool for them.
     fn testbed() -> (tempfile::TempDir, Arc<SourceDirectory>, OpenFiles) {

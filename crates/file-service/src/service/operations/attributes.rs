@@ -6,8 +6,6 @@
 use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::{FileService, Located, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
-use crate::source::backing::OpenedFile;
-use crate::source::{about, by_descriptor};
 use rustix::fs::{AtFlags, Gid, Mode, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::fs::{chmod, chownat, fstatvfs, utimensat};
 use rustix::io::{Errno, Result};
@@ -18,6 +16,8 @@ use std::time::Duration;
 use tidegate_file_cache::BackingFile;
 use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes, SetTime, Statistics, Time};
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
+use tidegate_source_files::backing::OpenedFile;
+use tidegate_source_files::{about, by_descriptor};
 
 /// The attribute that a file's capabilities are in.
 pub(super) const CAPABILITIES: &CStr = c"security.capability";
@@ -82,7 +82,7 @@ impl FileService {
         self.end_lease_of(&about)?;
         // The kernel takes this answer whatever came meanwhile, also if the file was lent.
         let valid = if about.stx_mode & FILE_KIND == REGULAR { Duration::ZERO } else { VALID };
-        Ok(Reply::attributes(&self.attributes_of(&crate::source::about(&located)?)?, valid))
+        Ok(Reply::attributes(&self.attributes_of(&tidegate_source_files::about(&located)?)?, valid))
     }
 
     fn set_owner(&self, node: NodeId, (located, was): (&Located, &Statx), change: &SetAttributes) -> Result<()> {
@@ -167,7 +167,7 @@ impl FileService {
         let mut naming = self.names.begin()?;
         let times = Timestamps { last_access: given(change.accessed), last_modification: given(modified) };
         utimensat(located, "", &times, AtFlags::EMPTY_PATH)?;
-        let about = naming.completed(crate::source::about(located))?;
+        let about = naming.completed(tidegate_source_files::about(located))?;
         let accessed = change.accessed.map(|_| logged(about.stx_atime.tv_sec, about.stx_atime.tv_nsec));
         let modified = modified.map(|_| logged(about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec));
         let attributes = NodeAttributes { accessed, modified, ..NodeAttributes::default() };

@@ -1,14 +1,11 @@
 //! Operations on the contents of files.
 
 use crate::service::nodes::handles::Opening;
-use crate::service::nodes::inodes::Route;
-use crate::service::nodes::nameless::KeptFile;
 use crate::service::nodes::open_files::WriteAt;
 use crate::service::nodes::open_files::leases::Stale;
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
-use crate::source::backing::OpenedFile;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, OFlags, Statx};
 use rustix::io::{Errno, Result};
@@ -16,6 +13,9 @@ use std::sync::Arc;
 use tidegate_file_cache::{Fallocate, FileLength, Persistence, Sought};
 use tidegate_fuse::{CopyFileRange, Handle, Header, NodeId, OpenFlags, Reply, Unique, Write};
 use tidegate_policy::placement::IoKind;
+use tidegate_source_files::Route;
+use tidegate_source_files::backing::OpenedFile;
+use tidegate_source_files::nameless::KeptFile;
 
 /// The kernel's numbers for `SEEK_DATA` and `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;

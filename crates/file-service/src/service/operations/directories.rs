@@ -2,13 +2,13 @@
 //! then opens, closes and lists from its cache without a request.
 
 use crate::service::FileService;
-use crate::source::about_at;
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, fsync};
 use rustix::io::{Errno, Result};
 use std::time::Instant;
 use tidegate_fuse::{Directory, DirectoryEntry, NodeId, Reply};
 use tidegate_host::files::directory::{Entry as Listed, is_dots};
+use tidegate_source_files::about_at;
 
 impl FileService {
     pub(crate) fn sync_directory<'b>(&self, node: NodeId) -> Result<Reply<'b>> {

@@ -16,12 +16,12 @@
 use crate::service::FileService;
 use crate::service::nodes::dentry::Dentry;
 use crate::service::operations::names::keep_mode;
-use crate::source::{about, about_at};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, RenameFlags, Statx, openat};
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use tidegate_fuse::{Header, NodeId, Operation, Reply};
+use tidegate_source_files::{about, about_at};
 
 /// A name in a directory's node.
 type Name<'n> = (NodeId, &'n CStr);

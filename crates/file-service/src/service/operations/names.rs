@@ -7,12 +7,10 @@
 use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::dentry::Dentry;
 use crate::service::nodes::folders::Folder;
-use crate::service::nodes::inodes::{Inodes, Route};
-use crate::service::nodes::nameless::KeptFile;
+use crate::service::nodes::inodes::Inodes;
 use crate::service::nodes::open_files::OpenFile;
 use crate::service::operations::permissions::Permissions;
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
-use crate::source::{about, about_at, by_descriptor, reopen};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Statx};
 use rustix::fs::{chmod, linkat, mkdirat, mknodat, openat, readlinkat_raw, renameat_with, symlinkat, unlinkat};
@@ -22,6 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply, Unique};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
+use tidegate_source_files::Route;
+use tidegate_source_files::nameless::KeptFile;
+use tidegate_source_files::{about, about_at, by_descriptor, reopen};
 
 impl FileService {
     pub(crate) fn lookup<'b>(&self, parent: NodeId, name: &CStr) -> Result<Reply<'b>> {
@@ -421,13 +422,13 @@ mod tests {
     use crate::service::nodes::handles::Handles;
     use crate::service::nodes::inodes::{Inodes, KeptFiles};
     use crate::service::nodes::open_files::OpenFiles;
-    use crate::source::SourceDirectory;
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
     use tidegate_file_cache::{FilePool, Persistence, PoolSpec, dram_bytes, format};
     use tidegate_fuse::{Handle, Unique};
     use tidegate_media::{MappedRegion, Region};
     use tidegate_mount_transport::{DescriptorStore, MemoryLog};
+    use tidegate_source_files::SourceDirectory;
 
     /// A service without threads.
     struct Testbed {

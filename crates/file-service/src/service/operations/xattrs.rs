@@ -4,13 +4,13 @@
 use crate::pool::name_log::Subject;
 use crate::service::operations::attributes::CAPABILITIES;
 use crate::service::{FileService, SET_GROUP_ID};
-use crate::source::names::WITNESS;
-use crate::source::{about, acls, by_descriptor, mark};
 use rustix::fs::{XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr};
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use tidegate_fuse::{NodeId, Reply, SetXattr};
 use tidegate_layout::file_cache::NameChange;
+use tidegate_source_files::names::WITNESS;
+use tidegate_source_files::{about, acls, by_descriptor, mark};
 
 impl FileService {
     pub(crate) fn get_xattr<'b>(&self, node: NodeId, name: &CStr, len: u32, buffer: &'b mut [u8]) -> Result<Reply<'b>> {

@@ -42,12 +42,14 @@ pub(super) struct RunMounts {
     own: Vec<OwnMount>,
     /// A descriptor of every root in its mount: nobody unmounts it meanwhile.
     roots: Vec<OwnedFd>,
+    /// Where programs say their contexts to the mounts of the roots.
+    pub(super) boards: Vec<PathBuf>,
 }
 
 impl RunMounts {
     /// None so far.
     pub(super) fn new(said: ServeMount) -> RunMounts {
-        RunMounts { said, own: Vec::new(), roots: Vec::new() }
+        RunMounts { said, own: Vec::new(), roots: Vec::new(), boards: Vec::new() }
     }
 
     /// Mounts each of `roots`, the outer ones first, unless it is in a mount by then. Returns how a
@@ -61,15 +63,24 @@ impl RunMounts {
         for root in roots {
             if file_service::mount_above(root).is_none() || is_dead(root) {
                 let pool = self.pool_for(root, asked.pool.as_deref())?;
-                if let Some(exit) = self.mount(root, pool, asked.size, allowed)? {
+                if let Some(exit) = self.mount(root, pool, asked, allowed)? {
                     return Ok(Some(exit));
                 }
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let held = open(root, flags, Mode::empty()).map_err(|errno| no_root(root, errno))?;
             self.roots.push(held);
+            self.boards.extend(self.board_of(root).filter(|board| !self.boards.contains(board)));
         }
         Ok(None)
+    }
+
+    /// Where programs say their contexts to the mount that has `root`, if it has such a place.
+    fn board_of(&self, root: &Path) -> Option<PathBuf> {
+        let mountpoint = file_service::mount_above(root)?;
+        let own = self.own.iter().find(|own| own.root == mountpoint).map(|own| own.pool.clone());
+        let pool = own.unwrap_or_else(|| file_service::pool_of(&mountpoint));
+        file_service::status_of(&pool).ok().flatten()?.contexts
     }
 
     /// The pool of a root that is to be mounted.
@@ -90,7 +101,7 @@ impl RunMounts {
         &mut self,
         root: &Path,
         pool: PathBuf,
-        size: Option<u64>,
+        asked: &RunConfig,
         allowed: Allowed,
     ) -> Result<Option<Exit>, Failure> {
         // Before the pool is made and belongs to it.
@@ -102,7 +113,9 @@ impl RunMounts {
         // A session of its own: signals of the terminal are the program's.
         service.args(["mount", "--background", "--pool"]).arg(&pool);
         service
-            .args(size.map(|size| format!("--pool-size={size}")))
+            .args(asked.size.map(|size| format!("--pool-size={size}")))
+            .args(asked.dram.map(|dram| format!("--dram={dram}")))
+            .args(asked.policy.map(|policy| format!("--policy={}", policy.name())))
             .args((allowed == Allowed::AnyMemory).then_some("--try"));
         service.arg("--").args([root, root]);
         service.env("NOTIFY_SOCKET", readiness.name()).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());

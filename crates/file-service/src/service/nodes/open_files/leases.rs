@@ -254,7 +254,7 @@ impl OpenFiles {
     /// beginning to some way behind its end, if that is no more than the file has below.
     fn room_for(&self, state: &OpenState, number: PoolFile, asked: Range<u64>) -> Result<Range<u64>> {
         let size = self.pool.size(number).map_err(|error| errno_of(&error))?;
-        let about = crate::source::about(state.backing.descriptor())?;
+        let about = tidegate_source_files::about(state.backing.descriptor())?;
         Ok(room_of(size, about.stx_blocks.saturating_mul(512), asked))
     }
 

@@ -2,6 +2,7 @@
 //! below.
 
 use super::{Caching, OpenFile, OpenFiles, ServedFrom};
+use crate::pool::context_board::ContextBoard;
 use crate::pool::read_admission::{WAITING_MAX, hash_of};
 use std::ops::Range;
 use tidegate_file_cache::{FileError, FileIdentity, PlacementStep, PoolFile, ProgramAccess};
@@ -26,10 +27,10 @@ impl Requested {
         Requested { thread: header.pid, caching }
     }
 
-    /// Requests of a thread about a file are one program context: how the program came to them is
-    /// not known here.
-    fn context(self, file: &OpenFile) -> u64 {
-        hash_of(&(self.thread, file.identity))
+    /// The program context: what the program says of it, or the thread and the file.
+    fn context(self, file: &OpenFile, board: Option<&ContextBoard>) -> u64 {
+        let said = board.and_then(|board| board.answering(self.thread));
+        said.unwrap_or_else(|| hash_of(&(self.thread, file.identity)))
     }
 }
 
@@ -42,7 +43,8 @@ impl OpenFiles {
         (at, bytes, below): (u64, usize, u64),
         by: Requested,
     ) {
-        let access = ProgramAccess { at, bytes: bytes as u64, kind: IoKind::Read, context: by.context(file) };
+        let access =
+            ProgramAccess { at, bytes: bytes as u64, kind: IoKind::Read, context: by.context(file, self.board.get()) };
         match self.note_access(number, &access) {
             _ if below == 0 || by.caching == Caching::Direct => {}
             Some(wanted) => self.admission.want(file.identity, wanted),
@@ -53,7 +55,10 @@ impl OpenFiles {
     /// Tells the pool what a program wrote.
     pub(crate) fn note_written(&self, file: &OpenFile, (at, bytes): (u64, usize), kind: IoKind, by: Requested) {
         if let ServedFrom::Pool(number) = file.read_state().served_from {
-            self.note_access(number, &ProgramAccess { at, bytes: bytes as u64, kind, context: by.context(file) });
+            self.note_access(
+                number,
+                &ProgramAccess { at, bytes: bytes as u64, kind, context: by.context(file, self.board.get()) },
+            );
         }
     }
 

@@ -155,7 +155,7 @@ impl OpenFiles {
             (WriteAt::End(put), ServedFrom::Pool(number)) => {
                 Ok(put(self.pool.size(number).map_err(|error| errno_of(&error))?))
             }
-            (WriteAt::End(put), _) => Ok(put(crate::source::about(state.backing.descriptor())?.stx_size)),
+            (WriteAt::End(put), _) => Ok(put(tidegate_source_files::about(state.backing.descriptor())?.stx_size)),
         }
     }
 

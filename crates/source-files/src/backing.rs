@@ -5,8 +5,8 @@
 //! the write-back. The stamp by which strangers are found out is made of this time and the length;
 //! both change with the contents only, while a rename or a new mode changes neither.
 
-use crate::service::sync_times::SyncTimes;
-use crate::source::{SourceDirectory, about, nanoseconds};
+use crate::sync_times::SyncTimes;
+use crate::{SourceDirectory, about, nanoseconds};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
 use rustix::fs::{fallocate, fsync, ftruncate, futimens, seek};
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought, Stamp};
 
 /// An open regular file of SOURCE.
-pub(crate) struct OpenedFile {
+pub struct OpenedFile {
     descriptor: OwnedFd,
     identity: FileIdentity,
     /// When a program last changed the contents, as long as the file below may say otherwise.
@@ -26,38 +26,39 @@ pub(crate) struct OpenedFile {
 
 impl OpenedFile {
     /// The file that `descriptor` is open for.
-    pub(crate) fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
+    pub fn new(source: &SourceDirectory, descriptor: OwnedFd) -> rustix::io::Result<OpenedFile> {
         let about = about(&descriptor)?;
         Ok(OpenedFile::known(source, descriptor, &about))
     }
 
     /// The file that `descriptor` is open for, of which the kernel says this.
-    pub(crate) fn known(source: &SourceDirectory, descriptor: OwnedFd, about: &Statx) -> OpenedFile {
+    pub fn known(source: &SourceDirectory, descriptor: OwnedFd, about: &Statx) -> OpenedFile {
         let (identity, syncs) = (source.identity(about), Arc::clone(&source.syncs));
         OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs }
     }
 
-    pub(crate) fn descriptor(&self) -> &OwnedFd {
+    /// The descriptor that it is open by.
+    pub fn descriptor(&self) -> &OwnedFd {
         &self.descriptor
     }
 
     /// When a program changed the contents, if the file below may not know yet.
-    pub(crate) fn modified(&self) -> Option<Timespec> {
+    pub fn modified(&self) -> Option<Timespec> {
         *self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Notes when a program changed the contents.
-    pub(crate) fn set_modified(&self, at: Option<Timespec>) {
+    pub fn set_modified(&self, at: Option<Timespec>) {
         self.change_modified(|modified| *modified = at);
     }
 
     /// Changes when a program changed the contents. Nobody else does meanwhile.
-    pub(crate) fn change_modified<T>(&self, change: impl FnOnce(&mut Option<Timespec>) -> T) -> T {
+    pub fn change_modified<T>(&self, change: impl FnOnce(&mut Option<Timespec>) -> T) -> T {
         change(&mut self.modified.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// Changes the room of a range, and the length of the file if asked.
-    pub(crate) fn fallocate_to(&self, at: u64, len: u64, how: Fallocate, length: FileLength) -> Result<(), Refused> {
+    pub fn fallocate_to(&self, at: u64, len: u64, how: Fallocate, length: FileLength) -> Result<(), Refused> {
         let how = match how {
             Fallocate::Reserve => FallocateFlags::empty(),
             Fallocate::Zero => FallocateFlags::ZERO_RANGE,
@@ -72,7 +73,7 @@ impl OpenedFile {
 
     /// Gives back what was reserved, and sets the times, of a file that no program has open. One
     /// without a name goes with its last descriptor.
-    pub(crate) fn settle(&self) -> Result<(), Refused> {
+    pub fn settle(&self) -> Result<(), Refused> {
         if about(&self.descriptor).map_err(refused)?.stx_nlink == 0 {
             return Ok(());
         }
@@ -182,14 +183,15 @@ fn stamp_of(about: &Statx) -> Stamp {
     Stamp::of(modified ^ about.stx_size.wrapping_mul(0x9e37_79b9_7f4a_7c15), changed)
 }
 
-pub(crate) fn refused(errno: Errno) -> Refused {
+/// What the kernel refused, as the cache hears of it.
+pub fn refused(errno: Errno) -> Refused {
     Refused { errno: errno.raw_os_error() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::nodes::inodes::Route;
+    use crate::route::Route;
     use rustix::fs::OFlags;
 
     fn opened() -> (tempfile::TempDir, OpenedFile) {

@@ -3,10 +3,10 @@
 //! The log rests on a file system that loses operations on names in their order only. ext4 with a
 //! journal and XFS are such ones; on others the service keeps no log.
 
-use crate::service::nodes::inodes::Route;
-use crate::source::backing::refused;
-use crate::source::recovery::names_of;
-use crate::source::{SourceDirectory, about, by_descriptor, reopen};
+use crate::backing::refused;
+use crate::recovery::names_of;
+use crate::route::Route;
+use crate::{SourceDirectory, about, by_descriptor, reopen};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps};
 use rustix::fs::{UTIME_OMIT, Uid, XattrFlags, fgetxattr, fremovexattr, fsetxattr, fsync, syncfs};
@@ -21,14 +21,14 @@ use tidegate_host::files::directory::for_each_name;
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes, NodeIdentity};
 
 /// The attribute that has the witness. Programs do not see it through the mount.
-pub(crate) const WITNESS: &CStr = c"user.tidegate.witness";
+pub const WITNESS: &CStr = c"user.tidegate.witness";
 
 /// Bytes of a witness: the pool's identity and the place.
 const WITNESS_BYTES: usize = 24;
 
 impl SourceDirectory {
     /// Removes the witness, durably.
-    pub(crate) fn remove_witness(&self) -> Result<()> {
+    pub fn remove_witness(&self) -> Result<()> {
         match fremovexattr(self.root(), WITNESS) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
             removed => removed.and_then(|()| fsync(self.root())),
@@ -68,7 +68,7 @@ impl SourceDirectory {
             }
             NameChange::Removed { path, .. } => {
                 let (folder, name) = self.parent(path)?;
-                let is_directory = kind_of(&crate::source::about_at(&folder, name)?) == FileType::Directory;
+                let is_directory = kind_of(&crate::about_at(&folder, name)?) == FileType::Directory;
                 unlinkat(folder, name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })
             }
             NameChange::Renamed { path, to, replaced, .. } => {

@@ -10,49 +10,49 @@
 //!
 //! A file system without extended attributes has no marks: there, only the record tells.
 
-use crate::lifecycle::failure::{ServiceFailure, system};
-use crate::source::{SourceDirectory, about};
+use crate::{SourceDirectory, about};
 use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr, fsync};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
+use std::io;
 use std::path::PathBuf;
 
 /// The attribute's name. Programs do not see it through the mount.
-pub(crate) const NAME: &CStr = c"user.tidegate.pool";
+pub const NAME: &CStr = c"user.tidegate.pool";
 
 /// Most bytes of an attribute's value on any file system of Linux.
 const VALUE_BYTES_MAX: usize = 1 << 16;
 
 /// Which pool SOURCE belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PoolMark {
+pub struct PoolMark {
     /// The number that the pool got when it was laid out.
-    pub(crate) id: String,
+    pub id: String,
     /// Where the pool was.
     #[serde(with = "tidegate_host::json_path")]
-    pub(crate) pool: PathBuf,
+    pub pool: PathBuf,
     /// The permissions of SOURCE when it is not mounted.
-    pub(crate) mode: u32,
+    pub mode: u32,
     /// The inode of SOURCE itself; 0 in a mark of before this was written.
     #[serde(default)]
-    pub(crate) inode: u64,
+    pub inode: u64,
     /// Its generation.
     #[serde(default)]
-    pub(crate) generation: u64,
+    pub generation: u64,
 }
 
 impl PoolMark {
     /// Reads the mark of SOURCE, if it has one of its own.
-    pub(crate) fn read(source: &SourceDirectory) -> Result<Option<PoolMark>, ServiceFailure> {
+    pub fn read(source: &SourceDirectory) -> Result<Option<PoolMark>, MarkFailure> {
         let doing = "reading the extended attribute user.tidegate.pool of SOURCE";
         let mut value = vec![0; VALUE_BYTES_MAX];
         match fgetxattr(source.root(), NAME, &mut value) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-            Err(errno) => Err(system(doing)(errno)),
+            Err(errno) => Err(failed(doing)(errno)),
             Ok(len) => {
                 let mark: PoolMark = serde_json::from_slice(&value[..len])
-                    .map_err(|error| ServiceFailure::System { doing, error: error.into() })?;
+                    .map_err(|error| MarkFailure { doing, error: error.into() })?;
                 Ok(Some(mark).filter(|mark| mark.inode == 0 || mark.is_of(source)))
             }
         }
@@ -67,24 +67,39 @@ impl PoolMark {
     }
 
     /// Marks SOURCE, durably, in place of a former mark.
-    pub(crate) fn write(&self, source: &SourceDirectory) -> Result<(), ServiceFailure> {
+    pub fn write(&self, source: &SourceDirectory) -> Result<(), MarkFailure> {
         let doing = "writing the extended attribute user.tidegate.pool of SOURCE";
-        let value = serde_json::to_vec(self).map_err(|error| ServiceFailure::System { doing, error: error.into() })?;
+        let value = serde_json::to_vec(self).map_err(|error| MarkFailure { doing, error: error.into() })?;
         match fsetxattr(source.root(), NAME, &value, XattrFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
-            set => set.and_then(|()| fsync(source.root())).map_err(system(doing)),
+            set => set.and_then(|()| fsync(source.root())).map_err(failed(doing)),
         }
     }
 
     /// Removes the mark of SOURCE, durably.
-    pub(crate) fn remove(source: &SourceDirectory) -> Result<(), ServiceFailure> {
+    pub fn remove(source: &SourceDirectory) -> Result<(), MarkFailure> {
         let removed = match fremovexattr(source.root(), NAME) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
             removed => removed,
         };
         let durable = removed.and_then(|()| fsync(source.root()));
-        durable.map_err(system("removing the extended attribute user.tidegate.pool of SOURCE"))
+        durable.map_err(failed("removing the extended attribute user.tidegate.pool of SOURCE"))
     }
+}
+
+/// What could not be done with a mark.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {error}")]
+pub struct MarkFailure {
+    /// What.
+    pub doing: &'static str,
+    /// Why not.
+    #[source]
+    pub error: io::Error,
+}
+
+fn failed(doing: &'static str) -> impl FnOnce(Errno) -> MarkFailure {
+    move |errno| MarkFailure { doing, error: errno.into() }
 }
 
 #[cfg(test)]
@@ -125,6 +140,6 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let source = SourceDirectory::open(folder.path()).expect("a directory");
         fsetxattr(source.root(), NAME, b"{", XattrFlags::empty()).expect("this file system has attributes");
-        assert!(matches!(PoolMark::read(&source), Err(ServiceFailure::System { .. })));
+        assert!(matches!(PoolMark::read(&source), Err(MarkFailure { .. })));
     }
 }

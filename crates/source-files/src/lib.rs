@@ -4,14 +4,20 @@
 //! beneath it and never through a symbolic link. So a walk ends in SOURCE, whatever lies there and
 //! is renamed meanwhile.
 
-pub(crate) mod acls;
-pub(crate) mod backing;
-pub(crate) mod mark;
-pub(crate) mod names;
-pub(crate) mod recovery;
+#![forbid(unsafe_code)]
 
-use crate::service::nodes::inodes::Route;
-use crate::service::sync_times::SyncTimes;
+pub mod acls;
+pub mod backing;
+pub mod mark;
+pub mod nameless;
+pub mod names;
+pub mod recovery;
+mod route;
+mod sync_times;
+
+pub use route::Route;
+pub use sync_times::SyncTimes;
+
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
@@ -30,33 +36,33 @@ const WALK: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS
 const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 /// A directory whose files are shown.
-pub(crate) struct SourceDirectory {
+pub struct SourceDirectory {
     root: OwnedFd,
     device: u64,
     /// The syncs of its files.
-    pub(crate) syncs: Arc<SyncTimes>,
+    pub syncs: Arc<SyncTimes>,
 }
 
 impl SourceDirectory {
     /// The directory at `path`.
-    pub(crate) fn open(path: &Path) -> Result<SourceDirectory> {
+    pub fn open(path: &Path) -> Result<SourceDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         SourceDirectory::of(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
     /// The directory that `root` is open for.
-    pub(crate) fn of(root: OwnedFd) -> Result<SourceDirectory> {
+    pub fn of(root: OwnedFd) -> Result<SourceDirectory> {
         let device = device_of(&about(&root)?);
         Ok(SourceDirectory { root, device, syncs: Arc::default() })
     }
 
     /// The directory's own descriptor.
-    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+    pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
     /// A descriptor (`O_PATH`) of what `route` leads to.
-    pub(crate) fn locate(&self, route: &Route) -> Result<OwnedFd> {
+    pub fn locate(&self, route: &Route) -> Result<OwnedFd> {
         match route {
             Route::Kept(kept) => Ok(rustix::io::fcntl_dupfd_cloexec(kept, 0)?),
             Route::Names(names) => self.walk(names, OFlags::PATH),
@@ -64,7 +70,7 @@ impl SourceDirectory {
     }
 
     /// A descriptor (`O_PATH`) of the directory that `route` leads to.
-    pub(crate) fn locate_directory(&self, route: &Route) -> Result<OwnedFd> {
+    pub fn locate_directory(&self, route: &Route) -> Result<OwnedFd> {
         match route {
             Route::Kept(_) => self.locate(route),
             Route::Names(names) => self.walk(names, OFlags::PATH | OFlags::DIRECTORY),
@@ -72,7 +78,7 @@ impl SourceDirectory {
     }
 
     /// Opens the regular file or directory that `route` leads to.
-    pub(crate) fn open_at(&self, route: &Route, flags: OFlags) -> Result<OwnedFd> {
+    pub fn open_at(&self, route: &Route, flags: OFlags) -> Result<OwnedFd> {
         match route {
             Route::Kept(kept) => reopen(kept, flags),
             Route::Names(names) => self.walk(names, flags),
@@ -101,7 +107,7 @@ impl SourceDirectory {
     }
 
     /// A descriptor (`O_PATH`) of what has this path from SOURCE on; no symbolic link is followed.
-    pub(crate) fn open_path(&self, path: &Path) -> Result<OwnedFd> {
+    pub fn open_path(&self, path: &Path) -> Result<OwnedFd> {
         let names: Vec<Box<[u8]>> = path.iter().map(|name| name.as_bytes().into()).collect();
         self.walk(&names, OFlags::PATH)
     }
@@ -118,7 +124,7 @@ impl SourceDirectory {
 
     /// Which file `about` is of. Files on SOURCE's own file system are on device 0, as the number
     /// of a device may change when the machine starts again.
-    pub(crate) fn identity(&self, about: &Statx) -> FileIdentity {
+    pub fn identity(&self, about: &Statx) -> FileIdentity {
         let device = device_of(about);
         FileIdentity {
             device: if device == self.device { 0 } else { device },
@@ -154,7 +160,7 @@ fn steps(names: &[Box<[u8]>]) -> Vec<Vec<u8>> {
 }
 
 /// Opens anew, with other flags, the file that `descriptor` is open for.
-pub(crate) fn reopen(descriptor: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
+pub fn reopen(descriptor: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     // The link leads to the file itself, whatever its name is by now.
     let flags = flags.difference(OFlags::NOFOLLOW) | OFlags::CLOEXEC;
     rustix::fs::open(by_descriptor(&descriptor), flags, Mode::empty())
@@ -162,17 +168,17 @@ pub(crate) fn reopen(descriptor: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
 
 /// The path by which system calls without a form for descriptors reach a file, as long as its
 /// descriptor is open.
-pub(crate) fn by_descriptor(descriptor: &impl AsFd) -> String {
+pub fn by_descriptor(descriptor: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd())
 }
 
 /// What the kernel says of an open file, also one opened by `O_PATH`.
-pub(crate) fn about(descriptor: impl AsFd) -> Result<Statx> {
+pub fn about(descriptor: impl AsFd) -> Result<Statx> {
     statx(descriptor, "", AtFlags::EMPTY_PATH, ASKED)
 }
 
 /// What the kernel says of what has `name` in the directory `folder`, a symbolic link itself.
-pub(crate) fn about_at(folder: impl AsFd, name: &[u8]) -> Result<Statx> {
+pub fn about_at(folder: impl AsFd, name: &[u8]) -> Result<Statx> {
     statx(folder, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ASKED)
 }
 
@@ -190,7 +196,7 @@ fn generation_of(about: &Statx) -> u64 {
 }
 
 /// A time as one number; times too far away share theirs.
-pub(crate) fn nanoseconds(seconds: i64, nanoseconds: u32) -> u64 {
+pub fn nanoseconds(seconds: i64, nanoseconds: u32) -> u64 {
     seconds.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(nanoseconds.into())
 }
 

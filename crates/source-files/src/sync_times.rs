@@ -6,14 +6,14 @@ use std::time::Instant;
 
 /// How many syncs of a kind there were, and how long they took together.
 #[derive(Debug, Default)]
-pub(crate) struct SyncTimes {
+pub struct SyncTimes {
     syncs: AtomicU64,
     ns: AtomicU64,
 }
 
 impl SyncTimes {
     /// Counts a sync that began then and ends now.
-    pub(crate) fn count(&self, began: Instant) {
+    pub fn count(&self, began: Instant) {
         let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: the two are read for people, who compare nothing with them.
         self.ns.fetch_add(ns, Ordering::Relaxed);
@@ -21,7 +21,7 @@ impl SyncTimes {
     }
 
     /// How many there were, and their nanoseconds.
-    pub(crate) fn read(&self) -> (u64, u64) {
+    pub fn read(&self) -> (u64, u64) {
         (self.syncs.load(Ordering::Relaxed), self.ns.load(Ordering::Relaxed))
     }
 }

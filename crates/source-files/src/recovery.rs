@@ -7,10 +7,10 @@
 //! What has no file, or a file that others changed, stays in the pool; if the user says so, it is
 //! saved to files beside the pool.
 
-use crate::service::nodes::inodes::{Inodes, Route};
-use crate::service::nodes::nameless::KeptFile;
-use crate::source::backing::{OpenedFile, refused};
-use crate::source::{SourceDirectory, about};
+use crate::backing::{OpenedFile, refused};
+use crate::nameless::KeptFile;
+use crate::route::Route;
+use crate::{SourceDirectory, about};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -26,10 +26,10 @@ use tidegate_layout::file_cache::PATH_HINT_BYTES_MAX;
 type Names = Vec<Box<[u8]>>;
 
 /// A file that was found, and where it was when it was cached.
-pub(crate) type FoundFile = (Arc<OpenedFile>, Vec<u8>);
+pub type FoundFile = (Arc<OpenedFile>, Vec<u8>);
 
 /// The files of SOURCE, as recovery asks for them.
-pub(crate) struct SourceFiles<'a> {
+pub struct SourceFiles<'a> {
     source: &'a SourceDirectory,
     /// Where what cannot go to its file is saved; None: it stays in the pool.
     salvage: Option<PathBuf>,
@@ -42,42 +42,44 @@ pub(crate) struct SourceFiles<'a> {
 }
 
 /// What an earlier server of the same mount knew of files.
-pub(crate) struct KnownFiles<'a> {
-    pub(crate) nodes: &'a Inodes,
+pub struct KnownFiles<'a> {
+    /// How a file is reached that has a node.
+    pub route: &'a (dyn Fn(FileIdentity) -> Option<Route> + Sync),
     /// Descriptors of files without a name.
-    pub(crate) kept: HashMap<FileIdentity, Arc<KeptFile>>,
+    pub kept: HashMap<FileIdentity, Arc<KeptFile>>,
 }
 
 impl KnownFiles<'_> {
     fn route(&self, identity: FileIdentity) -> Option<Route> {
         let kept = self.kept.get(&identity).map(|kept| Route::Kept(Arc::clone(kept)));
-        kept.or_else(|| self.nodes.route(self.nodes.of_identity(identity)?))
+        kept.or_else(|| (self.route)(identity))
     }
 }
 
 impl<'a> SourceFiles<'a> {
     /// The files of SOURCE as the mount knew them before its server died.
-    pub(crate) fn known(source: &'a SourceDirectory, known: &'a KnownFiles<'a>) -> SourceFiles<'a> {
+    pub fn known(source: &'a SourceDirectory, known: &'a KnownFiles<'a>) -> SourceFiles<'a> {
         SourceFiles { known: Some(known), ..SourceFiles::new(source, None) }
     }
 
-    pub(crate) fn new(source: &'a SourceDirectory, salvage: Option<PathBuf>) -> SourceFiles<'a> {
+    /// The files of SOURCE. With the folder `salvage`, what cannot go to its file is saved there.
+    pub fn new(source: &'a SourceDirectory, salvage: Option<PathBuf>) -> SourceFiles<'a> {
         let (gone, by_inode, found) = (HashSet::new(), OnceLock::new(), Mutex::default());
         SourceFiles { source, salvage, known: None, gone, by_inode, found }
     }
 
     /// Takes files as removed that are missing and in `gone`: they lost their last name.
-    pub(crate) fn without(self, gone: HashSet<FileIdentity>) -> SourceFiles<'a> {
+    pub fn without(self, gone: HashSet<FileIdentity>) -> SourceFiles<'a> {
         SourceFiles { gone, ..self }
     }
 
     /// The directory that they are in.
-    pub(crate) fn source(&self) -> &'a SourceDirectory {
+    pub fn source(&self) -> &'a SourceDirectory {
         self.source
     }
 
     /// The file with `identity`, if an earlier server of the same mount knew it.
-    pub(crate) fn find_known(
+    pub fn find_known(
         &self,
         identity: FileIdentity,
         path_hint: &[u8],
@@ -94,13 +96,13 @@ impl<'a> SourceFiles<'a> {
     }
 
     fn noted(&self, found: Arc<OpenedFile>, path_hint: &[u8]) -> Arc<dyn BackingFile> {
-        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((Arc::clone(&found), path_hint.to_vec()));
+        let mut noted = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.push((Arc::clone(&found), path_hint.to_vec()));
         found
     }
 
     /// The files that were found.
-    pub(crate) fn into_found(self) -> Vec<FoundFile> {
+    pub fn into_found(self) -> Vec<FoundFile> {
         self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +118,7 @@ impl<'a> SourceFiles<'a> {
         if self.source.identity(&about(&located).map_err(refused)?) != identity {
             return Ok(None);
         }
-        let opened = match (crate::source::reopen(&located, OFlags::RDWR), route) {
+        let opened = match (crate::reopen(&located, OFlags::RDWR), route) {
             // It was opened when this user might open it.
             (Err(Errno::ACCESS | Errno::PERM), Route::Kept(kept)) if kept.can_write() => Ok(located),
             (opened, _) => opened,
@@ -216,7 +218,7 @@ pub(crate) fn names_of(hint: &[u8]) -> Names {
 
 /// The path hint of a file at these names. Of a path that is longer than a record takes the end
 /// stays, behind a name that no file is sought by: recovery finds such a file by its inode.
-pub(crate) fn hint_of(route: &Route) -> Vec<u8> {
+pub fn hint_of(route: &Route) -> Vec<u8> {
     let path = route.path().unwrap_or_default();
     if path.len() <= PATH_HINT_BYTES_MAX {
         return path;

@@ -7,10 +7,10 @@ use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 
 /// The ACL of a file or directory.
-pub(crate) const ACCESS: &CStr = c"system.posix_acl_access";
+pub const ACCESS: &CStr = c"system.posix_acl_access";
 
 /// The ACL of what is made in a directory.
-pub(crate) const DEFAULT: &CStr = c"system.posix_acl_default";
+pub const DEFAULT: &CStr = c"system.posix_acl_default";
 
 /// Tags of entries, whose permissions a mode has too.
 const USER_OBJ: u16 = 0x01;
@@ -18,12 +18,13 @@ const GROUP_OBJ: u16 = 0x04;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-pub(crate) fn is_acl(name: &CStr) -> bool {
+/// Whether an extended attribute of that name is an ACL.
+pub fn is_acl(name: &CStr) -> bool {
     [ACCESS, DEFAULT].contains(&name)
 }
 
 /// The permissions that a file with this ACL shows.
-pub(crate) fn mode(acl: &[u8]) -> Result<u32> {
+pub fn mode(acl: &[u8]) -> Result<u32> {
     let mut copy = acl.to_vec();
     let mut of_group = [None; 2];
     let mut mode = 0;
@@ -42,7 +43,7 @@ pub(crate) fn mode(acl: &[u8]) -> Result<u32> {
 }
 
 /// Has a file with this ACL show these permissions, as a change of its mode does.
-pub(crate) fn set_mode(acl: &mut [u8], mode: u32) -> Result<()> {
+pub fn set_mode(acl: &mut [u8], mode: u32) -> Result<()> {
     let has_mask = entries(acl)?.any(|(tag, _)| tag == MASK);
     for (tag, permissions) in entries(acl)? {
         let shift = match tag {

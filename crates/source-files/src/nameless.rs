@@ -12,36 +12,36 @@ use tidegate_mount_transport::DescriptorStore;
 
 /// A descriptor of a file without a name.
 #[derive(Debug)]
-pub(crate) struct KeptFile {
+pub struct KeptFile {
     descriptor: OwnedFd,
     survival: Option<(DescriptorStore, u64)>,
 }
 
 impl KeptFile {
     /// One that ends with this process.
-    pub(crate) fn passing(descriptor: OwnedFd) -> KeptFile {
+    pub fn passing(descriptor: OwnedFd) -> KeptFile {
         KeptFile { descriptor, survival: None }
     }
 
     /// One that survives this process if `store` takes it.
-    pub(crate) fn surviving(descriptor: OwnedFd, store: &DescriptorStore) -> KeptFile {
+    pub fn surviving(descriptor: OwnedFd, store: &DescriptorStore) -> KeptFile {
         let survival = store.retain(descriptor.as_fd()).map(|key| (store.clone(), key));
         KeptFile { descriptor, survival }
     }
 
     /// One that survived an earlier server under the number `key`.
-    pub(crate) fn survived(descriptor: OwnedFd, store: &DescriptorStore, key: u64) -> KeptFile {
+    pub fn survived(descriptor: OwnedFd, store: &DescriptorStore, key: u64) -> KeptFile {
         KeptFile { descriptor, survival: Some((store.clone(), key)) }
     }
 
     /// Whether the file can be written through it.
-    pub(crate) fn can_write(&self) -> bool {
+    pub fn can_write(&self) -> bool {
         let flags = rustix::fs::fcntl_getfl(&self.descriptor);
         flags.is_ok_and(|flags| flags.intersection(OFlags::RWMODE | OFlags::PATH) == OFlags::RDWR)
     }
 
     /// The number under which it survives; 0: it does not.
-    pub(crate) fn key(&self) -> u64 {
+    pub fn key(&self) -> u64 {
         self.survival.as_ref().map_or(0, |(_, key)| *key)
     }
 }

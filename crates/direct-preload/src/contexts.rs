@@ -1,0 +1,152 @@
+//! By which program context each thread calls, said to the services of mounts on their boards.
+//!
+//! A thread looks for its context only while its requests reach a service, which counts them on its
+//! board: what the kernel's page cache answers is no request. The rules of a board are in
+//! `tidegate-file-wire`.
+
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_file_wire::{
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, board_place, said_word,
+};
+use tidegate_program_context::{ProgramContexts, StackTop, VERIFY_EVERY};
+
+/// After a request that the service answered, a thread says so many contexts.
+const SAID_AFTER_REQUEST: u32 = 64;
+
+static PROGRAM: ProgramContexts = ProgramContexts::new();
+static BOARDS: [OnceLock<Board>; BOARDS_MAX] = [const { OnceLock::new() }; BOARDS_MAX];
+
+thread_local! {
+    static SPEAKER: Cell<Speaker> = const { Cell::new(Speaker { thread: 0, heard: 0, left: 0 }) };
+}
+
+/// This thread, as it uses the board.
+#[derive(Clone, Copy)]
+struct Speaker {
+    /// Its number; 0: not known yet.
+    thread: u32,
+    /// How many of its requests the service had answered when it last looked.
+    heard: u64,
+    /// How many more contexts it says.
+    left: u32,
+}
+
+/// The board, mapped for as long as the process lives.
+struct Board {
+    words: &'static [AtomicU64],
+    device: u64,
+}
+
+impl Board {
+    fn at(&self, offset: u64) -> Option<&'static AtomicU64> {
+        self.words.get(usize::try_from(offset / 8).ok()?)
+    }
+}
+
+/// Looks which boards there are. Before the program begins.
+pub(crate) fn start() {
+    // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
+    // begins.
+    let value = unsafe { libc::getenv(CONTEXTS.as_ptr()) };
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: it is a string of the environment, which stays as it is during this call.
+    let mut words = unsafe { CStr::from_ptr(value) }.to_bytes().split(|byte| *byte == b':');
+    let frames = words.next().and_then(|frames| str::from_utf8(frames).ok()?.parse().ok());
+    PROGRAM.configure(frames.unwrap_or(FRAMES).min(FRAMES_MAX), VERIFY_EVERY);
+    for (place, board) in BOARDS.iter().zip(words.filter_map(mapped)) {
+        // It is the first one.
+        let _ = place.set(board);
+    }
+}
+
+/// Those that there are.
+fn boards() -> impl Iterator<Item = &'static Board> {
+    BOARDS.iter().map_while(OnceLock::get)
+}
+
+fn mapped(path: &[u8]) -> Option<Board> {
+    let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+    let about = fstat(&file).ok()?;
+    let is_regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    // Whose file it is could cut it off below the mapping.
+    let is_own = about.st_uid == rustix::process::geteuid().as_raw();
+    if !is_regular || !is_own || u64::try_from(about.st_size) != Ok(BOARD_BYTES) {
+        return None;
+    }
+    let bytes = usize::try_from(BOARD_BYTES).ok()?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, &file, 0) }.ok()?;
+    // SAFETY: L3: it was just mapped, begins at a page, and stays.
+    let words = unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), bytes / size_of::<AtomicU64>()) };
+    let board = Board { words, device: words.get(usize::try_from(BOARD_DEVICE_AT / 8).ok()?)?.load(Ordering::Relaxed) };
+    (words.first()?.load(Ordering::Relaxed) == BOARD_MAGIC).then_some(board)
+}
+
+/// Whether a device is that of a mount that has a board.
+pub(crate) fn is_device_of_mount(device: u64) -> bool {
+    boards().any(|board| board.device == device)
+}
+
+/// Whether there is a board.
+#[inline]
+pub(crate) fn are_wanted() -> bool {
+    BOARDS[0].get().is_some()
+}
+
+/// What a thread says of its call, until this is dropped.
+pub(crate) struct Saying(u32);
+
+/// Says the context of the call that this thread is in, if that may be of use. Whether the call is
+/// about a file of a mount with a board, `is_in_mount` tells.
+#[inline]
+pub(crate) fn say(top: StackTop, is_in_mount: impl FnOnce() -> bool) -> Option<Saying> {
+    if !are_wanted() || !is_in_mount() {
+        return None;
+    }
+    let mut speaker = SPEAKER.get();
+    if speaker.thread == 0 {
+        speaker.thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        store_everywhere(speaker.thread, 0);
+    }
+    let answered = |board: &Board| Some(board.at(board_place(speaker.thread) + 8)?.load(Ordering::Relaxed));
+    let heard = boards().filter_map(answered).fold(0, u64::wrapping_add);
+    if heard != speaker.heard {
+        (speaker.heard, speaker.left) = (heard, SAID_AFTER_REQUEST);
+    }
+    let is_saying = speaker.left > 0;
+    speaker.left = speaker.left.saturating_sub(1);
+    SPEAKER.set(speaker);
+    is_saying.then(|| {
+        store_everywhere(speaker.thread, PROGRAM.of_call(top));
+        Saying(speaker.thread)
+    })
+}
+
+impl Drop for Saying {
+    fn drop(&mut self) {
+        store_everywhere(self.0, 0);
+    }
+}
+
+fn store_everywhere(thread: u32, context: u64) {
+    let places = boards().filter_map(|board| board.at(board_place(thread)));
+    places.for_each(|place| place.store(said_word(thread, context), Ordering::Relaxed));
+}
+
+/// The context of the call that this thread is in, for whoever asks seldom; 0: it is not wanted.
+pub(crate) fn of_call() -> u64 {
+    if are_wanted() { PROGRAM.unwound() } else { 0 }
+}
+
+/// In a child that was forked: its one thread is another one than its parent's.
+pub(crate) fn forget() {
+    SPEAKER.set(Speaker { thread: 0, heard: 0, left: 0 });
+}

@@ -1,0 +1,92 @@
+//! The board on which programs with the direct path say by which program context they call. It lies
+//! beside the memory of unsynced writes, and is no more than a hint.
+
+use crate::lifecycle::failure::{ServiceFailure, system};
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags, ftruncate};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_file_wire::{BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, Said, board_place, said_by};
+use tidegate_host::owned::{What, accept};
+use tidegate_media::OutlivingMemory;
+
+/// The board of a mount.
+pub(crate) struct ContextBoard {
+    memory: OutlivingMemory,
+    /// Where programs find it.
+    pub(crate) path: PathBuf,
+    counts: [AtomicU64; 2],
+}
+
+impl ContextBoard {
+    /// The board at `path` of the mount on `device`. Programs may have it from an earlier server.
+    pub(crate) fn open(path: PathBuf, device: u64) -> Result<ContextBoard, ServiceFailure> {
+        let doing = "opening the board of program contexts";
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(system(doing))?;
+        let failed = |error| ServiceFailure::System { doing, error };
+        accept(&opened, What::File).map_err(failed)?;
+        ftruncate(&opened, BOARD_BYTES).map_err(system(doing))?;
+        let bytes = usize::try_from(BOARD_BYTES).expect("it is small");
+        let memory = OutlivingMemory::of(opened.as_fd(), 0, bytes).map_err(failed)?;
+        memory.store_word(BOARD_DEVICE_AT, device).map_err(failed)?;
+        memory.store_word(0, BOARD_MAGIC).map_err(failed)?;
+        Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2] })
+    }
+
+    /// The context by which a thread makes the request that is being answered, if it says one. If
+    /// the thread may say one, it hears that this request was answered.
+    pub(crate) fn answering(&self, thread: u32) -> Option<u64> {
+        let place = board_place(thread);
+        let said = said_by(thread, self.word(place));
+        if said != Said::Nothing {
+            // A board that cannot be stored to says nothing either.
+            let _ = self.memory.store_word(place + 8, self.word(place + 8).wrapping_add(1));
+        }
+        let (context, count) = match said {
+            Said::Context(context) => (Some(context), 0),
+            Said::NoContext | Said::Nothing => (None, 1),
+        };
+        self.counts[count].fetch_add(1, Ordering::Relaxed);
+        context
+    }
+
+    /// Requests that had a context, and those that had none.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let mut word = [0; 8];
+        if self.memory.load(at, &mut word).is_ok() { u64::from_le_bytes(word) } else { 0 }
+    }
+}
+
+impl fmt::Debug for ContextBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextBoard").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_file_wire::said_word;
+
+    #[test]
+    fn a_thread_that_has_a_place_hears_of_its_requests_and_a_second_server_finds_its_context() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("board");
+        let board = ContextBoard::open(path.clone(), 42).expect("made");
+        let heard = |board: &ContextBoard| board.word(board_place(7) + 8);
+        assert_eq!((board.answering(7), heard(&board)), (None, 0), "nobody is there");
+        board.memory.store_word(board_place(7), said_word(7, 0)).expect("stored");
+        assert_eq!((board.answering(7), heard(&board)), (None, 1));
+        board.memory.store_word(board_place(7), said_word(7, 99)).expect("stored");
+        drop(board);
+        let board = ContextBoard::open(path, 42).expect("there");
+        assert_eq!((board.answering(7), heard(&board)), (Some(99), 2));
+        assert_eq!((board.answering(7 + 4096), board.counts()), (None, [1, 1]), "another thread has the place");
+    }
+}

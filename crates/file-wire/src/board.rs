@@ -1,0 +1,102 @@
+//! The board on which programs say by which program context each of their threads calls: a file
+//! in memory, which both sides map.
+//!
+//! | words | stored by | |
+//! | --- | --- | --- |
+//! | 0 | the service | [`BOARD_MAGIC`], with the version |
+//! | 1 | the service | the mount's device, as `fstat` of its files tells it |
+//! | 2 `n` + 8 | the program | [`said_word`] of the thread whose place `n` is |
+//! | 2 `n` + 9 | the service | how many requests of that thread it answered that have a context |
+//!
+//! A thread says its context before a call that may become a request, and nothing behind it. To
+//! find a context takes time, so a thread whose calls do not become requests, as the kernel's page
+//! cache answers them, does not look for it. Two threads may have one place: the later one has it.
+//!
+//! What is on the board is a hint. Whoever may write to it can make the placement err, no more.
+
+use std::ffi::CStr;
+
+/// Says in the environment that a program has the direct path.
+pub const DIRECT: &CStr = c"TIDEGATE_DIRECT";
+/// Names in the environment how many frames a program context is of, and after a colon each the
+/// boards of the mounts that the program uses.
+pub const CONTEXTS: &CStr = c"TIDEGATE_CONTEXTS";
+/// Boards that a program says its contexts on.
+pub const BOARDS_MAX: usize = 4;
+/// Frames that a program context is of, unless said otherwise.
+pub const FRAMES: u32 = 5;
+/// Most frames that a program context may be of.
+pub const FRAMES_MAX: u32 = 8;
+
+/// The first word of a board.
+pub const BOARD_MAGIC: u64 = 0x0001_4452_4f42_4754;
+/// Bytes of a board.
+pub const BOARD_BYTES: u64 = (HEAD_WORDS + 2 * PLACES) * WORD_BYTES;
+/// Offset of the word with the mount's device.
+pub const BOARD_DEVICE_AT: u64 = WORD_BYTES;
+
+const WORD_BYTES: u64 = 8;
+const HEAD_WORDS: u64 = 8;
+/// Places for threads.
+const PLACES: u64 = 4096;
+/// Bits of a context that are said: the number of a thread takes the other ones.
+const CONTEXT_BITS: u32 = 42;
+const CONTEXT_MASK: u64 = (1 << CONTEXT_BITS) - 1;
+
+/// What a thread says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It has no place: it says nothing, or another thread has it.
+    Nothing,
+    /// It has a place, and says no context.
+    NoContext,
+    /// This context, which is not 0.
+    Context(u64),
+}
+
+/// Offset of the word in which a thread says its context; the service's word follows it.
+pub fn board_place(thread: u32) -> u64 {
+    (HEAD_WORDS + 2 * (u64::from(thread) % PLACES)) * WORD_BYTES
+}
+
+/// The word of a thread that calls by `context`; 0: it says none.
+pub fn said_word(thread: u32, context: u64) -> u64 {
+    // One that only has bits beyond those is still one.
+    let shown = (context ^ context >> CONTEXT_BITS) & CONTEXT_MASK;
+    let shown = if context == 0 { 0 } else { shown.max(1) };
+    u64::from(thread) << CONTEXT_BITS | shown
+}
+
+/// What the word in a thread's place says of that thread.
+pub fn said_by(thread: u32, word: u64) -> Said {
+    if thread == 0 || word >> CONTEXT_BITS != u64::from(thread) {
+        return Said::Nothing;
+    }
+    match word & CONTEXT_MASK {
+        0 => Said::NoContext,
+        context => Said::Context(context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_says_a_context_none_or_nothing() {
+        for context in [1, 7, 1 << 50, u64::MAX] {
+            let Said::Context(shown) = said_by(4321, said_word(4321, context)) else { panic!("{context} is said") };
+            assert!(shown != 0 && said_by(4322, said_word(4321, context)) == Said::Nothing);
+        }
+        assert_eq!(said_by(4321, said_word(4321, 0)), Said::NoContext);
+        assert_eq!([said_by(4321, 0), said_by(0, 0)], [Said::Nothing; 2]);
+    }
+
+    #[test]
+    fn places_are_on_the_board() {
+        for thread in [0, 1, 4095, 4096, 4_194_304] {
+            let at = board_place(thread);
+            assert!((64..=BOARD_BYTES - 16).contains(&at) && at.is_multiple_of(16), "{thread} is at {at}");
+        }
+    }
+}

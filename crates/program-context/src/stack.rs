@@ -1,0 +1,107 @@
+//! The words of a stack next to its top.
+
+use crate::modules::Modules;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Words that are scanned.
+const WORDS: usize = 96;
+/// So many that point into code are enough.
+const CODE_WORDS: u32 = 8;
+
+const WORD_BYTES: usize = size_of::<usize>();
+const PAGE_BYTES: usize = 4096;
+
+/// Where the stack of a thread begins that is in a call. It is of use only while the function that
+/// took it runs, and to that thread.
+#[derive(Clone, Copy, Debug)]
+pub struct StackTop(pub(crate) usize);
+
+impl StackTop {
+    /// Of the function that this is inlined into.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "the place has to be the caller's own")]
+    pub fn here() -> StackTop {
+        let local = 0_usize;
+        StackTop(std::hint::black_box(&raw const local).expose_provenance())
+    }
+}
+
+/// What tells apart the ways that led to a call. `None`: too little points into code.
+pub(crate) fn key(top: StackTop, modules: &Modules) -> Option<u64> {
+    let StackTop(top) = top;
+    let end = top.checked_add(WORDS * WORD_BYTES)?;
+    let page_end = top.checked_add(PAGE_BYTES)? & !(PAGE_BYTES - 1);
+    let mut key = Key::default();
+    // S1.
+    key.scan(top..end.min(page_end), modules);
+    if key.found < CODE_WORDS && page_end < end && is_mapped(page_end) {
+        // S2.
+        key.scan(page_end..end, modules);
+    }
+    (key.found > 0).then_some(key.hash)
+}
+
+#[derive(Default)]
+struct Key {
+    hash: u64,
+    found: u32,
+}
+
+impl Key {
+    /// Takes in the words of a range that is mapped, until there are enough.
+    fn scan(&mut self, range: std::ops::Range<usize>, modules: &Modules) {
+        let code = modules.code();
+        for at in range.step_by(WORD_BYTES) {
+            let place = std::ptr::with_exposed_provenance_mut(at);
+            // SAFETY: the callers' laws; an aligned word, which other threads may store to that
+            // have a pointer to something on this stack.
+            let word = unsafe { AtomicUsize::from_ptr(place) }.load(Ordering::Relaxed);
+            if code.has(word) {
+                // An odd factor with mixed bits, so that the order counts too.
+                self.hash = (self.hash.rotate_left(23) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                self.found += 1;
+                if self.found == CODE_WORDS {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the page at `page` is mapped: that of a stack may be its last one.
+fn is_mapped(page: usize) -> bool {
+    let mut resident = 0;
+    // SAFETY: the kernel stores one byte for one page.
+    unsafe { libc::mincore(std::ptr::without_provenance_mut(page), PAGE_BYTES, &raw mut resident) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    #[test]
+    fn a_stack_that_ends_with_its_page_is_read_no_further() {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: the kernel chooses the place.
+        let two = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE_BYTES, access, flags) }.expect("memory");
+        let second = two.wrapping_byte_add(PAGE_BYTES);
+        // SAFETY: nobody uses it.
+        unsafe { munmap(second, PAGE_BYTES) }.expect("it is mapped");
+        let modules = Modules::new();
+        assert!(modules.refresh());
+        let top = StackTop(second.addr() - 3 * WORD_BYTES);
+        assert_eq!(key(top, &modules), None, "three zeroes are no code");
+        // SAFETY: it is the last word of the page that is left.
+        unsafe { second.wrapping_byte_sub(WORD_BYTES).cast::<usize>().write(black_box_of_code()) };
+        assert!(key(top, &modules).is_some());
+        // SAFETY: nobody uses it any more.
+        unsafe { munmap(two, PAGE_BYTES) }.expect("it is mapped");
+    }
+
+    /// An address in code that is not this crate's own.
+    fn black_box_of_code() -> usize {
+        let function: unsafe extern "C" fn() -> libc::pid_t = libc::getpid;
+        function as usize
+    }
+}
