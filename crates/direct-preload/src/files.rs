@@ -6,7 +6,7 @@ use crate::service::{NO_POOL, Service, lends};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
 use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read};
 use tidegate_media::ProtectionKey;
@@ -26,6 +26,22 @@ const WRITES_OFTEN: u32 = 64;
 static KNOWN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
 static FILES: [FileSlot; SLOTS] = [const { FileSlot::new() }; SLOTS];
+
+/// One past the highest descriptor that anything was known of, and past the last slot that had a
+/// file. Nobody touches the memory behind them: each of its pages would cost a fault, in every child
+/// that is forked.
+static KNOWN_END: AtomicUsize = AtomicUsize::new(0);
+static SLOTS_END: AtomicUsize = AtomicUsize::new(0);
+
+/// The descriptors of which something may be known.
+fn known_words() -> &'static [AtomicU64] {
+    &KNOWN[..KNOWN_END.load(Ordering::Acquire)]
+}
+
+/// The slots that may have a file.
+fn used_slots() -> &'static [FileSlot] {
+    &FILES[..SLOTS_END.load(Ordering::Acquire)]
+}
 
 /// A file of this process.
 struct FileSlot {
@@ -211,6 +227,13 @@ fn place(fd: i32) -> Option<&'static AtomicU64> {
     KNOWN.get(usize::try_from(fd).ok()?)
 }
 
+/// The place of a descriptor of which something comes to be known.
+fn place_of_known(fd: i32) -> Option<&'static AtomicU64> {
+    let place = place(fd)?;
+    KNOWN_END.fetch_max(usize::try_from(fd).ok()? + 1, Ordering::AcqRel);
+    Some(place)
+}
+
 /// The descriptor of a file of a mount, if it is known to be one.
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Descriptor> {
@@ -298,7 +321,7 @@ fn look(fd: i32, moment: Moment) {
         return;
     }
     let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain { is_in_mount: false });
-    let Some(place) = place(fd) else { return };
+    let Some(place) = place_of_known(fd) else { return };
     let before = KnownDescriptor::of(place.swap(found.word(), Ordering::AcqRel));
     if let (KnownDescriptor::File(counted), KnownDescriptor::File(_)) = (before, found) {
         // Another thread looked too, and has counted the descriptor.
@@ -355,8 +378,10 @@ fn chosen(fd: i32, (device, inode): (u64, u64)) -> Option<u16> {
             && slot.inode.load(Ordering::Relaxed) == inode
     };
     let is_free = |slot: &FileSlot| slot.descriptors.load(Ordering::Relaxed) == 0;
-    let found = FILES.iter().position(is_this).or_else(|| FILES.iter().position(is_free))?;
-    let slot = &FILES[found];
+    let used = used_slots();
+    let found = used.iter().position(is_this).or_else(|| used.iter().position(is_free)).unwrap_or(used.len());
+    let slot = FILES.get(found)?;
+    SLOTS_END.fetch_max(found + 1, Ordering::AcqRel);
     slot.with(|state| {
         if state.file.is_none() {
             // SAFETY: L2, and without a file nobody else reads or writes it.
@@ -394,8 +419,8 @@ pub(crate) fn closing(fd: i32) {
 
 /// All descriptors from `first` to `last` are about to be closed.
 pub(crate) fn closing_among(first: u32, last: u32) {
-    let end = u32::try_from(DESCRIPTORS - 1).unwrap_or(0).min(last);
-    (first..=end).filter_map(|fd| i32::try_from(fd).ok()).for_each(closing);
+    let end = u32::try_from(known_words().len()).unwrap_or(0).min(last.saturating_add(1));
+    (first..end).filter_map(|fd| i32::try_from(fd).ok()).for_each(closing);
 }
 
 /// A number leads to something new, whatever was known of it.
@@ -408,7 +433,7 @@ pub(crate) fn opened(fd: i32) {
 /// `copy` leads to the same as `fd` from now on.
 pub(crate) fn copied(fd: i32, copy: i32) {
     opened(copy);
-    if let (Some(descriptor), Some(place)) = (known(fd), place(copy))
+    if let (Some(descriptor), Some(place)) = (known(fd), place_of_known(copy))
         && process::owns_descriptors()
     {
         descriptor.slot().descriptors.fetch_add(1, Ordering::Relaxed);
@@ -424,7 +449,7 @@ pub(crate) fn flags_changed(fd: i32) {
         return;
     };
     let leads_there = |word: &AtomicU64| matches!(KnownDescriptor::of(word.load(Ordering::Acquire)), KnownDescriptor::File(other) if other.slot == of.slot);
-    let numbers = (0..).zip(&KNOWN).filter(|(_, word)| leads_there(word));
+    let numbers = (0..).zip(known_words()).filter(|(_, word)| leads_there(word));
     numbers.for_each(|(number, _)| closing(number));
 }
 
@@ -434,7 +459,7 @@ pub(crate) fn before_fork() {
     if !has_path() {
         return;
     }
-    for (number, word) in KNOWN.iter().enumerate() {
+    for (number, word) in known_words().iter().enumerate() {
         let KnownDescriptor::File(descriptor) = KnownDescriptor::of(word.load(Ordering::Acquire)) else { continue };
         let Ok(fd) = i32::try_from(number) else { continue };
         descriptor.give_up(fd);
@@ -449,8 +474,8 @@ pub(crate) fn before_fork() {
 fn forget_all() {
     CHOICE.reset();
     contexts::forget();
-    KNOWN.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-    for slot in &FILES {
+    known_words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    for slot in used_slots() {
         slot.lock.reset();
         slot.position.reset();
         slot.descriptors.store(0, Ordering::Relaxed);
