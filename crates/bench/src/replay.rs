@@ -3,10 +3,10 @@
 use anyhow::{Context, ensure};
 use std::fmt::Write;
 use std::path::PathBuf;
+use tidegate_access_trace::Trace;
 use tidegate_baselines::placement::Rival;
 use tidegate_measure::replay::costs::MemoryCosts;
 use tidegate_measure::replay::tiers::Replay;
-use tidegate_measure::replay::trace::Trace;
 use tidegate_policy::placement::{NamedPlacement, PAGE_BYTES, Placement, TierSlots};
 
 /// What to replay, and over which tiers.

@@ -141,6 +141,11 @@ fn store_everywhere(thread: u32, context: u64) {
     places.for_each(|place| place.store(said_word(thread, context), Ordering::Relaxed));
 }
 
+/// The context of the call that this thread is in.
+pub(crate) fn found(top: StackTop) -> u64 {
+    PROGRAM.of_call(top)
+}
+
 /// The context of the call that this thread is in, for whoever asks seldom; 0: it is not wanted.
 pub(crate) fn of_call() -> u64 {
     if are_wanted() { PROGRAM.unwound() } else { 0 }

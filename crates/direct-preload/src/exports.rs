@@ -3,7 +3,7 @@
 mod numbers;
 mod transfers;
 
-use crate::{contexts, files, process};
+use crate::{contexts, files, process, trace};
 use tidegate_preload_common::next;
 
 /// Called by the loader before the program begins.
@@ -16,6 +16,7 @@ extern "C" fn start() {
         next::find_all();
         process::start(before_fork);
         contexts::start();
+        trace::start();
     });
 }
 

@@ -1,8 +1,8 @@
 //! Descriptors, and the files behind them that are leased or may be.
 
-use crate::contexts;
 use crate::process;
 use crate::service::{NO_POOL, Service, lends};
+use crate::{contexts, trace};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
@@ -27,8 +27,8 @@ static KNOWN: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTO
 
 static FILES: [FileSlot; SLOTS] = [const { FileSlot::new() }; SLOTS];
 
-/// One past the highest descriptor that anything was known of, and past the last slot that had a
-/// file. Nobody touches the memory behind them: each of its pages would cost a fault, in every child
+/// One past the highest descriptor that anything was known of, and past the last slot with a
+/// file. Nobody touches the memory behind them: each page would cost a fault, in every child
 /// that is forked.
 static KNOWN_END: AtomicUsize = AtomicUsize::new(0);
 static SLOTS_END: AtomicUsize = AtomicUsize::new(0);
@@ -176,6 +176,11 @@ impl KnownDescriptor {
 impl Descriptor {
     fn slot(self) -> &'static FileSlot {
         &FILES[usize::from(self.slot).min(SLOTS - 1)]
+    }
+
+    /// Whether each write is a sync.
+    pub(crate) fn is_synchronous(self) -> bool {
+        self.syncs
     }
 
     /// Whether a write at the position may be made here.
@@ -474,6 +479,7 @@ pub(crate) fn before_fork() {
 fn forget_all() {
     CHOICE.reset();
     contexts::forget();
+    trace::forget();
     known_words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
     for slot in used_slots() {
         slot.lock.reset();

@@ -14,7 +14,9 @@
 //!
 //! What is on the board is a hint. Whoever may write to it can make the placement err, no more.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Says in the environment that a program has the direct path.
 pub const DIRECT: &CStr = c"TIDEGATE_DIRECT";
@@ -42,6 +44,21 @@ const PLACES: u64 = 4096;
 /// Bits of a context that are said: the number of a thread takes the other ones.
 const CONTEXT_BITS: u32 = 42;
 const CONTEXT_MASK: u64 = (1 << CONTEXT_BITS) - 1;
+
+/// A variable's name, as environments are made with it.
+pub fn variable(name: &CStr) -> &OsStr {
+    OsStr::from_bytes(name.to_bytes())
+}
+
+/// What [`CONTEXTS`] says to a program whose contexts are of so many frames.
+pub fn contexts_said(frames: u32, boards: &[PathBuf]) -> OsString {
+    let mut said = OsString::from(frames.to_string());
+    for board in boards.iter().take(BOARDS_MAX) {
+        said.push(":");
+        said.push(board);
+    }
+    said
+}
 
 /// What a thread says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +107,14 @@ mod tests {
         }
         assert_eq!(said_by(4321, said_word(4321, 0)), Said::NoContext);
         assert_eq!([said_by(4321, 0), said_by(0, 0)], [Said::Nothing; 2]);
+    }
+
+    #[test]
+    fn no_more_boards_are_said_than_a_program_has_room_for() {
+        let boards: Vec<PathBuf> = ["/a", "/b", "/c", "/d", "/e"].map(PathBuf::from).into();
+        assert_eq!(contexts_said(5, &boards[..1]), "5:/a");
+        assert_eq!(contexts_said(8, &boards), "8:/a:/b:/c:/d");
+        assert_eq!(variable(CONTEXTS), "TIDEGATE_CONTEXTS");
     }
 
     #[test]

@@ -17,11 +17,13 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod board;
 
+pub use access::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 pub use board::{
     BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, Said, board_place,
-    said_by, said_word,
+    contexts_said, said_by, said_word, variable,
 };
 
 use std::mem::offset_of;

@@ -4,4 +4,3 @@
 
 pub mod costs;
 pub mod tiers;
-pub mod trace;

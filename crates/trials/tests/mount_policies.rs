@@ -4,10 +4,13 @@
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use tidegate_access_trace::Trace;
+use tidegate_policy::placement::IoKind;
 use tidegate_trials::direct::{CONTEXTS, library};
 use tidegate_trials::mount_folders::{MountFolders, tidegate};
 use tidegate_trials::mounted::servers_of;
@@ -107,6 +110,40 @@ fn functions_of_one_thread_are_told_apart_by_their_call_stacks() {
         assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
         assert!(service.wait().unwrap().success());
     }
+}
+
+/// The client reads 256 pages in a loop and as many at random, in each round.
+#[test]
+fn a_trace_has_every_access_with_its_context_and_the_names_of_files() {
+    library();
+    let client = CONTEXTS.build().unwrap();
+    let bed = MountFolders::new();
+    fs::write(bed.at("source").join("file"), vec![5; 8 << 20]).unwrap();
+    let mut service = bed.mount();
+    let (mnt, path) = (bed.at("mnt"), bed.at("trace"));
+    let run = |line: &str| {
+        let mut run = Command::new(program());
+        run.arg("run").arg("--root").arg(&mnt).arg("--trace").arg(&path).args(["--", "sh", "-ec", line, "sh"]);
+        run.arg(&client).arg(mnt.join("file")).output().unwrap()
+    };
+    let ran = run(r#""$1" "$2" 3; printf 123 > "$2.new"; rm "$2.new"; "$1" "$2" 2"#);
+    assert!(ran.status.success(), "{ran:?}");
+    let text = fs::read_to_string(&path).unwrap();
+    let name = format!("# file 1: {}\n", mnt.join("file").display());
+    assert!(text.starts_with(&format!("tidegate-trace 1\n{name}# file 2: removed since (inode ")), "{}", &text[..200]);
+    let trace = Trace::parse(&text).unwrap().requests;
+    let of = |kind: IoKind| trace.iter().filter(move |request| request.kind == kind);
+    assert_eq!([of(IoKind::Read).count(), of(IoKind::SyncWrite).count()], [5 * 512, 2], "the end was synced twice");
+    let loops: HashSet<u64> = of(IoKind::Read).filter(|read| read.offset < 1 << 20).map(|read| read.context).collect();
+    let others: HashSet<u64> =
+        of(IoKind::Read).filter(|read| read.offset >= 1 << 20).map(|read| read.context).collect();
+    assert_eq!((loops.len(), others.len(), loops.is_disjoint(&others)), (1, 1, true), "in two processes the same");
+    let refused = run("true");
+    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("File exists"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is as it was");
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().unwrap().success());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use tidegate_access_trace::RecordingFailure;
 use tidegate_host::shell::word;
 
 /// Why a program was not run, or what a run left.
@@ -40,6 +41,8 @@ pub(crate) enum ProgramFailure {
     },
     /// A mount namespace was asked for by another user than root.
     PrivateTakesRoot,
+    /// The trace of a run cannot be recorded.
+    NoTrace(RecordingFailure),
     /// The program does not start.
     NotStarted {
         /// Its name.
@@ -61,6 +64,12 @@ pub(crate) enum ProgramFailure {
 impl From<ProgramFailure> for Failure {
     fn from(failure: ProgramFailure) -> Failure {
         Failure::Program(failure)
+    }
+}
+
+impl From<RecordingFailure> for Failure {
+    fn from(failure: RecordingFailure) -> Failure {
+        ProgramFailure::NoTrace(failure).into()
     }
 }
 
@@ -104,6 +113,12 @@ impl From<&ProgramFailure> for Report {
                 "there is no mount namespace for this run",
                 "only root makes one",
                 "run it as root, or leave --private out: other processes see the mounts then",
+            ),
+            ProgramFailure::NoTrace(RecordingFailure { path, error }) => Report::new(
+                ("no-trace", Exit::Environment),
+                format!("no trace can be recorded to {}", path.display()),
+                error.to_string(),
+                "name a new file in a directory that can be written: --trace FILE",
             ),
             ProgramFailure::NotStarted { program, error } => Report::new(
                 ("not-started", Exit::Environment),

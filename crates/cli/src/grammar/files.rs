@@ -43,6 +43,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) root: Vec<PathBuf>,
 
+    /// Record each read and write of a file in a root, with its program context, to a new file, for
+    /// `bench replay`. What programs do by mappings is not recorded
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "is_indirect")]
+    pub(crate) trace: Option<PathBuf>,
+
     /// Mount for the program alone: until the run ends, other processes find files there that may
     /// be older, and must not change them. It takes root
     #[arg(long = "private")]

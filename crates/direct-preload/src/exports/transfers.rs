@@ -1,10 +1,11 @@
 //! Functions that write, read and sync by descriptors.
 
 use crate::files::{self, PositionTurn};
-use crate::{contexts, guarded};
+use crate::{contexts, guarded, trace};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
 use tidegate_file_direct::{Attempted, Until};
+use tidegate_file_wire::AccessKind;
 use tidegate_preload_common::next;
 use tidegate_program_context::StackTop;
 
@@ -105,6 +106,21 @@ unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Opti
     })
 }
 
+/// Records what was read or written, if that is wanted; `done` as the call returns it.
+#[inline]
+fn traced(top: StackTop, fd: c_int, (aim, done): (Aim, ssize_t), kind: AccessKind) {
+    let Some(bytes) = u64::try_from(done).ok().filter(|bytes| *bytes > 0 && trace::is_on()) else { return };
+    guarded(|| {
+        let at = match aim {
+            Aim::Offset(at) => u64::try_from(at).unwrap_or(0),
+            Aim::Position => trace::position(fd).saturating_sub(bytes),
+        };
+        let is_synchronous = files::known(fd).is_some_and(|descriptor| descriptor.is_synchronous());
+        let kind = if kind == AccessKind::Write && is_synchronous { AccessKind::SyncWrite } else { kind };
+        trace::record(top, fd, (at, bytes), kind);
+    });
+}
+
 /// The one piece of a list, if it has no more.
 ///
 /// # Safety
@@ -143,13 +159,16 @@ macro_rules! writes {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *const c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
             let _turn = turn!($fd $(, $at)?);
-            let _saying = contexts::say(StackTop::here(), || files::is_in_mount($fd));
+            let top = StackTop::here();
+            let _saying = contexts::say(top, || files::is_in_mount($fd));
             // SAFETY: L1.
-            if let Some(wrote) = unsafe { written($fd, aim!($($at)?), $bytes, $len, Until::PowerLoss) } {
-                return wrote;
-            }
-            // SAFETY: L1.
-            unsafe { next::$next($fd, $bytes, $len $(, $at)?) }
+            let wrote = match unsafe { written($fd, aim!($($at)?), $bytes, $len, Until::PowerLoss) } {
+                Some(wrote) => wrote,
+                // SAFETY: L1.
+                None => unsafe { next::$next($fd, $bytes, $len $(, $at)?) },
+            };
+            traced(top, $fd, (aim!($($at)?), wrote), AccessKind::Write);
+            wrote
         }
     )* };
 }
@@ -171,13 +190,16 @@ macro_rules! reads {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $bytes: *mut c_void, $len: size_t $(, $at: off_t)?) -> ssize_t {
             let _turn = turn!($fd $(, $at)?);
-            let _saying = contexts::say(StackTop::here(), || files::is_in_mount($fd));
+            let top = StackTop::here();
+            let _saying = contexts::say(top, || files::is_in_mount($fd));
             // SAFETY: L1.
-            match unsafe { was_read($fd, aim!($($at)?), $bytes, $len) } {
+            let read = match unsafe { was_read($fd, aim!($($at)?), $bytes, $len) } {
                 Some(read) => read,
                 // SAFETY: L1.
                 None => unsafe { next::$next($fd, $bytes, $len $(, $at)?) },
-            }
+            };
+            traced(top, $fd, (aim!($($at)?), read), AccessKind::Read);
+            read
         }
     )* };
 }
@@ -191,7 +213,7 @@ reads! {
 }
 
 macro_rules! lists {
-    ($($name:ident = $next:ident by $whole:ident as $kind:ty, ($fd:ident, $pieces:ident, $count:ident $(, $at:ident)?) ;)*) => { $(
+    ($($name:ident = $next:ident by $whole:ident as $kind:ty, $access:ident, ($fd:ident, $pieces:ident, $count:ident $(, $at:ident)?) ;)*) => { $(
         /// As in libc. Of a list with one piece the lease can make the whole.
         ///
         /// # Safety
@@ -199,16 +221,16 @@ macro_rules! lists {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($fd: c_int, $pieces: *const iovec, $count: c_int $(, $at: off_t)?) -> ssize_t {
             let _turn = turn!($fd $(, $at)?);
-            let _saying = contexts::say(StackTop::here(), || files::is_in_mount($fd));
+            let top = StackTop::here();
+            let _saying = contexts::say(top, || files::is_in_mount($fd));
             // SAFETY: L1.
-            if let Some(one) = unsafe { only($pieces, $count) }
-                // SAFETY: L1.
-                && let Some(done) = unsafe { $whole($fd, aim!($($at)?), one.iov_base as $kind, one.iov_len) }
-            {
-                return done;
-            }
+            let one = unsafe { only($pieces, $count) };
             // SAFETY: L1.
-            unsafe { next::$next($fd, $pieces, $count $(, $at)?) }
+            let done = one.and_then(|one| unsafe { $whole($fd, aim!($($at)?), one.iov_base as $kind, one.iov_len) });
+            // SAFETY: L1.
+            let done = done.unwrap_or_else(|| unsafe { next::$next($fd, $pieces, $count $(, $at)?) });
+            traced(top, $fd, (aim!($($at)?), done), AccessKind::$access);
+            done
         }
     )* };
 }
@@ -223,12 +245,12 @@ unsafe fn written_piece(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t) 
 }
 
 lists! {
-    writev = writev by written_piece as *const c_void, (fd, pieces, count);
-    pwritev = pwritev by written_piece as *const c_void, (fd, pieces, count, at);
-    pwritev64 = pwritev by written_piece as *const c_void, (fd, pieces, count, at);
-    readv = readv by was_read as *mut c_void, (fd, pieces, count);
-    preadv = preadv by was_read as *mut c_void, (fd, pieces, count, at);
-    preadv64 = preadv by was_read as *mut c_void, (fd, pieces, count, at);
+    writev = writev by written_piece as *const c_void, Write, (fd, pieces, count);
+    pwritev = pwritev by written_piece as *const c_void, Write, (fd, pieces, count, at);
+    pwritev64 = pwritev by written_piece as *const c_void, Write, (fd, pieces, count, at);
+    readv = readv by was_read as *mut c_void, Read, (fd, pieces, count);
+    preadv = preadv by was_read as *mut c_void, Read, (fd, pieces, count, at);
+    preadv64 = preadv by was_read as *mut c_void, Read, (fd, pieces, count, at);
 }
 
 macro_rules! flagged {
@@ -244,20 +266,22 @@ macro_rules! flagged {
             let is_known = flags & !(libc::RWF_DSYNC | libc::RWF_SYNC) == 0;
             let aim = if at == -1 { Aim::Position } else { Aim::Offset(at) };
             let _turn = if at == -1 { PositionTurn::at_position(fd) } else { None };
-            let _saying = contexts::say(StackTop::here(), || files::is_in_mount(fd));
+            let top = StackTop::here();
+            let _saying = contexts::say(top, || files::is_in_mount(fd));
             // SAFETY: L1.
-            if let Some(one) = unsafe { only(pieces, count) }.filter(|_| is_known)
+            let one = unsafe { only(pieces, count) }.filter(|_| is_known);
+            // SAFETY: L1.
+            let wrote = one.and_then(|one| unsafe { written(fd, aim, one.iov_base, one.iov_len, until) });
+            let wrote = wrote.unwrap_or_else(|| {
+                // With `RWF_APPEND` the kernel writes at the end that it knows.
+                if let Some(descriptor) = files::known(fd).filter(|_| !is_known) {
+                    guarded(|| descriptor.hand_over(fd));
+                }
                 // SAFETY: L1.
-                && let Some(wrote) = unsafe { written(fd, aim, one.iov_base, one.iov_len, until) }
-            {
-                return wrote;
-            }
-            // With `RWF_APPEND` the kernel writes at the end that it knows.
-            if let Some(descriptor) = files::known(fd).filter(|_| !is_known) {
-                guarded(|| descriptor.hand_over(fd));
-            }
-            // SAFETY: L1.
-            unsafe { next::pwritev2(fd, pieces, count, at, flags) }
+                unsafe { next::pwritev2(fd, pieces, count, at, flags) }
+            });
+            traced(top, fd, (aim, wrote), if syncs { AccessKind::SyncWrite } else { AccessKind::Write });
+            wrote
         }
     )* };
 }
@@ -272,11 +296,16 @@ macro_rules! syncs {
         /// L1.
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
-            match files::synced(fd).map_or(Attempted::ByDescriptor, |descriptor| guarded(|| descriptor.sync(fd))) {
+            let top = StackTop::here();
+            let synced = match files::synced(fd).map_or(Attempted::ByDescriptor, |descriptor| guarded(|| descriptor.sync(fd))) {
                 Attempted::Done(_) => 0,
                 // SAFETY: L1.
                 _ => unsafe { next::$name(fd) },
+            };
+            if synced == 0 && trace::is_on() {
+                guarded(|| trace::record(top, fd, (0, 0), AccessKind::Sync));
             }
+            synced
         }
     )* };
 }

@@ -140,12 +140,11 @@ impl StatusReport {
 impl StatusReport {
     /// What the placement knows of programs.
     fn write_contexts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountCounts { placed_by_stack, placed_by_thread, .. } = self.status.counts;
-        if placed_by_stack == 0 {
-            return Ok(());
+        let MountCounts { placed_by_stack: stack, placed_by_thread: thread, .. } = self.status.counts;
+        match stack {
+            0 => Ok(()),
+            _ => line(f, "contexts", format_args!("{stack} requests by call stack, {thread} by thread and file")),
         }
-        let told = format_args!("{placed_by_stack} requests by call stack, {placed_by_thread} by thread and file");
-        line(f, "contexts", told)
     }
 
     /// Files that programs write without a request.

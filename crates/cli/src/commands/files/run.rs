@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tidegate_access_trace::Recording;
 use tidegate_file_wire::FRAMES_MAX;
 use tidegate_host::threads::SignalsHandedOn;
 use tidegate_policy::placement::NamedPlacement;
@@ -63,11 +64,19 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let mut mounts = RunMounts::new(said);
     let (words, library, context_frames) = (&args.command, library.as_deref(), asked.context_frames);
-    let program = Program { words, directory: &directory, library, context_frames };
+    let run = |boards: &[PathBuf]| {
+        let recording = args.trace.as_deref().map(Recording::begin).transpose()?;
+        let trace = recording.as_ref().map(Recording::records);
+        let program = Program { words, directory: &directory, library, trace, context_frames };
+        let code = program.run(&signals, boards);
+        // While the files that were accessed are where they were.
+        recording.map_or(Ok(()), |recording| recording.end(&roots))?;
+        code
+    };
     let allowed = if args.is_trial { Allowed::AnyMemory } else { Allowed::PersistentMemory };
     let ended = match mounts.begin(&roots, &asked, allowed) {
         Ok(Some(exit)) => Ok(exit.into()),
-        Ok(None) => program.run(&signals, &mounts.boards),
+        Ok(None) => run(&mounts.boards),
         Err(failure) => Err(failure),
     };
     signals.end_process_from_now_on(&mounts.left_words());
@@ -103,8 +112,8 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
 /// A number of frames, as the command line takes it.
 fn context_frames<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let frames = u32::deserialize(deserializer)?;
-    let allowed = (1..=FRAMES_MAX).contains(&frames).then_some(frames);
-    allowed.map(Some).ok_or_else(|| D::Error::custom(format_args!("a number from 1 to {FRAMES_MAX} is expected")))
+    let refused = || D::Error::custom(format_args!("a number from 1 to {FRAMES_MAX} is expected"));
+    (1..=FRAMES_MAX).contains(&frames).then_some(Some(frames)).ok_or_else(refused)
 }
 
 /// Relative paths start at the file's folder.

@@ -2,11 +2,10 @@
 
 use crate::errors::{Failure, ProgramFailure};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::ffi::{CStr, OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use tidegate_file_wire::{BOARDS_MAX, CONTEXTS, DIRECT, FRAMES};
+use tidegate_file_wire::{CONTEXTS, DIRECT, FRAMES, TRACE, contexts_said, variable};
 use tidegate_host::processes::{PRELOAD, exit_code, library_for_programs, preloading};
 use tidegate_host::threads::SignalsHandedOn;
 
@@ -27,22 +26,10 @@ pub(super) struct Program<'a> {
     pub(super) directory: &'a Path,
     /// The direct path's library, if it is to be loaded.
     pub(super) library: Option<&'a Path>,
+    /// Where accesses are recorded, if they are.
+    pub(super) trace: Option<&'a Path>,
     /// Frames of a program context, if they were asked for.
     pub(super) context_frames: Option<u32>,
-}
-
-fn name(of_variable: &CStr) -> &OsStr {
-    OsStr::from_bytes(of_variable.to_bytes())
-}
-
-/// What the library hears of contexts: how many frames they have, and the boards.
-fn contexts_said(frames: u32, boards: &[PathBuf]) -> OsString {
-    let mut said = OsString::from(frames.to_string());
-    for board in boards.iter().take(BOARDS_MAX) {
-        said.push(":");
-        said.push(board);
-    }
-    said
 }
 
 impl Program<'_> {
@@ -53,9 +40,10 @@ impl Program<'_> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.directory);
         if let Some(library) = self.library {
-            command.env(PRELOAD, preloading(library, std::env::var_os(PRELOAD))).env(name(DIRECT), "1");
-            command.env(name(CONTEXTS), contexts_said(self.context_frames.unwrap_or(FRAMES), boards));
+            command.env(PRELOAD, preloading(library, std::env::var_os(PRELOAD))).env(variable(DIRECT), "1");
+            command.env(variable(CONTEXTS), contexts_said(self.context_frames.unwrap_or(FRAMES), boards));
         }
+        command.envs(self.trace.map(|trace| (variable(TRACE), trace)));
         let started = command.spawn();
         let mut child = started.map_err(|error| ProgramFailure::NotStarted { program: program.clone(), error })?;
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {

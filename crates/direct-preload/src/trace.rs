@@ -1,0 +1,176 @@
+//! A record of each access to a file of a mount, for `tidegate run --trace`.
+//!
+//! A process takes a chunk of the trace's file for itself, which it maps and fills; then it takes
+//! the next one. So a record is in the file as soon as it is made, whatever ends the process.
+
+use crate::contexts;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::nanosleep;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
+use tidegate_file_wire::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
+use tidegate_preload_common::lock::Lock;
+use tidegate_program_context::StackTop;
+
+/// Bytes of a chunk: whole pages.
+const CHUNK_BYTES: usize = CHUNK_RECORDS * size_of::<AccessRecord>();
+
+/// So often a lock is asked for, a millisecond apart: it is held for microseconds.
+const LOCK_TRIES: u32 = 1000;
+
+/// Where the trace is, in the environment, which the program may change: so it is kept.
+static PATH: OnceLock<TracePath> = OnceLock::new();
+
+static CHUNK: OwnChunk = OwnChunk { lock: Lock::new(), taken: UnsafeCell::new(None) };
+
+/// A path that ends with a zero byte.
+struct TracePath([u8; 4096]);
+
+/// The chunk that this process fills.
+struct OwnChunk {
+    lock: Lock,
+    taken: UnsafeCell<Option<TakenChunk>>,
+}
+
+/// A chunk, and how many of its records are filled.
+struct TakenChunk {
+    records: NonNull<AccessRecord>,
+    filled: usize,
+}
+
+// SAFETY: L2.
+unsafe impl Sync for OwnChunk {}
+
+impl OwnChunk {
+    /// Calls `act` with the chunk; a signal handler that finds its own thread at it does nothing.
+    fn with(&self, act: impl FnOnce(&mut Option<TakenChunk>)) {
+        if self.lock.take() {
+            // SAFETY: L2.
+            act(unsafe { &mut *self.taken.get() });
+            self.lock.give();
+        }
+    }
+}
+
+impl TakenChunk {
+    /// Takes the next one. `None`: there is no room for it.
+    fn take() -> Option<TakenChunk> {
+        let path = CStr::from_bytes_until_nul(&PATH.get()?.0).ok()?;
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        locked(&file)?;
+        let taken = TakenChunk::behind(&file);
+        // The mapping keeps the open file, and with it the lock.
+        flock(&file, FlockOperation::Unlock).ok()?;
+        taken
+    }
+
+    /// Takes the chunk behind the last one of a file, which nobody else does meanwhile.
+    fn behind(file: &OwnedFd) -> Option<TakenChunk> {
+        let at = u64::try_from(fstat(file).ok()?.st_size).ok()?;
+        // Reserved, so that no store to it fails.
+        fallocate(file, FallocateFlags::empty(), at, CHUNK_BYTES as u64).ok()?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let mapped = unsafe { mmap(null_mut(), CHUNK_BYTES, access, MapFlags::SHARED, file, at) }.ok()?;
+        Some(TakenChunk { records: NonNull::new(mapped.cast())?, filled: 0 })
+    }
+
+    fn put(&mut self, record: AccessRecord) {
+        // SAFETY: L2, and there are so many, as `is_full` has said.
+        unsafe { self.records.add(self.filled).write(record) };
+        self.filled += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.filled == CHUNK_RECORDS
+    }
+}
+
+impl Drop for TakenChunk {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with so many bytes, and nobody reaches it any more. If it stays
+        // mapped, memory is lost and no more.
+        let _ = unsafe { munmap(self.records.as_ptr().cast(), CHUNK_BYTES) };
+    }
+}
+
+/// Locks the trace's file. `None`: whoever has it does not come on, and is not waited for.
+fn locked(file: &OwnedFd) -> Option<()> {
+    let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    (0..LOCK_TRIES).find_map(|_| {
+        let locked = flock(file, FlockOperation::NonBlockingLockExclusive).ok();
+        if locked.is_none() {
+            // A shorter pause is one too.
+            let _ = nanosleep(&pause);
+        }
+        locked
+    })
+}
+
+/// Looks whether accesses are to be recorded. Before the program begins.
+pub(crate) fn start() {
+    // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
+    // begins.
+    let value = unsafe { libc::getenv(TRACE.as_ptr()) };
+    if value.is_null() {
+        return;
+    }
+    let mut path = TracePath([0; 4096]);
+    // SAFETY: it is a string of the environment, which stays as it is during this call.
+    let said = unsafe { CStr::from_ptr(value) }.to_bytes_with_nul();
+    let Some(room) = path.0.get_mut(..said.len()) else { return };
+    room.copy_from_slice(said);
+    // It is the first one.
+    let _ = PATH.set(path);
+}
+
+/// Whether accesses are recorded.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    PATH.get().is_some()
+}
+
+/// Records an access that was carried out, if its file is in a mount.
+#[cold]
+pub(crate) fn record(top: StackTop, fd: i32, (offset, bytes): (u64, u64), kind: AccessKind) {
+    // SAFETY: the program has just used it; whether it is open, the kernel says.
+    let Ok(about) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { return };
+    let is_regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    if !is_regular || !contexts::is_device_of_mount(about.st_dev) {
+        return;
+    }
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let record = AccessRecord {
+        at_ns: (seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)).into(),
+        context: contexts::found(top).into(),
+        inode: about.st_ino.into(),
+        offset: offset.into(),
+        bytes: u32::try_from(bytes).unwrap_or(u32::MAX).into(),
+        kind: kind.word().into(),
+    };
+    CHUNK.with(|taken| {
+        if taken.as_ref().is_none_or(TakenChunk::is_full) {
+            *taken = TakenChunk::take();
+        }
+        // Without room the program goes on, and is not recorded.
+        taken.iter_mut().for_each(|chunk| chunk.put(record));
+    });
+}
+
+/// In a child that was forked: the chunk is its parent's.
+pub(crate) fn forget() {
+    CHUNK.lock.reset();
+    CHUNK.with(|taken| *taken = None);
+}
+
+/// Where a descriptor's position is.
+pub(crate) fn position(fd: i32) -> u64 {
+    // SAFETY: it has no conditions.
+    u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }).unwrap_or(0)
+}
