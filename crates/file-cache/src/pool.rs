@@ -19,12 +19,13 @@ use crate::sync::group::GroupWrite;
 use crate::tiers::placement::{PlacementStep, ProgramAccess};
 use crate::tiers::tier_map::TierMap;
 use crate::tiers::write_back::WriteBackStep;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{Class, LeaseGrant};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
-use tidegate_policy::placement::NamedPlacement;
+use tidegate_policy::placement::{LearntPattern, NamedPlacement};
 
 /// A file of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -280,6 +281,18 @@ impl<R: Region> FilePool<R> {
     /// Has another placement decide, in every lane: see [`FileCache::place_by`].
     pub fn place_by(&self, name: NamedPlacement) {
         self.lanes.iter().for_each(|lane| lane.place_by(name));
+    }
+
+    /// What the placements know of program contexts; of one that several know, what the first does.
+    pub fn known_contexts(&self) -> Vec<LearntPattern> {
+        let mut seen = HashSet::new();
+        let all = self.lanes.iter().flat_map(FileCache::known_contexts);
+        all.filter(|known| seen.insert(known.context)).collect()
+    }
+
+    /// Has every lane take over what was known of contexts: see [`FileCache::take_over_contexts`].
+    pub fn take_over_contexts(&self, known: &[LearntPattern]) {
+        self.lanes.iter().for_each(|lane| lane.take_over_contexts(known));
     }
 
     /// Tells of a program's read or write: see [`FileCache::accessed`].

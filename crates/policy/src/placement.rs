@@ -28,7 +28,7 @@ mod uhnvm;
 mod worth;
 
 pub use by_name::{NamedPlacement, UnknownPlacement};
-pub use contexts::AccessPattern;
+pub use contexts::{AccessPattern, LearntPattern};
 
 use crate::evict::mixed;
 use std::fmt;
@@ -341,6 +341,14 @@ pub trait Placement: Send {
     fn pattern(&self, _context: u64) -> Option<AccessPattern> {
         None
     }
+
+    /// What is known of contexts, the one used last first; for a placement over as many slots.
+    fn known_contexts(&self) -> Vec<LearntPattern> {
+        Vec::new()
+    }
+
+    /// Takes over what an earlier placement knew of contexts. What cannot be is left out.
+    fn take_over(&mut self, _known: &[LearntPattern]) {}
 
     /// How hot an extent is, if this placement measures that.
     fn temperature(&self, _extent: FileExtent) -> Option<f64> {

@@ -112,6 +112,38 @@ fn functions_of_one_thread_are_told_apart_by_their_call_stacks() {
     }
 }
 
+/// The next mount knows the loop by its context as soon as it is read.
+#[test]
+fn what_is_known_of_contexts_holds_for_the_next_mount() {
+    library();
+    let client = CONTEXTS.build().unwrap();
+    let bed = MountFolders::new();
+    fs::write(bed.at("source").join("file"), vec![5; 8 << 20]).unwrap();
+    let mnt = bed.at("mnt");
+    let reads = |rounds: &str| {
+        let mut run = Command::new(program());
+        run.arg("run").arg("--root").arg(&mnt).arg("--").arg(&client).arg(mnt.join("file")).arg(rounds);
+        assert!(run.status().unwrap().success());
+        let status = answer("status", &mnt);
+        let read = |pattern: &str, key: &str| status["reads_by_pattern"][pattern][key].as_u64().unwrap();
+        [read("looping", "hit_bytes") + read("looping", "missed_bytes"), read("sequential", "missed_bytes")]
+    };
+    let mount = |then: &dyn Fn() -> [u64; 2]| {
+        let mut service = bed.mount_with(&bed.pool(), &["--policy", "uhnvm"]);
+        let read = then();
+        assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+        assert!(service.wait().unwrap().success());
+        read
+    };
+    let first = mount(&|| reads("4"));
+    assert!(first[1] > 0, "it was sequential before it was a loop: {first:?}");
+    let second = mount(&|| reads("1"));
+    assert!(second[0] >= (1 << 20) - (64 << 10), "only its first read has no call stack: {second:?}");
+    fs::write(bed.pool().with_extension("contexts"), "{").unwrap();
+    let third = mount(&|| reads("1"));
+    assert!(third[0] < 1 << 19, "without the file it is learnt anew: {third:?}");
+}
+
 /// The client reads 256 pages in a loop and as many at random, in each round.
 #[test]
 fn a_trace_has_every_access_with_its_context_and_the_names_of_files() {

@@ -14,8 +14,8 @@ use std::ops::Range;
 use tidegate_layout::file_cache::{CHUNK_BYTES, Extent, UNITS_PER_CHUNK};
 use tidegate_media::Region;
 use tidegate_policy::placement::{
-    Condition, Decision, FileExtent, FilePage, FreeSlots, IoKind, IoRequest, NamedPlacement, PAGE_BYTES, Placement,
-    Tier, TierSlots, Work,
+    Condition, Decision, FileExtent, FilePage, FreeSlots, IoKind, IoRequest, LearntPattern, NamedPlacement, PAGE_BYTES,
+    Placement, Tier, TierSlots, Work,
 };
 
 /// Bytes that are admitted together, aligned.
@@ -58,6 +58,16 @@ impl<R: Region> FileCache<R> {
         let clean = lane.slots.in_use().filter(|(_, slot)| slot.standing.is_clean());
         let clean: Vec<(u32, Extent)> = clean.map(|(number, slot)| (number, slot.extent)).collect();
         clean.into_iter().for_each(|(number, extent)| lane.placed_clean(number, &extent));
+    }
+
+    /// What the placement knows of program contexts, the one used last first.
+    pub fn known_contexts(&self) -> Vec<LearntPattern> {
+        self.lane().clean.known_contexts()
+    }
+
+    /// Has the placement take over what an earlier one knew of contexts.
+    pub fn take_over_contexts(&self, known: &[LearntPattern]) {
+        self.lane().clean.take_over(known);
     }
 
     /// Tells of a read or write of a file, and returns the ranges that the placement wants to be

@@ -22,7 +22,7 @@ use crate::pool::record;
 use crate::pool::refills::Refills;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::{self, Limits, write_back_all};
-use crate::pool::{Pool, read_admission};
+use crate::pool::{Pool, known_contexts, read_admission};
 use crate::service::explained::explained;
 use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
@@ -57,13 +57,19 @@ const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
 /// Time between two looks at the leases.
 const LEASES_EVERY: Duration = Duration::from_secs(1);
 
+/// Between two times that what is known of contexts is saved: a server that dies loses no more.
+const CONTEXTS_EVERY: Duration = Duration::from_secs(60);
+
+/// Those that begin again and again, and the one that is rung for.
+type BackgroundThreads = ([Periodic; 5], OnDemand);
+
 /// A service that answers requests, and what it has for itself.
 struct MountServer {
     mount: ServedMount,
     service: Arc<FileService>,
     pool: Pool,
     /// Those in the background.
-    threads: ([Periodic; 4], OnDemand),
+    threads: BackgroundThreads,
     _lock: LockedFile,
 }
 
@@ -150,6 +156,7 @@ impl MountServer {
         let spare = by_identity(&source, kept.values().filter(|kept| !of_nodes.contains(&kept.key())));
         drop(kept);
         files.pool.begin_by(mount.policy.parse().unwrap_or_default());
+        files.pool.take_over_contexts(&known_contexts::read(&pool.path));
         begin_board(&files, &pool, &mount.mountpoint);
         let files = Arc::new(files);
         let survival = Survival { store, spare: Mutex::new(spare) };
@@ -161,18 +168,7 @@ impl MountServer {
             Err(errno) => tracing::warn!("programs cannot write files without asking: {errno}"),
         }
         let service = Arc::new(service);
-        let (named, lent) = (Arc::clone(&service), Arc::clone(&service));
-        let refilled = Arc::clone(&files);
-        let (bell, mut refills) = (files.leases.refills.clone(), Refills::default());
-        let refill = OnDemand::start("refills", bell, move || refills.look(&refilled));
-        let threads = [
-            read_admission::start(move || files.place_waiting()).map_err(of_system("starting a thread"))?,
-            write_back.map_err(of_system("starting a thread"))?,
-            Periodic::start("leases", LEASES_EVERY, move || lent.look_at_leases())
-                .map_err(of_system("starting a thread"))?,
-            names.start(move || named.sync_source()).map_err(of_system("starting a thread"))?,
-        ];
-        let threads = (threads, refill.map_err(of_system("starting a thread"))?);
+        let threads = threads_of(&service, &pool, write_back, names).map_err(of_system("starting a thread"))?;
         Ok(MountServer { mount, service, pool, threads, _lock: lock })
     }
 
@@ -180,8 +176,33 @@ impl MountServer {
     fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
         let MountServer { service, pool, threads, _lock, .. } = self;
         drop(threads);
+        known_contexts::write(&pool.path, &service.open_files.pool.known_contexts());
         end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
     }
+}
+
+/// Starts the threads in the background, but for that of write-back, which is there.
+fn threads_of(
+    service: &Arc<FileService>,
+    pool: &Pool,
+    write_back: io::Result<Periodic>,
+    names: Arc<NameLog>,
+) -> io::Result<BackgroundThreads> {
+    let of = || Arc::clone(service);
+    let (named, lent, saved, path) = (of(), of(), of(), pool.path.clone());
+    let (files, refilled) = (Arc::clone(&service.open_files), Arc::clone(&service.open_files));
+    let (bell, mut refills) = (files.leases.refills.clone(), Refills::default());
+    let refill = OnDemand::start("refills", bell, move || refills.look(&refilled));
+    let threads = [
+        read_admission::start(move || files.place_waiting())?,
+        write_back?,
+        Periodic::start("leases", LEASES_EVERY, move || lent.look_at_leases())?,
+        names.start(move || named.sync_source())?,
+        Periodic::start("contexts", CONTEXTS_EVERY, move || {
+            known_contexts::write(&path, &saved.open_files.pool.known_contexts());
+        })?,
+    ];
+    Ok((threads, refill?))
 }
 
 /// Has programs say their contexts. Without that a context is no more than thread and file.

@@ -81,6 +81,35 @@ impl fmt::Display for AccessPattern {
     }
 }
 
+/// What is known of a context apart from pages and times: it holds for the program's next run too.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LearntPattern {
+    /// The context.
+    pub context: u64,
+    /// Pages that it touched lately, those of them that were consecutive, and in a repeated pass.
+    pub pages: [u32; 3],
+    /// Sampled touches lately, and those of them that came soon after an earlier one.
+    pub sampled: [u32; 2],
+    /// Sampled touches of pages that were not touched before, and of others.
+    pub touches: [u32; 2],
+    /// The mean share of the latter.
+    pub again_share: f32,
+    /// Touches of all contexts between two of one page, in the mean.
+    pub interval: f32,
+    /// Pages of its longest run that it began again.
+    pub loop_pages: u32,
+}
+
+impl LearntPattern {
+    /// Whether a table could have come to this. What is read from a file may be anything.
+    fn is_possible(&self) -> bool {
+        let Self { pages: [pages, consecutive, looped], sampled: [sampled, hot], again_share, interval, .. } = *self;
+        let is_share = (0.0..=1.0).contains(&again_share);
+        let is_counted = pages <= 2 * WINDOW_PAGES && consecutive <= pages && looped <= pages && hot <= sampled;
+        is_share && is_counted && sampled <= HOT_WINDOW_SAMPLES && interval.is_finite() && interval >= 0.0
+    }
+}
+
 /// When a page of a context is expected to be touched again, in touches of pages by all contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Expected {
@@ -134,6 +163,9 @@ struct Row {
     again_share: f32,
     /// The mean interval of those.
     interval: f32,
+    /// Consecutive pages that still count as repeated: of an earlier table's loop, whose places are
+    /// not known here.
+    credit: u32,
 }
 
 /// Every context.
@@ -197,6 +229,39 @@ impl Contexts {
         self.known(context).map(|at| self.rows[at].pattern())
     }
 
+    /// Returns what is known of every context, the one used last first.
+    pub(super) fn known_contexts(&self) -> Vec<LearntPattern> {
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.used != 0 && row.pages > 0).collect();
+        rows.sort_by_key(|row| self.now.wrapping_sub(row.used));
+        let known = |row: &Row| LearntPattern {
+            context: row.key,
+            pages: [row.pages, row.consecutive, row.looped],
+            sampled: [row.sampled, row.hot],
+            touches: [row.firsts, row.agains],
+            again_share: row.again_share,
+            interval: row.interval,
+            loop_pages: row.loop_pages(),
+        };
+        rows.into_iter().map(known).collect()
+    }
+
+    /// Takes over what was known of contexts. Of those that this table knows itself, nothing.
+    pub(super) fn take_over(&mut self, known: &[LearntPattern]) {
+        // Of two in one place, the one used last stays.
+        for known in known.iter().rev().filter(|known| known.is_possible()) {
+            if self.known(known.context).is_some() {
+                continue;
+            }
+            let at = self.find(known.context);
+            let row = &mut self.rows[at];
+            [row.pages, row.consecutive, row.looped] = known.pages;
+            [row.sampled, row.hot] = known.sampled;
+            [row.firsts, row.agains] = known.touches;
+            (row.again_share, row.interval) = (known.again_share, known.interval);
+            row.credit = known.loop_pages;
+        }
+    }
+
     /// Returns whether the current request touches `page` right after the request before it did.
     pub(super) fn is_continued(&self, page: FilePage) -> bool {
         self.continued == Some(page)
@@ -257,6 +322,12 @@ impl Row {
         }
     }
 
+    /// Pages of the longest run that was begun again, or may be yet.
+    fn loop_pages(&self) -> u32 {
+        let bytes = self.runs.iter().map(|run| run.again_until.saturating_sub(run.start)).max().unwrap_or(0);
+        u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX).max(self.credit)
+    }
+
     /// Follows the run that `request` goes on with, or begins one.
     fn follow(&mut self, request: &IoRequest) -> Follows {
         let (from, end) = (request.offset, request.offset + u64::from(request.bytes));
@@ -282,6 +353,10 @@ impl Row {
         let pages = u32::try_from(request.pages().count()).unwrap_or(u32::MAX).min(WINDOW_PAGES);
         match follows {
             Follows::AnEarlierPass => self.looped += pages,
+            Follows::ARun if self.credit > 0 => {
+                self.credit = self.credit.saturating_sub(pages);
+                self.looped += pages;
+            }
             Follows::ARun => self.consecutive += pages,
             Follows::Nothing if pages >= LONG_PAGES => self.consecutive += pages,
             Follows::Nothing => {}
@@ -366,6 +441,46 @@ mod tests {
         assert!((990.0..1010.0).contains(&interval) && share > 0.9, "{expected:?}");
         assert_eq!(after(0..600).expected(), Expected::Unknown);
         assert_eq!(after(0..6000).expected(), Expected::Never);
+    }
+
+    #[test]
+    fn what_is_known_of_a_context_holds_in_the_next_table() {
+        let far = |nth: u64| mixed(nth) % 100_000;
+        let before = after((0..1000).cycle().take(3000));
+        let mut next = Contexts::new(SLOTS);
+        next.take_over(&before.known_contexts());
+        assert_eq!(next.pattern_of(7), Some(AccessPattern::Looping));
+        assert_eq!(next.known_contexts(), before.known_contexts());
+        next.resume(7);
+        assert_eq!(next.expected(), before.expected());
+        (0..1000).for_each(|page| next.learn(&request(7, page, 1)));
+        assert_eq!(next.pattern(), AccessPattern::Looping, "its first pass is none more");
+        (1000..2000).for_each(|page| next.learn(&request(7, page, 1)));
+        assert_eq!(next.pattern(), AccessPattern::Sequential, "it loops no more");
+        let mut next = Contexts::new(SLOTS);
+        next.take_over(&before.known_contexts());
+        let other = after((0..3000).map(far)).known_contexts();
+        next.take_over(&other);
+        assert_eq!(next.pattern_of(7), Some(AccessPattern::Looping), "it knows better itself");
+    }
+
+    #[test]
+    fn what_no_table_comes_to_is_not_taken_over() {
+        let good = after((0..1000).cycle().take(3000)).known_contexts()[0];
+        let spoilt: [fn(&mut LearntPattern); 6] = [
+            |known| known.pages[0] = u32::MAX,
+            |known| known.pages[2] = known.pages[0] + 1,
+            |known| known.sampled[1] = known.sampled[0] + 1,
+            |known| known.again_share = f32::NAN,
+            |known| known.again_share = -1.0,
+            |known| known.interval = f32::INFINITY,
+        ];
+        for (number, spoil) in spoilt.into_iter().enumerate() {
+            let (mut known, mut contexts) = (good, Contexts::new(SLOTS));
+            spoil(&mut known);
+            contexts.take_over(&[known]);
+            assert_eq!(contexts.pattern_of(7), None, "{number}");
+        }
     }
 
     #[test]

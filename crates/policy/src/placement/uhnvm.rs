@@ -9,7 +9,7 @@
 //! that has to survive a power loss enters NVM and is the first to leave it, written back. As
 //! published it stays in DRAM, and its write waits for the file below.
 
-use super::contexts::{AccessPattern, Contexts};
+use super::contexts::{AccessPattern, Contexts, LearntPattern};
 use super::{
     Condition, Decision, Eviction, FilePage, FreeSlots, IoKind, IoRequest, Placement, Reason, Tier, TierSlots,
 };
@@ -112,6 +112,14 @@ impl Placement for Uhnvm {
 
     fn pattern(&self, context: u64) -> Option<AccessPattern> {
         self.contexts.pattern_of(context)
+    }
+
+    fn known_contexts(&self) -> Vec<LearntPattern> {
+        self.contexts.known_contexts()
+    }
+
+    fn take_over(&mut self, known: &[LearntPattern]) {
+        self.contexts.take_over(known);
     }
 
     fn remove(&mut self, slot: u32) {

@@ -21,7 +21,7 @@
 //! Both tiers are one cache, and a full one makes room in the other. Consecutive contexts fill NVM
 //! first, all others DRAM, because NVM is slower without order. Synchronous writes enter NVM.
 
-use super::contexts::{AccessPattern, Contexts, Expected};
+use super::contexts::{AccessPattern, Contexts, Expected, LearntPattern};
 use super::{
     Condition, Decision, Eviction, FilePage, FreeSlots, IoKind, IoRequest, Placement, Reason, Tier, TierSlots,
 };
@@ -248,6 +248,14 @@ impl Placement for ByWorth {
 
     fn pattern(&self, context: u64) -> Option<AccessPattern> {
         self.contexts.pattern_of(context)
+    }
+
+    fn known_contexts(&self) -> Vec<LearntPattern> {
+        self.contexts.known_contexts()
+    }
+
+    fn take_over(&mut self, known: &[LearntPattern]) {
+        self.contexts.take_over(known);
     }
 
     fn remove(&mut self, slot: u32) {
