@@ -10,5 +10,5 @@ mod recording;
 mod text;
 
 pub use recorded::{Recorded, RecordedFile};
-pub use recording::{Recording, RecordingFailure};
+pub use recording::{Recording, RecordingFailure, lost_records};
 pub use text::Trace;

@@ -3,9 +3,11 @@
 use crate::text::Trace;
 use anyhow::{Context, ensure};
 use std::collections::HashMap;
-use tidegate_file_wire::{AccessKind, AccessRecord};
+use tidegate_file_wire::{AccessKind, AccessRecord, CHUNK_RECORDS};
 use tidegate_policy::placement::{IoKind, IoRequest};
 use zerocopy::FromBytes;
+
+const RECORD_BYTES: usize = size_of::<AccessRecord>();
 
 /// A file that was accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,23 +31,18 @@ impl Recorded {
     /// Reads records that several processes have stored, each to chunks of its own. A write
     /// that a later sync of its file makes durable is a synchronous one.
     pub fn parse(bytes: &[u8]) -> anyhow::Result<Recorded> {
-        const RECORD: usize = size_of::<AccessRecord>();
-        let records = bytes.chunks_exact(RECORD);
-        ensure!(
-            records.remainder().is_empty(),
-            "the last record is cut short: it has {} bytes",
-            records.remainder().len()
-        );
-        let read = |record: &[u8]| AccessRecord::read_from_bytes(record).expect("it has the length of one");
-        let mut records: Vec<AccessRecord> = records.map(read).filter(|record| record.at_ns.get() != 0).collect();
+        let whole = bytes.len() / RECORD_BYTES * RECORD_BYTES;
+        ensure!(whole == bytes.len(), "the last record is cut short: it has {} bytes", bytes.len() - whole);
+        let mut records: Vec<AccessRecord> = bytes.chunks(CHUNK_RECORDS * RECORD_BYTES).flat_map(filled).collect();
         records.sort_by_key(|record| record.at_ns.get());
         let began_ns = records.first().map_or(0, |first| first.at_ns.get());
         let mut recorded = Recorded::default();
-        let mut known: HashMap<u64, KnownFile> = HashMap::new();
+        let mut known: HashMap<[u64; 2], KnownFile> = HashMap::new();
         for (place, record) in records.iter().enumerate() {
             let kind = AccessKind::of(record.kind.get());
             let kind = kind.with_context(|| format!("record {place} is of the kind {}", record.kind.get()))?;
-            let file = known.entry(record.inode.get()).or_insert_with(|| recorded.begin(record.inode.get()));
+            let file = known.entry([record.device.get(), record.inode.get()]);
+            let file = file.or_insert_with(|| recorded.begin(record.inode.get()));
             recorded.take(file, (record, kind), began_ns);
         }
         Ok(recorded)
@@ -80,6 +77,12 @@ impl Recorded {
     }
 }
 
+/// The records of a chunk, which a process filled from its beginning on.
+fn filled(chunk: &[u8]) -> impl Iterator<Item = AccessRecord> {
+    let read = |record: &[u8]| AccessRecord::read_from_bytes(record).expect("it has the length of one");
+    chunk.chunks_exact(RECORD_BYTES).map(read).take_while(|record| record.kind.get() != 0)
+}
+
 /// A file, while records are read.
 struct KnownFile {
     number: u64,
@@ -90,12 +93,13 @@ struct KnownFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zerocopy::IntoBytes;
+    use zerocopy::{FromZeros, IntoBytes};
 
     fn record(at_ms: u64, inode: u64, offset: u64, kind: AccessKind) -> AccessRecord {
         AccessRecord {
             at_ns: (7_000_000_000 + at_ms * 1_000_000).into(),
             context: 0xab.into(),
+            device: 3.into(),
             inode: inode.into(),
             offset: offset.into(),
             bytes: if kind == AccessKind::Sync { 0 } else { 100 }.into(),
@@ -105,17 +109,20 @@ mod tests {
 
     #[test]
     fn records_of_several_processes_become_one_trace_and_a_sync_makes_writes_synchronous() {
-        let records = [
+        let mut records = vec![
             record(5, 70, 0, AccessKind::Write),
             record(9, 70, 0, AccessKind::Sync),
             record(10, 70, 200, AccessKind::Write),
+        ];
+        // The rest of the first process' chunk is empty but for what a kill left of a record.
+        records.resize(CHUNK_RECORDS, AccessRecord::new_zeroed());
+        records[3].at_ns = 1.into();
+        records.extend([
             record(0, 80, 4096, AccessKind::Read),
             record(6, 80, 0, AccessKind::Write),
             record(7, 80, 0, AccessKind::SyncWrite),
-        ];
-        let mut bytes = records.as_bytes().to_vec();
-        bytes.extend([0; 80]);
-        let recorded = Recorded::parse(&bytes).expect("they are records");
+        ]);
+        let recorded = Recorded::parse(records.as_bytes()).expect("they are records");
         let text =
             "tidegate-trace 1\n0 ab 1 4096 100 r\n5 ab 2 0 100 s\n6 ab 1 0 100 w\n7 ab 1 0 100 s\n10 ab 2 200 100 w\n";
         assert_eq!(recorded.trace.text(), text);
@@ -127,8 +134,8 @@ mod tests {
     #[test]
     fn what_is_no_record_is_refused() {
         let whole = record(0, 1, 0, AccessKind::Read);
-        let cut = Recorded::parse(&whole.as_bytes()[..39]).expect_err("a byte is missing");
-        assert!(cut.to_string().contains("cut short: it has 39 bytes"), "{cut}");
+        let cut = Recorded::parse(&whole.as_bytes()[..47]).expect_err("a byte is missing");
+        assert!(cut.to_string().contains("cut short: it has 47 bytes"), "{cut}");
         let strange = AccessRecord { kind: 9.into(), ..whole };
         let error = Recorded::parse(strange.as_bytes()).expect_err("there is no such kind");
         assert!(error.to_string().contains("record 0 is of the kind 9"), "{error}");

@@ -1,11 +1,13 @@
 //! The trace of a run: records that programs append while they run, and the text that they become.
 
 use crate::recorded::{Recorded, RecordedFile};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tidegate_file_wire::{BOARD_LOST_AT, BOARDS_MAX};
 
 /// What the name of the records has behind the trace's, while programs run.
 const RECORDS_SUFFIX: &str = ".records";
@@ -28,12 +30,23 @@ pub struct RecordingFailure {
 pub struct Recording {
     trace: PathBuf,
     records: PathBuf,
+    is_heard: Cell<bool>,
 }
 
 impl Recording {
-    /// Begins one at `trace`, where there is no file yet.
-    pub fn begin(trace: &Path) -> Result<Recording, RecordingFailure> {
+    /// Begins one at `trace`, where there is no file yet, and which is in none of `roots`: it would
+    /// be one of the files whose accesses are recorded.
+    pub fn begin(trace: &Path, roots: &[PathBuf]) -> Result<Recording, RecordingFailure> {
         let trace = std::path::absolute(trace).map_err(failed(trace))?;
+        let folder = trace.parent().unwrap_or(&trace).canonicalize().map_err(failed(&trace))?;
+        if let Some(root) = roots.iter().find(|root| folder.starts_with(root)) {
+            let why = format!("it would be in the root {}, whose files' accesses are recorded", root.display());
+            return Err(failed(&trace)(io::Error::other(why)));
+        }
+        if roots.len() > BOARDS_MAX {
+            let why = format!("there are {} roots, and at most {BOARDS_MAX} can be recorded", roots.len());
+            return Err(failed(&trace)(io::Error::other(why)));
+        }
         let mut records = trace.clone().into_os_string();
         records.push(RECORDS_SUFFIX);
         let records = PathBuf::from(records);
@@ -41,7 +54,7 @@ impl Recording {
             return Err(failed(&trace)(io::Error::from_raw_os_error(EEXIST)));
         }
         made(&records).map_err(failed(&records))?;
-        Ok(Recording { trace, records })
+        Ok(Recording { trace, records, is_heard: Cell::new(false) })
     }
 
     /// Where programs append their records.
@@ -49,17 +62,52 @@ impl Recording {
         &self.records
     }
 
-    /// Writes the trace, with the names that its files have below `roots`.
-    pub fn end(self, roots: &[PathBuf]) -> Result<(), RecordingFailure> {
+    /// Fails if programs cannot record: the mounts of their files have not said which those are.
+    pub fn is_heard_by(&self, boards: &[PathBuf]) -> Result<(), RecordingFailure> {
+        let why = || io::Error::other("the mount does not say which files are its own");
+        self.is_heard.set(!boards.is_empty());
+        if self.is_heard.get() { Ok(()) } else { Err(failed(&self.trace)(why())) }
+    }
+
+    /// Writes the trace, with the names that its files have below `roots`. If no program was to be
+    /// [heard](Recording::is_heard_by), there is none.
+    ///
+    /// `lost` accesses could not be recorded, which the trace tells. If this fails, the records are
+    /// left where they were.
+    pub fn end(self, roots: &[PathBuf], lost: u64) -> Result<(), RecordingFailure> {
+        if !self.is_heard.get() {
+            return Ok(());
+        }
         let bytes = fs::read(&self.records).map_err(failed(&self.records))?;
         let recorded =
             Recorded::parse(&bytes).map_err(|error| failed(&self.records)(io::Error::other(format!("{error:#}"))))?;
         let written = made(&self.trace).and_then(|mut file| {
             let text = recorded.trace.text();
             let (header, requests) = text.split_at(text.find('\n').map_or(text.len(), |end| end + 1));
-            write!(file, "{header}{}{requests}", comments(&recorded.files, roots))
+            let lost = if lost == 0 { String::new() } else { format!("# {lost} accesses could not be recorded\n") };
+            write!(file, "{header}{lost}{}{requests}", comments(&recorded.files, roots))
         });
         written.and_then(|()| fs::remove_file(&self.records)).map_err(failed(&self.trace))
+    }
+}
+
+/// How many accesses could not be recorded since the mounts of these boards began: there was no
+/// room for a chunk, or the program has a limit of file sizes.
+pub fn lost_records(boards: &[PathBuf]) -> u64 {
+    let lost = |board: &PathBuf| {
+        let mut word = [0; 8];
+        File::open(board)?.read_exact_at(&mut word, BOARD_LOST_AT)?;
+        io::Result::Ok(u64::from_le_bytes(word))
+    };
+    boards.iter().filter_map(|board| lost(board).ok()).sum()
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Nobody has recorded anything: it is in nobody's way.
+        if self.records.metadata().is_ok_and(|about| about.len() == 0) {
+            let _ = fs::remove_file(&self.records);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use std::fmt::Write;
 use std::path::PathBuf;
-use tidegate_access_trace::Trace;
+use tidegate_access_trace::{Recorded, Trace};
 use tidegate_baselines::placement::Rival;
 use tidegate_measure::replay::costs::MemoryCosts;
 use tidegate_measure::replay::tiers::Replay;
@@ -32,8 +32,13 @@ const MIB_MAX: i64 = 1 << 20;
 /// Returns a table of what each placement does with the trace.
 pub fn replay(wish: &Replaying) -> anyhow::Result<String> {
     let path = wish.trace.display();
-    let text = std::fs::read_to_string(&wish.trace).with_context(|| format!("read {path}"))?;
-    let trace = Trace::parse(&text).with_context(|| format!("read {path}"))?;
+    let bytes = std::fs::read(&wish.trace).with_context(|| format!("read {path}"))?;
+    // Of a run that was killed there are only records.
+    let trace = match str::from_utf8(&bytes).ok().filter(|text| text.starts_with("tidegate-trace")) {
+        Some(text) => Trace::parse(text),
+        None => Recorded::parse(&bytes).map(|recorded| recorded.trace),
+    };
+    let trace = trace.with_context(|| format!("read {path}"))?;
     ensure!(wish.dram + wish.nvm > 0, "no tier has a size: give --dram or --nvm");
     let slots = |mib: u32| u32::try_from((u64::from(mib) << 20) / PAGE_BYTES).context("a tier is too large");
     let slots = TierSlots { dram: slots(wish.dram)?, nvm: slots(wish.nvm)? };

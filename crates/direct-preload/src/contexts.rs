@@ -9,20 +9,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, board_place, said_word,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, FRAMES,
+    FRAMES_MAX, Said, board_place, said_by, said_word, shown_context,
 };
 use tidegate_program_context::{ProgramContexts, StackTop, VERIFY_EVERY};
 
-/// After a request that the service answered, a thread says so many contexts.
-const SAID_AFTER_REQUEST: u32 = 64;
+/// After a request that the service answered, a thread says so many contexts at first, and at most:
+/// twice as many after each time that they were too few for the next request.
+const SAID_FIRST: u32 = 64;
+const SAID_MAX: u32 = 512;
 
 static PROGRAM: ProgramContexts = ProgramContexts::new();
+/// Set before the program begins.
+static ARE_WANTED: AtomicBool = AtomicBool::new(false);
 static BOARDS: [OnceLock<Board>; BOARDS_MAX] = [const { OnceLock::new() }; BOARDS_MAX];
 
 thread_local! {
-    static SPEAKER: Cell<Speaker> = const { Cell::new(Speaker { thread: 0, heard: 0, left: 0 }) };
+    static SPEAKER: Cell<Speaker> = const { Cell::new(Speaker::NEW) };
 }
 
 /// This thread, as it uses the board.
@@ -32,8 +37,14 @@ struct Speaker {
     thread: u32,
     /// How many of its requests the service had answered when it last looked.
     heard: u64,
-    /// How many more contexts it says.
+    /// How many contexts it says after a request.
+    window: u32,
+    /// How many more of them it says now.
     left: u32,
+}
+
+impl Speaker {
+    const NEW: Speaker = Speaker { thread: 0, heard: 0, window: SAID_FIRST, left: 0 };
 }
 
 /// The board, mapped for as long as the process lives.
@@ -61,8 +72,15 @@ pub(crate) fn start() {
     let frames = words.next().and_then(|frames| str::from_utf8(frames).ok()?.parse().ok());
     PROGRAM.configure(frames.unwrap_or(FRAMES).min(FRAMES_MAX), VERIFY_EVERY);
     for (place, board) in BOARDS.iter().zip(words.filter_map(mapped)) {
+        if board.at(BOARD_WANTED_AT).is_some_and(|wanted| wanted.load(Ordering::Relaxed) != 0) {
+            ARE_WANTED.store(true, Ordering::Relaxed);
+        }
         // It is the first one.
         let _ = place.set(board);
+    }
+    if are_wanted() {
+        // The unwinder prepares itself now, and not on a small stack.
+        PROGRAM.unwound();
     }
 }
 
@@ -95,10 +113,17 @@ pub(crate) fn is_device_of_mount(device: u64) -> bool {
     boards().any(|board| board.device == device)
 }
 
-/// Whether there is a board.
+/// Whether a mount's policy asks for contexts.
 #[inline]
 pub(crate) fn are_wanted() -> bool {
-    BOARDS[0].get().is_some()
+    ARE_WANTED.load(Ordering::Relaxed)
+}
+
+/// Tells that an access could not be recorded to a trace.
+pub(crate) fn lost_record() {
+    if let Some(lost) = boards().next().and_then(|board| board.at(BOARD_LOST_AT)) {
+        lost.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What a thread says of its call, until this is dropped.
@@ -114,18 +139,28 @@ pub(crate) fn say(top: StackTop, is_in_mount: impl FnOnce() -> bool) -> Option<S
     let mut speaker = SPEAKER.get();
     if speaker.thread == 0 {
         speaker.thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    }
+    // Another thread may have had the place since.
+    let is_there = |board: &Board| {
+        board
+            .at(board_place(speaker.thread))
+            .is_some_and(|place| said_by(speaker.thread, place.load(Ordering::Relaxed)) != Said::Nothing)
+    };
+    if !boards().all(is_there) {
         store_everywhere(speaker.thread, 0);
     }
     let answered = |board: &Board| Some(board.at(board_place(speaker.thread) + 8)?.load(Ordering::Relaxed));
     let heard = boards().filter_map(answered).fold(0, u64::wrapping_add);
     if heard != speaker.heard {
-        (speaker.heard, speaker.left) = (heard, SAID_AFTER_REQUEST);
+        let was_too_short = speaker.left == 0 && speaker.heard != 0;
+        speaker.window = if was_too_short { SAID_MAX.min(2 * speaker.window) } else { speaker.window };
+        (speaker.heard, speaker.left) = (heard, speaker.window);
     }
     let is_saying = speaker.left > 0;
     speaker.left = speaker.left.saturating_sub(1);
     SPEAKER.set(speaker);
     is_saying.then(|| {
-        store_everywhere(speaker.thread, PROGRAM.of_call(top));
+        store_everywhere(speaker.thread, found(top));
         Saying(speaker.thread)
     })
 }
@@ -143,15 +178,16 @@ fn store_everywhere(thread: u32, context: u64) {
 
 /// The context of the call that this thread is in.
 pub(crate) fn found(top: StackTop) -> u64 {
-    PROGRAM.of_call(top)
+    shown_context(PROGRAM.of_call(top))
 }
 
 /// The context of the call that this thread is in, for whoever asks seldom; 0: it is not wanted.
 pub(crate) fn of_call() -> u64 {
-    if are_wanted() { PROGRAM.unwound() } else { 0 }
+    if are_wanted() { shown_context(PROGRAM.unwound()) } else { 0 }
 }
 
 /// In a child that was forked: its one thread is another one than its parent's.
 pub(crate) fn forget() {
-    SPEAKER.set(Speaker { thread: 0, heard: 0, left: 0 });
+    PROGRAM.forget();
+    SPEAKER.set(Speaker::NEW);
 }

@@ -178,11 +178,6 @@ impl Descriptor {
         &FILES[usize::from(self.slot).min(SLOTS - 1)]
     }
 
-    /// Whether each write is a sync.
-    pub(crate) fn is_synchronous(self) -> bool {
-        self.syncs
-    }
-
     /// Whether a write at the position may be made here.
     pub(crate) fn owns_position(self) -> bool {
         self.appends || self.reads_position()
@@ -294,6 +289,31 @@ pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
     known(fd)
 }
 
+/// Device and inode of the file that a descriptor leads to, if it is in a mount with a board. Of a
+/// leased file nobody is asked: a question would have the service take over what was written.
+pub(crate) fn identity_in_mount(fd: i32) -> Option<(u64, u64)> {
+    if !is_in_mount(fd) {
+        return None;
+    }
+    if let Some(descriptor) = known(fd) {
+        let slot = descriptor.slot();
+        return Some((slot.device.load(Ordering::Relaxed), slot.inode.load(Ordering::Relaxed)));
+    }
+    // SAFETY: the program has just used it; whether it is open, the kernel says.
+    let about = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+    Some((about.st_dev, about.st_ino))
+}
+
+/// Whether each write by a descriptor is a sync.
+pub(crate) fn is_synchronous(fd: i32) -> bool {
+    let asked = || {
+        // SAFETY: the program has just used it; whether it is open, the kernel says.
+        let flags = fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
+        flags.is_ok_and(|flags| flags.intersects(OFlags::DSYNC))
+    };
+    known(fd).map_or_else(asked, |descriptor| descriptor.syncs)
+}
+
 /// A thread's turn at the position of a descriptor, until this is dropped.
 pub(crate) struct PositionTurn(&'static FileSlot);
 
@@ -325,11 +345,12 @@ fn look(fd: i32, moment: Moment) {
     if !has_path() || !process::owns_descriptors() {
         return;
     }
-    let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain { is_in_mount: false });
     let Some(place) = place_of_known(fd) else { return };
-    let before = KnownDescriptor::of(place.swap(found.word(), Ordering::AcqRel));
-    if let (KnownDescriptor::File(counted), KnownDescriptor::File(_)) = (before, found) {
-        // Another thread looked too, and has counted the descriptor.
+    let seen = place.load(Ordering::Acquire);
+    let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain { is_in_mount: false });
+    let is_taken = place.compare_exchange(seen, found.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if let (false, KnownDescriptor::File(counted)) = (is_taken, found) {
+        // Another thread looked too, or closed it: this one has counted the descriptor for nothing.
         counted.slot().with(|_| counted.slot().descriptors.fetch_sub(1, Ordering::Relaxed));
     }
 }
@@ -339,7 +360,7 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = fcntl_getfl(descriptor).ok()?;
     // Nobody asks but for the board's sake.
-    let is_in_mount = || contexts::are_wanted() && is_of_mount(descriptor);
+    let is_in_mount = || (contexts::are_wanted() || trace::is_on()) && is_of_mount(descriptor);
     if flags.intersection(OFlags::RWMODE).is_empty() || flags.intersects(OFlags::DIRECT | OFlags::PATH) {
         return Some(KnownDescriptor::Plain { is_in_mount: is_in_mount() });
     }
@@ -405,8 +426,19 @@ fn chosen(fd: i32, (device, inode): (u64, u64)) -> Option<u16> {
 /// A descriptor is about to be closed, or its number to be given to another file.
 pub(crate) fn closing(fd: i32) {
     let Some(place) = place(fd) else { return };
-    if place.load(Ordering::Acquire) == 0 || !has_path() || !process::owns_descriptors() {
-        return;
+    let before = KnownDescriptor::of(place.load(Ordering::Acquire));
+    match before {
+        KnownDescriptor::Nothing => return,
+        // Whoever uses it next looks again, also the parent of a child of `vfork`.
+        KnownDescriptor::Plain { .. } | KnownDescriptor::MaybeLater { .. } => {
+            // Another thread may have learnt more of it meanwhile.
+            if place.compare_exchange(before.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                closing(fd);
+            }
+            return;
+        }
+        KnownDescriptor::File(_) if !has_path() || !process::owns_descriptors() => return,
+        KnownDescriptor::File(_) => {}
     }
     if let KnownDescriptor::File(descriptor) = KnownDescriptor::of(place.swap(0, Ordering::AcqRel)) {
         let slot = descriptor.slot();

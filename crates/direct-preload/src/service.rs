@@ -88,6 +88,6 @@ fn request_of(lease: u64) -> LeaseRequest {
 }
 
 /// Whether files of this process may not grow beyond some length: the kernel looks after that.
-fn has_limit() -> bool {
+pub(crate) fn has_limit() -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
 }

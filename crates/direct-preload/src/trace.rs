@@ -4,8 +4,9 @@
 //! the next one. So a record is in the file as soon as it is made, whatever ends the process.
 
 use crate::contexts;
+use crate::service::has_limit;
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstat};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, tell};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::nanosleep;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -13,9 +14,11 @@ use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use tidegate_file_wire::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 use tidegate_preload_common::lock::Lock;
 use tidegate_program_context::StackTop;
+use zerocopy::little_endian::U32;
 
 /// Bytes of a chunk: whole pages.
 const CHUNK_BYTES: usize = CHUNK_RECORDS * size_of::<AccessRecord>();
@@ -27,6 +30,9 @@ const LOCK_TRIES: u32 = 1000;
 static PATH: OnceLock<TracePath> = OnceLock::new();
 
 static CHUNK: OwnChunk = OwnChunk { lock: Lock::new(), taken: UnsafeCell::new(None) };
+
+/// Whether a chunk could not be had.
+static HAS_NO_ROOM: AtomicBool = AtomicBool::new(false);
 
 /// A path that ends with a zero byte.
 struct TracePath([u8; 4096]);
@@ -60,6 +66,8 @@ impl OwnChunk {
 impl TakenChunk {
     /// Takes the next one. `None`: there is no room for it.
     fn take() -> Option<TakenChunk> {
+        // The file of all may be longer than one process may make it.
+        (!has_limit()).then_some(())?;
         let path = CStr::from_bytes_until_nul(&PATH.get()?.0).ok()?;
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
         locked(&file)?;
@@ -80,9 +88,14 @@ impl TakenChunk {
         Some(TakenChunk { records: NonNull::new(mapped.cast())?, filled: 0 })
     }
 
+    /// Stores a record; its kind last, so that what a kill leaves of it is none.
     fn put(&mut self, record: AccessRecord) {
+        let kind = record.kind;
         // SAFETY: L2, and there are so many, as `is_full` has said.
-        unsafe { self.records.add(self.filled).write(record) };
+        let place = unsafe { self.records.add(self.filled).as_mut() };
+        *place = AccessRecord { kind: U32::ZERO, ..record };
+        compiler_fence(Ordering::Release);
+        place.kind = kind;
         self.filled += 1;
     }
 
@@ -135,31 +148,31 @@ pub(crate) fn is_on() -> bool {
     PATH.get().is_some()
 }
 
-/// Records an access that was carried out, if its file is in a mount.
+/// Records an access that was carried out, to the file with this device and inode.
 #[cold]
-pub(crate) fn record(top: StackTop, fd: i32, (offset, bytes): (u64, u64), kind: AccessKind) {
-    // SAFETY: the program has just used it; whether it is open, the kernel says.
-    let Ok(about) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { return };
-    let is_regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
-    if !is_regular || !contexts::is_device_of_mount(about.st_dev) {
-        return;
-    }
+pub(crate) fn record(top: StackTop, (device, inode): (u64, u64), (offset, bytes): (u64, u64), kind: AccessKind) {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let record = AccessRecord {
         at_ns: (seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)).into(),
         context: contexts::found(top).into(),
-        inode: about.st_ino.into(),
+        device: device.into(),
+        inode: inode.into(),
         offset: offset.into(),
         bytes: u32::try_from(bytes).unwrap_or(u32::MAX).into(),
         kind: kind.word().into(),
     };
     CHUNK.with(|taken| {
-        if taken.as_ref().is_none_or(TakenChunk::is_full) {
+        if taken.as_ref().is_none_or(TakenChunk::is_full) && !HAS_NO_ROOM.load(Ordering::Relaxed) {
             *taken = TakenChunk::take();
+            // It is not tried at each access.
+            HAS_NO_ROOM.store(taken.is_none(), Ordering::Relaxed);
         }
-        // Without room the program goes on, and is not recorded.
-        taken.iter_mut().for_each(|chunk| chunk.put(record));
+        match taken {
+            Some(chunk) => chunk.put(record),
+            // The program goes on, and `tidegate run` tells.
+            None => contexts::lost_record(),
+        }
     });
 }
 
@@ -171,6 +184,6 @@ pub(crate) fn forget() {
 
 /// Where a descriptor's position is.
 pub(crate) fn position(fd: i32) -> u64 {
-    // SAFETY: it has no conditions.
-    u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }).unwrap_or(0)
+    // SAFETY: the program has just used it; whether it is open, the kernel says.
+    tell(unsafe { BorrowedFd::borrow_raw(fd) }).unwrap_or(0)
 }

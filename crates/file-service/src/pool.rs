@@ -24,6 +24,7 @@ use tidegate_host::threads::side_by_side;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, VOLATILE_BLOCK_BYTES};
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
+use tidegate_policy::placement::NamedPlacement;
 
 /// Bytes of a pool that is made, unless asked otherwise.
 pub(crate) const POOL_BYTES: u64 = 1 << 30;
@@ -182,8 +183,8 @@ impl Pool {
     }
 
     /// The board on which programs of the mount on `device` say their contexts.
-    pub(crate) fn board(&self, device: u64) -> Result<ContextBoard, ServiceFailure> {
-        ContextBoard::open(self.volatile()?.path_of_board(), device)
+    pub(crate) fn board(&self, device: u64, policy: NamedPlacement) -> Result<ContextBoard, ServiceFailure> {
+        ContextBoard::open(self.volatile()?.path_of_board(), device, policy)
     }
 
     fn volatile(&self) -> Result<Volatile, ServiceFailure> {

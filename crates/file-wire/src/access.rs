@@ -49,13 +49,15 @@ pub struct AccessRecord {
     pub at_ns: U64,
     /// The program context.
     pub context: U64,
+    /// The file's device.
+    pub device: U64,
     /// The file's inode.
     pub inode: U64,
     /// Offset of the first byte.
     pub offset: U64,
     /// Bytes that were read or written.
     pub bytes: U32,
-    /// Word of the [`AccessKind`].
+    /// Word of the [`AccessKind`], stored last; 0: there is no record here.
     pub kind: U32,
 }
 
@@ -69,6 +71,6 @@ mod tests {
             assert_eq!(AccessKind::of(kind.word()), Some(kind));
         }
         assert_eq!([0, 5, u32::MAX].map(AccessKind::of), [None; 3]);
-        assert_eq!(size_of::<AccessRecord>(), 40);
+        assert_eq!(size_of::<AccessRecord>(), 48);
     }
 }

@@ -5,6 +5,8 @@
 //! | --- | --- | --- |
 //! | 0 | the service | [`BOARD_MAGIC`], with the version |
 //! | 1 | the service | the mount's device, as `fstat` of its files tells it |
+//! | 2 | the service | whether the mount's policy asks for contexts: 1, or 0 |
+//! | 3 | programs | how many accesses could not be recorded to a trace |
 //! | 2 `n` + 8 | the program | [`said_word`] of the thread whose place `n` is |
 //! | 2 `n` + 9 | the service | how many requests of that thread it answered that have a context |
 //!
@@ -36,6 +38,10 @@ pub const BOARD_MAGIC: u64 = 0x0001_4452_4f42_4754;
 pub const BOARD_BYTES: u64 = (HEAD_WORDS + 2 * PLACES) * WORD_BYTES;
 /// Offset of the word with the mount's device.
 pub const BOARD_DEVICE_AT: u64 = WORD_BYTES;
+/// Offset of the word that says whether contexts are wanted.
+pub const BOARD_WANTED_AT: u64 = 2 * WORD_BYTES;
+/// Offset of the word that counts accesses which could not be recorded.
+pub const BOARD_LOST_AT: u64 = 3 * WORD_BYTES;
 
 const WORD_BYTES: u64 = 8;
 const HEAD_WORDS: u64 = 8;
@@ -76,12 +82,16 @@ pub fn board_place(thread: u32) -> u64 {
     (HEAD_WORDS + 2 * (u64::from(thread) % PLACES)) * WORD_BYTES
 }
 
-/// The word of a thread that calls by `context`; 0: it says none.
-pub fn said_word(thread: u32, context: u64) -> u64 {
-    // One that only has bits beyond those is still one.
+/// A context as it is said, wherever a program says it: with as many bits as a board has room for.
+/// That of none is 0, and of no other.
+pub fn shown_context(context: u64) -> u64 {
     let shown = (context ^ context >> CONTEXT_BITS) & CONTEXT_MASK;
-    let shown = if context == 0 { 0 } else { shown.max(1) };
-    u64::from(thread) << CONTEXT_BITS | shown
+    if context == 0 { 0 } else { shown.max(1) }
+}
+
+/// The word of a thread that calls by a [shown](shown_context) context; 0: it says none.
+pub fn said_word(thread: u32, shown: u64) -> u64 {
+    u64::from(thread) << CONTEXT_BITS | shown & CONTEXT_MASK
 }
 
 /// What the word in a thread's place says of that thread.
@@ -102,8 +112,9 @@ mod tests {
     #[test]
     fn a_thread_says_a_context_none_or_nothing() {
         for context in [1, 7, 1 << 50, u64::MAX] {
-            let Said::Context(shown) = said_by(4321, said_word(4321, context)) else { panic!("{context} is said") };
-            assert!(shown != 0 && said_by(4322, said_word(4321, context)) == Said::Nothing);
+            let shown = shown_context(context);
+            assert_eq!(said_by(4321, said_word(4321, shown)), Said::Context(shown));
+            assert_eq!((said_by(4322, said_word(4321, shown)), shown_context(shown)), (Said::Nothing, shown));
         }
         assert_eq!(said_by(4321, said_word(4321, 0)), Said::NoContext);
         assert_eq!([said_by(4321, 0), said_by(0, 0)], [Said::Nothing; 2]);

@@ -22,8 +22,8 @@ mod board;
 
 pub use access::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 pub use board::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, Said, board_place,
-    contexts_said, said_by, said_word, variable,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES,
+    FRAMES_MAX, Said, board_place, contexts_said, said_by, said_word, shown_context, variable,
 };
 
 use std::mem::offset_of;

@@ -6,16 +6,16 @@
 //!
 //! To unwind a stack takes a microsecond and more. So the stack is scanned first: of the words next
 //! to its top, the first eight that point into code are a key, under which the context of an
-//! earlier call is found ([`Remembered`](remembered)). A word that was left by a function which has
+//! earlier call is found (`remembered.rs`). A word that was left by a function which has
 //! returned makes a key differ, at the price of one more unwinding. Two ways to a call could have
 //! one key only if they differ beyond what is scanned; so one hit in [`VERIFY_EVERY`] is unwound
-//! all the same, and a key that was wrong is never believed again.
+//! all the same, and a key that was wrong is not believed again while it is remembered.
 //!
 //! # The law of the unsafe code
 //!
 //! - **S1** A [`StackTop`] is an address of this thread's own stack, which is mapped up to the end
 //!   of its page at least, while the function that took it runs.
-//! - **S2** A page above is read only if the kernel says that it is mapped.
+//! - **S2** What is in a page above is copied by the kernel, which refuses what cannot be read.
 //! - **S3** What the unwinder and the loader call gets what it was given by this crate, for the
 //!   time of that call.
 //!
@@ -94,8 +94,12 @@ impl ProgramContexts {
             ContextOfKey::Context(context) => context,
             ContextOfKey::NotToBelieve => self.unwound(),
             ContextOfKey::Nothing => {
+                let before = self.modules.generation();
                 let context = self.unwound();
-                self.remembered.keep(key, context);
+                let is_settled = before.is_multiple_of(2) && self.modules.generation() == before;
+                if is_settled {
+                    self.remembered.keep(key, context);
+                }
                 context
             }
         }
@@ -105,6 +109,12 @@ impl ProgramContexts {
     pub fn unwound(&self) -> u64 {
         self.count(0);
         self.unwind()
+    }
+
+    /// In a child that was forked, whose parent may have had other threads at it.
+    pub fn forget(&self) {
+        self.modules.forget();
+        self.remembered.forget();
     }
 
     /// Reads the counts.
@@ -169,7 +179,7 @@ mod tests {
         (0..100).for_each(|_| stacks.iter().for_each(look));
         let counts = contexts.counts();
         // The first look of all found nothing, as it was not known where code is.
-        assert!((3..=4).contains(&counts.unwound) && (counts.verified, counts.wrong) == (0, 0), "{counts:?}");
+        assert!((3..=5).contains(&counts.unwound) && (counts.verified, counts.wrong) == (0, 0), "{counts:?}");
     }
 
     #[test]

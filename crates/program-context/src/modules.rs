@@ -8,12 +8,13 @@ use tidegate_preload_common::lock::Lock;
 /// Segments with code that are known; further ones count as none.
 const SEGMENTS_MAX: usize = 512;
 
-/// Which addresses have code, but for this crate's own module. It is read without a lock: whoever
-/// reads while it changes takes some words for code or not, which costs an unwinding.
+/// Which addresses have code, but for this crate's own module. It is read without a lock: what was
+/// found while it changed is not remembered.
 pub(crate) struct Modules {
     changing: Lock,
     /// How often the loader had added and removed modules when they were looked at.
     seen: AtomicU64,
+    generation: AtomicU64,
     count: AtomicUsize,
     segments: [Segment; SEGMENTS_MAX],
     own: Segment,
@@ -83,6 +84,7 @@ impl Modules {
         Modules {
             changing: Lock::new(),
             seen: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
             count: AtomicUsize::new(0),
             segments: [const { Segment::new() }; SEGMENTS_MAX],
             own: Segment::new(),
@@ -101,10 +103,16 @@ impl Modules {
         if self.seen.load(Ordering::Acquire) == changes || !self.changing.take() {
             return false;
         }
-        self.look();
-        self.seen.store(changes, Ordering::Release);
+        // Another thread may have looked while this one waited.
+        let is_new = self.seen.load(Ordering::Acquire) != changes;
+        if is_new {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            self.look();
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            self.seen.store(changes, Ordering::Release);
+        }
         self.changing.give();
-        true
+        is_new
     }
 
     fn look(&self) {
@@ -157,9 +165,21 @@ impl Modules {
     }
 
     /// An address of code as it is in every run: from the beginning of its module, plus a number of
-    /// the module. Where no module is, nobody knows, and it is 0.
-    pub(crate) fn in_every_run(&self, address: usize) -> u64 {
-        self.segment_of(address).map_or(0, |code| (address as u64).wrapping_add(code.moved_by))
+    /// the module. `None`: no module has it.
+    pub(crate) fn in_every_run(&self, address: usize) -> Option<u64> {
+        self.segment_of(address).map(|code| (address as u64).wrapping_add(code.moved_by))
+    }
+
+    /// How often it was begun and ended to look; odd: now.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// In a child that was forked: whoever looked is not there, and has not ended.
+    pub(crate) fn forget(&self) {
+        self.changing.reset();
+        self.seen.store(0, Ordering::Relaxed);
+        self.generation.fetch_add(self.generation.load(Ordering::Relaxed) & 1, Ordering::Relaxed);
     }
 
     fn segment_of(&self, address: usize) -> Option<Code> {
@@ -230,7 +250,7 @@ mod tests {
         assert!(modules.code().has(of_libc()) && !modules.code().has(ours) && !modules.code().has(data));
         assert!(modules.is_ours(ours) && !modules.is_ours(of_libc()));
         assert_ne!(modules.in_every_run(of_libc()), modules.in_every_run(of_libc() + 1));
-        assert_eq!(modules.in_every_run(data), 0);
+        assert_eq!(modules.in_every_run(data), None);
     }
 
     #[test]

@@ -26,7 +26,8 @@ impl StackTop {
     }
 }
 
-/// What tells apart the ways that led to a call. `None`: too little points into code.
+/// What tells apart the ways that led to a call. `None`: too little points into code, or the stack
+/// ends.
 pub(crate) fn key(top: StackTop, modules: &Modules) -> Option<u64> {
     let StackTop(top) = top;
     let end = top.checked_add(WORDS * WORD_BYTES)?;
@@ -34,9 +35,12 @@ pub(crate) fn key(top: StackTop, modules: &Modules) -> Option<u64> {
     let mut key = Key::default();
     // S1.
     key.scan(top..end.min(page_end), modules);
-    if key.found < CODE_WORDS && page_end < end && is_mapped(page_end) {
+    if key.found < CODE_WORDS && page_end < end {
+        let mut words = [0; WORDS];
+        let words = &mut words[..(end - page_end) / WORD_BYTES];
         // S2.
-        key.scan(page_end..end, modules);
+        copy_of(page_end, words)?;
+        key.take(words.iter().copied(), modules);
     }
     (key.found > 0).then_some(key.hash)
 }
@@ -48,37 +52,50 @@ struct Key {
 }
 
 impl Key {
-    /// Takes in the words of a range that is mapped, until there are enough.
+    /// Takes in the words of a range of this thread's own stack.
     fn scan(&mut self, range: std::ops::Range<usize>, modules: &Modules) {
-        let code = modules.code();
-        for at in range.step_by(WORD_BYTES) {
+        let word = |at| {
             let place = std::ptr::with_exposed_provenance_mut(at);
-            // SAFETY: the callers' laws; an aligned word, which other threads may store to that
-            // have a pointer to something on this stack.
-            let word = unsafe { AtomicUsize::from_ptr(place) }.load(Ordering::Relaxed);
-            if code.has(word) {
-                // An odd factor with mixed bits, so that the order counts too.
-                self.hash = (self.hash.rotate_left(23) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                self.found += 1;
-                if self.found == CODE_WORDS {
-                    return;
-                }
+            // SAFETY: S1; an aligned word, which other threads may store to that have a pointer to
+            // something on this stack.
+            unsafe { AtomicUsize::from_ptr(place) }.load(Ordering::Relaxed)
+        };
+        self.take(range.step_by(WORD_BYTES).map(word), modules);
+    }
+
+    /// Takes in words, until there are enough that point into code.
+    fn take(&mut self, words: impl Iterator<Item = usize>, modules: &Modules) {
+        let code = modules.code();
+        for word in words.filter(|word| code.has(*word)) {
+            // An odd factor with mixed bits, so that the order counts too.
+            self.hash = (self.hash.rotate_left(23) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.found += 1;
+            if self.found == CODE_WORDS {
+                return;
             }
         }
     }
 }
 
-/// Whether the page at `page` is mapped: that of a stack may be its last one.
-fn is_mapped(page: usize) -> bool {
-    let mut resident = 0;
-    // SAFETY: the kernel stores one byte for one page.
-    unsafe { libc::mincore(std::ptr::without_provenance_mut(page), PAGE_BYTES, &raw mut resident) == 0 }
+/// Copies words from `at` on, by the kernel: that page may be the guard of another stack, or none.
+fn copy_of(at: usize, words: &mut [usize]) -> Option<()> {
+    let bytes = size_of_val(words);
+    let here = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
+    let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(at), iov_len: bytes };
+    // SAFETY: it is this thread's own, and the kernel stores to `words` alone.
+    let copied = unsafe {
+        let errno = *libc::__errno_location();
+        let copied = libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0);
+        *libc::__errno_location() = errno;
+        copied
+    };
+    (usize::try_from(copied) == Ok(bytes)).then_some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
     #[test]
     fn a_stack_that_ends_with_its_page_is_read_no_further() {
@@ -86,15 +103,24 @@ mod tests {
         // SAFETY: the kernel chooses the place.
         let two = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE_BYTES, access, flags) }.expect("memory");
         let second = two.wrapping_byte_add(PAGE_BYTES);
-        // SAFETY: nobody uses it.
-        unsafe { munmap(second, PAGE_BYTES) }.expect("it is mapped");
+        let protect = |access| {
+            // SAFETY: nobody uses it.
+            unsafe { mprotect(second, PAGE_BYTES, access) }.expect("it is mapped");
+        };
         let modules = Modules::new();
         assert!(modules.refresh());
         let top = StackTop(second.addr() - 3 * WORD_BYTES);
-        assert_eq!(key(top, &modules), None, "three zeroes are no code");
-        // SAFETY: it is the last word of the page that is left.
+        assert_eq!(key(top, &modules), None, "zeroes are no code");
+        // SAFETY: it is the last word of the first page.
         unsafe { second.wrapping_byte_sub(WORD_BYTES).cast::<usize>().write(black_box_of_code()) };
         assert!(key(top, &modules).is_some());
+        protect(MprotectFlags::empty());
+        assert_eq!(key(top, &modules), None, "the second page is a guard");
+        protect(MprotectFlags::READ);
+        assert!(key(top, &modules).is_some());
+        // SAFETY: nobody uses it any more.
+        unsafe { munmap(second, PAGE_BYTES) }.expect("it is mapped");
+        assert_eq!(key(top, &modules), None, "there is no second page");
         // SAFETY: nobody uses it any more.
         unsafe { munmap(two, PAGE_BYTES) }.expect("it is mapped");
     }

@@ -39,7 +39,10 @@ unsafe extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
         walk.ours += 1;
         return if walk.ours < FRAMES_OF_OURS_MAX { GO_ON } else { ENOUGH };
     }
-    walk.sum = walk.sum.wrapping_add(walk.modules.in_every_run(address));
+    // Whatever is no code of a module, the unwinder would read to find out how to go on. It may be
+    // no address at all, where a coroutine's stack begins.
+    let Some(address) = walk.modules.in_every_run(address) else { return ENOUGH };
+    walk.sum = walk.sum.wrapping_add(address);
     walk.left -= 1;
     if walk.left > 0 { GO_ON } else { ENOUGH }
 }

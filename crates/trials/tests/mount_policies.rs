@@ -153,11 +153,14 @@ fn a_trace_has_every_access_with_its_context_and_the_names_of_files() {
     fs::write(bed.at("source").join("file"), vec![5; 8 << 20]).unwrap();
     let mut service = bed.mount();
     let (mnt, path) = (bed.at("mnt"), bed.at("trace"));
-    let run = |line: &str| {
+    let run_to = |path: &Path, line: &str| {
         let mut run = Command::new(program());
-        run.arg("run").arg("--root").arg(&mnt).arg("--trace").arg(&path).args(["--", "sh", "-ec", line, "sh"]);
+        run.arg("run").arg("--root").arg(&mnt).arg("--trace").arg(path).args(["--", "sh", "-ec", line, "sh"]);
         run.arg(&client).arg(mnt.join("file")).output().unwrap()
     };
+    let run = |line: &str| run_to(&path, line);
+    let inside = String::from_utf8(run_to(&mnt.join("trace"), "true").stderr).unwrap();
+    assert!(inside.contains("it would be in the root"), "{inside}");
     let ran = run(r#""$1" "$2" 3; printf 123 > "$2.new"; rm "$2.new"; "$1" "$2" 2"#);
     assert!(ran.status.success(), "{ran:?}");
     let text = fs::read_to_string(&path).unwrap();
@@ -174,6 +177,13 @@ fn a_trace_has_every_access_with_its_context_and_the_names_of_files() {
     assert_eq!(refused.status.code(), Some(5), "{refused:?}");
     assert!(String::from_utf8(refused.stderr).unwrap().contains("File exists"));
     assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is as it was");
+    // With a limit of file sizes nothing is recorded, and nothing ends.
+    let limited = bed.at("limited");
+    let ran = run_to(&limited, r#"ulimit -f 20000; "$1" "$2" 1"#);
+    assert!(ran.status.success(), "{ran:?}");
+    let text = fs::read_to_string(&limited).unwrap();
+    assert!(text.starts_with("tidegate-trace 1\n# 514 accesses could not be recorded\n"), "{text}");
+    assert!(!limited.with_extension("records").exists());
     assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
     assert!(service.wait().unwrap().success());
 }

@@ -67,12 +67,6 @@ impl From<ProgramFailure> for Failure {
     }
 }
 
-impl From<RecordingFailure> for Failure {
-    fn from(failure: RecordingFailure) -> Failure {
-        ProgramFailure::NoTrace(failure).into()
-    }
-}
-
 /// What builds the library in the profile of this program, beside which it is looked for.
 const PROFILE: &str = if cfg!(debug_assertions) { "" } else { " --release" };
 

@@ -111,13 +111,13 @@ unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Opti
 fn traced(top: StackTop, fd: c_int, (aim, done): (Aim, ssize_t), kind: AccessKind) {
     let Some(bytes) = u64::try_from(done).ok().filter(|bytes| *bytes > 0 && trace::is_on()) else { return };
     guarded(|| {
+        let Some(file) = files::identity_in_mount(fd) else { return };
         let at = match aim {
             Aim::Offset(at) => u64::try_from(at).unwrap_or(0),
             Aim::Position => trace::position(fd).saturating_sub(bytes),
         };
-        let is_synchronous = files::known(fd).is_some_and(|descriptor| descriptor.is_synchronous());
-        let kind = if kind == AccessKind::Write && is_synchronous { AccessKind::SyncWrite } else { kind };
-        trace::record(top, fd, (at, bytes), kind);
+        let kind = if kind == AccessKind::Write && files::is_synchronous(fd) { AccessKind::SyncWrite } else { kind };
+        trace::record(top, file, (at, bytes), kind);
     });
 }
 
@@ -303,7 +303,11 @@ macro_rules! syncs {
                 _ => unsafe { next::$name(fd) },
             };
             if synced == 0 && trace::is_on() {
-                guarded(|| trace::record(top, fd, (0, 0), AccessKind::Sync));
+                guarded(|| {
+                    if let Some(file) = files::identity_in_mount(fd) {
+                        trace::record(top, file, (0, 0), AccessKind::Sync);
+                    }
+                });
             }
             synced
         }

@@ -34,7 +34,7 @@ use rustix::fs::Mode;
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -47,6 +47,7 @@ use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
     DescriptorStore, Device, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
 };
+use tidegate_policy::placement::NamedPlacement;
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
@@ -155,9 +156,9 @@ impl MountServer {
         let of_nodes = inodes.kept_keys();
         let spare = by_identity(&source, kept.values().filter(|kept| !of_nodes.contains(&kept.key())));
         drop(kept);
-        files.pool.begin_by(mount.policy.parse().unwrap_or_default());
+        files.pool.begin_by(policy_of(&mount));
         files.pool.take_over_contexts(&known_contexts::read(&pool.path));
-        begin_board(&files, &pool, &mount.mountpoint);
+        begin_board(&files, &pool, &mount);
         let files = Arc::new(files);
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
@@ -205,10 +206,14 @@ fn threads_of(
     Ok((threads, refill?))
 }
 
+fn policy_of(mount: &ServedMount) -> NamedPlacement {
+    mount.policy.parse().unwrap_or_default()
+}
+
 /// Has programs say their contexts. Without that a context is no more than thread and file.
-fn begin_board(files: &OpenFiles, pool: &Pool, mountpoint: &Path) {
-    let device = mount_table::at(mountpoint).and_then(|mounted| mounted.device());
-    match device.map(|device| pool.board(device)) {
+fn begin_board(files: &OpenFiles, pool: &Pool, mount: &ServedMount) {
+    let device = mount_table::at(&mount.mountpoint).and_then(|mounted| mounted.device());
+    match device.map(|device| pool.board(device, policy_of(mount))) {
         // It is the first one.
         Some(Ok(board)) => drop(files.board.set(board)),
         Some(Err(error)) => tracing::warn!("programs cannot say their contexts: {error}"),

@@ -7,9 +7,10 @@ use rustix::fs::{Mode, OFlags, ftruncate};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_file_wire::{BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, Said, board_place, said_by};
+use tidegate_file_wire::{BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARD_WANTED_AT, Said, board_place, said_by};
 use tidegate_host::owned::{What, accept};
 use tidegate_media::OutlivingMemory;
+use tidegate_policy::placement::NamedPlacement;
 
 /// The board of a mount.
 pub(crate) struct ContextBoard {
@@ -20,8 +21,9 @@ pub(crate) struct ContextBoard {
 }
 
 impl ContextBoard {
-    /// The board at `path` of the mount on `device`. Programs may have it from an earlier server.
-    pub(crate) fn open(path: PathBuf, device: u64) -> Result<ContextBoard, ServiceFailure> {
+    /// The board at `path` of the mount on `device`, which tells programs whether the policy asks
+    /// for contexts. Programs may have it from an earlier server.
+    pub(crate) fn open(path: PathBuf, device: u64, policy: NamedPlacement) -> Result<ContextBoard, ServiceFailure> {
         let doing = "opening the board of program contexts";
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(system(doing))?;
@@ -31,6 +33,8 @@ impl ContextBoard {
         let bytes = usize::try_from(BOARD_BYTES).expect("it is small");
         let memory = OutlivingMemory::of(opened.as_fd(), 0, bytes).map_err(failed)?;
         memory.store_word(BOARD_DEVICE_AT, device).map_err(failed)?;
+        let is_wanted = u64::from(policy.bytes_of_contexts() > 0);
+        memory.store_word(BOARD_WANTED_AT, is_wanted).map_err(failed)?;
         memory.store_word(0, BOARD_MAGIC).map_err(failed)?;
         Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2] })
     }
@@ -78,14 +82,14 @@ mod tests {
     fn a_thread_that_has_a_place_hears_of_its_requests_and_a_second_server_finds_its_context() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("board");
-        let board = ContextBoard::open(path.clone(), 42).expect("made");
+        let board = ContextBoard::open(path.clone(), 42, NamedPlacement::Uhnvm).expect("made");
         let heard = |board: &ContextBoard| board.word(board_place(7) + 8);
         assert_eq!((board.answering(7), heard(&board)), (None, 0), "nobody is there");
         board.memory.store_word(board_place(7), said_word(7, 0)).expect("stored");
         assert_eq!((board.answering(7), heard(&board)), (None, 1));
         board.memory.store_word(board_place(7), said_word(7, 99)).expect("stored");
         drop(board);
-        let board = ContextBoard::open(path, 42).expect("there");
+        let board = ContextBoard::open(path, 42, NamedPlacement::Uhnvm).expect("there");
         assert_eq!((board.answering(7), heard(&board)), (Some(99), 2));
         assert_eq!((board.answering(7 + 4096), board.counts()), (None, [1, 1]), "another thread has the place");
     }

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tidegate_access_trace::Recording;
+use tidegate_access_trace::{Recording, lost_records};
 use tidegate_file_wire::FRAMES_MAX;
 use tidegate_host::threads::SignalsHandedOn;
 use tidegate_policy::placement::NamedPlacement;
@@ -64,23 +64,22 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let mut mounts = RunMounts::new(said);
     let (words, library, context_frames) = (&args.command, library.as_deref(), asked.context_frames);
-    let run = |boards: &[PathBuf]| {
-        let recording = args.trace.as_deref().map(Recording::begin).transpose()?;
-        let trace = recording.as_ref().map(Recording::records);
-        let program = Program { words, directory: &directory, library, trace, context_frames };
-        let code = program.run(&signals, boards);
-        // While the files that were accessed are where they were.
-        recording.map_or(Ok(()), |recording| recording.end(&roots))?;
-        code
-    };
+    let recording = args.trace.as_deref().map(|trace| Recording::begin(trace, &roots)).transpose();
+    let recording = recording.map_err(ProgramFailure::NoTrace)?;
+    let program = Program { words, directory: &directory, library, recording: recording.as_ref(), context_frames };
     let allowed = if args.is_trial { Allowed::AnyMemory } else { Allowed::PersistentMemory };
     let ended = match mounts.begin(&roots, &asked, allowed) {
         Ok(Some(exit)) => Ok(exit.into()),
-        Ok(None) => run(&mounts.boards),
+        Ok(None) => program.run(&signals, &mounts.boards),
         Err(failure) => Err(failure),
     };
     signals.end_process_from_now_on(&mounts.left_words());
-    let left = mounts.end();
+    let lost = lost_records(&mounts.boards);
+    let mut left = mounts.end();
+    // Programs that outlive the first one are waited for.
+    if let (Some(recording), Ok(_)) = (recording, &ended) {
+        left.extend(recording.end(&roots, lost).err().map(|error| ProgramFailure::NoTrace(error).into()));
+    }
     // The program's own failure is the one to hear of.
     let code = match ended {
         Ok(code) => code,

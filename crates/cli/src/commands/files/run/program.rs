@@ -5,6 +5,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use tidegate_access_trace::Recording;
 use tidegate_file_wire::{CONTEXTS, DIRECT, FRAMES, TRACE, contexts_said, variable};
 use tidegate_host::processes::{PRELOAD, exit_code, library_for_programs, preloading};
 use tidegate_host::threads::SignalsHandedOn;
@@ -27,7 +28,7 @@ pub(super) struct Program<'a> {
     /// The direct path's library, if it is to be loaded.
     pub(super) library: Option<&'a Path>,
     /// Where accesses are recorded, if they are.
-    pub(super) trace: Option<&'a Path>,
+    pub(super) recording: Option<&'a Recording>,
     /// Frames of a program context, if they were asked for.
     pub(super) context_frames: Option<u32>,
 }
@@ -43,7 +44,10 @@ impl Program<'_> {
             command.env(PRELOAD, preloading(library, std::env::var_os(PRELOAD))).env(variable(DIRECT), "1");
             command.env(variable(CONTEXTS), contexts_said(self.context_frames.unwrap_or(FRAMES), boards));
         }
-        command.envs(self.trace.map(|trace| (variable(TRACE), trace)));
+        if let Some(recording) = self.recording {
+            recording.is_heard_by(boards).map_err(ProgramFailure::NoTrace)?;
+            command.env(variable(TRACE), recording.records());
+        }
         let started = command.spawn();
         let mut child = started.map_err(|error| ProgramFailure::NotStarted { program: program.clone(), error })?;
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
