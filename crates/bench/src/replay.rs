@@ -126,6 +126,8 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_trace_is_refused() {
-        assert!(format!("{:#}", wish("0 a 1 0 1 r\n", None).unwrap_err()).contains("begins with"));
+        let error = |text| format!("{:#}", wish(text, None).unwrap_err());
+        assert!(error("tidegate-trace 2\n").contains("begins with"));
+        assert!(error("0 a 1 0 1 r\n").contains("the last record is cut short: it has 12 bytes"));
     }
 }

@@ -1,12 +1,13 @@
 //! The words of a stack next to its top.
 
-use crate::modules::Modules;
+use crate::modules::{CodeRanges, Modules};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Words that are scanned.
 const WORDS: usize = 96;
-/// So many that point into code are enough.
+/// So many that point into code are enough, and so many where the next ones are in another page.
 const CODE_WORDS: u32 = 8;
+const CODE_WORDS_IN_PAGE: u32 = 5;
 
 const WORD_BYTES: usize = size_of::<usize>();
 const PAGE_BYTES: usize = 4096;
@@ -32,15 +33,11 @@ pub(crate) fn key(top: StackTop, modules: &Modules) -> Option<u64> {
     let StackTop(top) = top;
     let end = top.checked_add(WORDS * WORD_BYTES)?;
     let page_end = top.checked_add(PAGE_BYTES)? & !(PAGE_BYTES - 1);
-    let mut key = Key::default();
+    let (mut key, code) = (Key::default(), modules.code());
     // S1.
-    key.scan(top..end.min(page_end), modules);
-    if key.found < CODE_WORDS && page_end < end {
-        let mut words = [0; WORDS];
-        let words = &mut words[..(end - page_end) / WORD_BYTES];
-        // S2.
-        copy_of(page_end, words)?;
-        key.take(words.iter().copied(), modules);
+    key.scan(top..end.min(page_end), code);
+    if key.found < CODE_WORDS_IN_PAGE && page_end < end {
+        key.scan_above(page_end..end, code)?;
     }
     (key.found > 0).then_some(key.hash)
 }
@@ -52,28 +49,36 @@ struct Key {
 }
 
 impl Key {
-    /// Takes in the words of a range of this thread's own stack.
-    fn scan(&mut self, range: std::ops::Range<usize>, modules: &Modules) {
-        let word = |at| {
+    /// Takes in the words of a range of this thread's own stack, until there are enough.
+    fn scan(&mut self, range: std::ops::Range<usize>, code: CodeRanges<'_>) {
+        for at in range.step_by(WORD_BYTES) {
             let place = std::ptr::with_exposed_provenance_mut(at);
             // SAFETY: S1; an aligned word, which other threads may store to that have a pointer to
             // something on this stack.
-            unsafe { AtomicUsize::from_ptr(place) }.load(Ordering::Relaxed)
-        };
-        self.take(range.step_by(WORD_BYTES).map(word), modules);
-    }
-
-    /// Takes in words, until there are enough that point into code.
-    fn take(&mut self, words: impl Iterator<Item = usize>, modules: &Modules) {
-        let code = modules.code();
-        for word in words.filter(|word| code.has(*word)) {
-            // An odd factor with mixed bits, so that the order counts too.
-            self.hash = (self.hash.rotate_left(23) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.found += 1;
-            if self.found == CODE_WORDS {
+            let word = unsafe { AtomicUsize::from_ptr(place) }.load(Ordering::Relaxed);
+            if code.has(word) && self.has_enough_with(word) {
                 return;
             }
         }
+    }
+
+    /// Takes in the words of a range in the page above. `None`: they cannot be read.
+    #[cold]
+    fn scan_above(&mut self, range: std::ops::Range<usize>, code: CodeRanges<'_>) -> Option<()> {
+        let mut words = [0; WORDS];
+        let words = &mut words[..range.len() / WORD_BYTES];
+        // S2.
+        copy_of(range.start, words)?;
+        _ = words.iter().any(|word| code.has(*word) && self.has_enough_with(*word));
+        Some(())
+    }
+
+    /// Takes in a word that points into code. Whether there are enough.
+    fn has_enough_with(&mut self, word: usize) -> bool {
+        // An odd factor with mixed bits, so that the order counts too.
+        self.hash = (self.hash.rotate_left(23) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.found += 1;
+        self.found == CODE_WORDS
     }
 }
 
