@@ -166,7 +166,9 @@ pub fn remove_left_memory(folder: &Path) {
     let pools = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for (uuid, lanes) in pools.filter_map(|entry| uuid_and_lanes(&entry.path())) {
         let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-gone"));
+        for name in ["gone", "contexts"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{name}"));
+        }
         for lane in 0..lanes {
             // A service that ended by itself has removed it.
             let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{lane}"));
