@@ -1,4 +1,4 @@
-//! The trace of a run: records that programs append while they run, and the text that they become.
+//! The trace of a run: records that programs store while they run, and the text that they become.
 
 use crate::recorded::{Recorded, RecordedFile};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tidegate_file_wire::{BOARD_LOST_AT, BOARDS_MAX};
 
 /// What the name of the records has behind the trace's, while programs run.
-const RECORDS_SUFFIX: &str = ".records";
+const RECORDS_EXTENSION: &str = "records";
 
 /// What the system says of a name that is taken.
 const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
@@ -47,9 +47,7 @@ impl Recording {
             let why = format!("there are {} roots, and at most {BOARDS_MAX} can be recorded", roots.len());
             return Err(failed(&trace)(io::Error::other(why)));
         }
-        let mut records = trace.clone().into_os_string();
-        records.push(RECORDS_SUFFIX);
-        let records = PathBuf::from(records);
+        let records = trace.with_added_extension(RECORDS_EXTENSION);
         if trace.symlink_metadata().is_ok() {
             return Err(failed(&trace)(io::Error::from_raw_os_error(EEXIST)));
         }
@@ -57,7 +55,7 @@ impl Recording {
         Ok(Recording { trace, records, is_heard: Cell::new(false) })
     }
 
-    /// Where programs append their records.
+    /// Where programs store their records.
     pub fn records(&self) -> &Path {
         &self.records
     }

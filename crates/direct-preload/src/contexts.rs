@@ -4,10 +4,10 @@
 //! board: what the kernel's page cache answers is no request. The rules of a board are in
 //! `tidegate-file-wire`.
 
+use crate::process;
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::cell::Cell;
-use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_file_wire::{
@@ -61,14 +61,8 @@ impl Board {
 
 /// Looks which boards there are. Before the program begins.
 pub(crate) fn start() {
-    // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
-    // begins.
-    let value = unsafe { libc::getenv(CONTEXTS.as_ptr()) };
-    if value.is_null() {
-        return;
-    }
-    // SAFETY: it is a string of the environment, which stays as it is during this call.
-    let mut words = unsafe { CStr::from_ptr(value) }.to_bytes().split(|byte| *byte == b':');
+    let Some(said) = process::said(CONTEXTS) else { return };
+    let mut words = said.to_bytes().split(|byte| *byte == b':');
     let frames = words.next().and_then(|frames| str::from_utf8(frames).ok()?.parse().ok());
     PROGRAM.configure(frames.unwrap_or(FRAMES).min(FRAMES_MAX), VERIFY_EVERY);
     for (place, board) in BOARDS.iter().zip(words.filter_map(mapped)) {

@@ -21,7 +21,7 @@
 //!
 //! - **L1** Exports are called as libc's own functions of the same name may be called; what the
 //!   next definition gets is what they got.
-//! - **L2** What a slot has, and what a trace gathers, is touched by whoever has its lock.
+//! - **L2** What a slot has, and the chunk of a trace, is touched by whoever has its lock.
 //! - **L3** The board of contexts stays mapped, and is only used as atomics.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.

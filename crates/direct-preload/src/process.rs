@@ -1,5 +1,6 @@
 //! This process, and whether it is the one that began.
 
+use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use tidegate_file_wire::DIRECT;
@@ -11,11 +12,18 @@ const SAME: u32 = 1;
 static MARK: OnceLock<&'static AtomicU32> = OnceLock::new();
 static PID: AtomicI32 = AtomicI32::new(0);
 
+/// What the environment says to this library under a name. Only for what is done before the program
+/// begins, which may change it.
+pub(crate) fn said(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the name ends with a zero byte, and nobody changes the environment yet.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: it is a string of the environment, which is as it is until the program begins.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
 /// Looks whether this process has the direct path. `before_fork` is called before it is forked.
 pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
-    // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
-    // begins.
-    if unsafe { libc::getenv(DIRECT.as_ptr()) }.is_null() {
+    if said(DIRECT).is_none() {
         return;
     }
     let Some(mark) = wiped_page::mapped(SAME) else { return };

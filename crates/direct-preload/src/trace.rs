@@ -3,8 +3,8 @@
 //! A process takes a chunk of the trace's file for itself, which it maps and fills; then it takes
 //! the next one. So a record is in the file as soon as it is made, whatever ends the process.
 
-use crate::contexts;
 use crate::service::has_limit;
+use crate::{contexts, process};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, tell};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -127,15 +127,8 @@ fn locked(file: &OwnedFd) -> Option<()> {
 
 /// Looks whether accesses are to be recorded. Before the program begins.
 pub(crate) fn start() {
-    // SAFETY: the name ends with a zero byte; nobody changes the environment before the program
-    // begins.
-    let value = unsafe { libc::getenv(TRACE.as_ptr()) };
-    if value.is_null() {
-        return;
-    }
+    let Some(said) = process::said(TRACE).map(CStr::to_bytes_with_nul) else { return };
     let mut path = TracePath([0; 4096]);
-    // SAFETY: it is a string of the environment, which stays as it is during this call.
-    let said = unsafe { CStr::from_ptr(value) }.to_bytes_with_nul();
     let Some(room) = path.0.get_mut(..said.len()) else { return };
     room.copy_from_slice(said);
     // It is the first one.

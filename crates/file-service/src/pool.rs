@@ -224,9 +224,7 @@ pub fn is_pool(path: &Path) -> bool {
 
 /// Where what has no file any more is saved.
 pub(crate) fn salvage_of(pool: &Path) -> PathBuf {
-    let mut path = pool.as_os_str().to_owned();
-    path.push(".salvaged");
-    path.into()
+    pool.with_added_extension("salvaged")
 }
 
 /// What a fresh pool of `bytes` is like.

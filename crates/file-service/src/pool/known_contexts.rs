@@ -3,10 +3,10 @@
 //! A mount begins with what the last one learnt. The file may be lost or damaged without harm: then
 //! contexts are learnt anew.
 
-use rustix::fs::{Mode, OFlags};
+use crate::pool::record::replaced;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_policy::placement::LearntPattern;
 
@@ -75,19 +75,13 @@ pub(crate) fn write(pool: &Path, known: &[LearntPattern]) {
 }
 
 fn write_by(path: &Path, known: &[LearntPattern]) -> io::Result<()> {
-    let mut fresh = path.to_owned().into_os_string();
-    fresh.push(".new");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR)?);
     let contexts = known.iter().map(SavedPattern::of).collect();
-    file.write_all(&serde_json::to_vec(&Saved { version: VERSION, contexts })?)?;
-    std::fs::rename(&fresh, path)
+    // A power loss may leave what was there before, or nothing.
+    replaced(path, &serde_json::to_vec(&Saved { version: VERSION, contexts })?, |_| Ok(()))
 }
 
 fn path_of(pool: &Path) -> PathBuf {
-    let mut path = pool.as_os_str().to_owned();
-    path.push(".contexts");
-    path.into()
+    pool.with_added_extension("contexts")
 }
 
 #[cfg(test)]

@@ -46,17 +46,11 @@ impl MountRecord {
     /// Writes the record beside `pool`, durably, in place of a former one.
     pub(crate) fn write(&self, pool: &Path) -> Result<(), ServiceFailure> {
         let path = path_of(pool);
-        let mut fresh = path.clone().into_os_string();
-        fresh.push(".new");
-        self.write_by(&path, Path::new(&fresh)).map_err(ServiceFailure::of_file("write", &path))
+        self.write_by(&path).map_err(ServiceFailure::of_file("write", &path))
     }
 
-    fn write_by(&self, path: &Path, fresh: &Path) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::open(fresh, flags, Mode::RUSR | Mode::WUSR)?);
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.sync_all()?;
-        std::fs::rename(fresh, path)?;
+    fn write_by(&self, path: &Path) -> io::Result<()> {
+        replaced(path, &serde_json::to_vec(self)?, File::sync_all)?;
         sync_folder_of(path)
     }
 
@@ -72,9 +66,17 @@ impl MountRecord {
 
 /// Where the record of `pool` is.
 pub(crate) fn path_of(pool: &Path) -> PathBuf {
-    let mut path = pool.as_os_str().to_owned();
-    path.push(".mount");
-    path.into()
+    pool.with_added_extension("mount")
+}
+
+/// Writes a file in place of the one at `path`. `before` is done with it before it has that name.
+pub(crate) fn replaced(path: &Path, bytes: &[u8], before: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let fresh = path.with_added_extension("new");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(&fresh, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(bytes)?;
+    before(&file)?;
+    std::fs::rename(fresh, path)
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
