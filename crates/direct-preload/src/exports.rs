@@ -2,6 +2,8 @@
 
 mod numbers;
 mod transfers;
+#[cfg(target_arch = "x86_64")]
+mod vfork;
 
 use crate::{contexts, files, process, trace};
 use tidegate_preload_common::next;
@@ -14,6 +16,8 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     crate::guarded(|| {
         next::find_all();
+        #[cfg(target_arch = "x86_64")]
+        vfork::find_all();
         process::start(before_fork);
         contexts::start();
         trace::start();

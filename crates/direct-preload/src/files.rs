@@ -6,7 +6,7 @@ use crate::{contexts, trace};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
 use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read};
 use tidegate_media::ProtectionKey;
@@ -52,8 +52,6 @@ struct FileSlot {
     descriptors: AtomicU32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Whether children share the positions of its descriptors.
-    has_shared_position: AtomicBool,
     /// Which file the pool is: written before there is a file, and read while there is one. It is
     /// too long for small stacks.
     pool: UnsafeCell<PoolDescription>,
@@ -78,7 +76,6 @@ impl FileSlot {
             descriptors: AtomicU32::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
-            has_shared_position: AtomicBool::new(false),
             pool: UnsafeCell::new(NO_POOL),
             file: UnsafeCell::new(SlotState { file: None, message: NO_READ }),
         }
@@ -127,6 +124,8 @@ enum KnownDescriptor {
         writes: u32,
         /// As above.
         is_in_mount: bool,
+        /// Each write goes to the end (`O_APPEND`).
+        appends: bool,
     },
     /// It leads to the file of this slot.
     File(Descriptor),
@@ -140,6 +139,8 @@ pub(crate) struct Descriptor {
     appends: bool,
     /// Each write is a sync (`O_SYNC`, `O_DSYNC`).
     syncs: bool,
+    /// It is open for writing alone.
+    is_write_only: bool,
 }
 
 impl KnownDescriptor {
@@ -147,11 +148,12 @@ impl KnownDescriptor {
         match self {
             KnownDescriptor::Nothing => 0,
             KnownDescriptor::Plain { is_in_mount } => 1 | u64::from(is_in_mount) << 2,
-            KnownDescriptor::MaybeLater { writes, is_in_mount } => {
-                2 | u64::from(is_in_mount) << 2 | u64::from(writes) << 8
+            KnownDescriptor::MaybeLater { writes, is_in_mount, appends } => {
+                2 | u64::from(is_in_mount) << 2 | u64::from(appends) << 3 | u64::from(writes) << 8
             }
-            KnownDescriptor::File(Descriptor { slot, appends, syncs }) => {
-                3 | u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(slot) << 8
+            KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only }) => {
+                let flags = u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(is_write_only) << 4;
+                3 | flags | u64::from(slot) << 8
             }
         }
     }
@@ -163,11 +165,13 @@ impl KnownDescriptor {
             2 => KnownDescriptor::MaybeLater {
                 writes: u32::try_from(word >> 8).unwrap_or(u32::MAX),
                 is_in_mount: word & 4 != 0,
+                appends: word & 8 != 0,
             },
             _ => KnownDescriptor::File(Descriptor {
                 slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),
                 appends: word & 4 != 0,
                 syncs: word & 8 != 0,
+                is_write_only: word & 16 != 0,
             }),
         }
     }
@@ -178,14 +182,9 @@ impl Descriptor {
         &FILES[usize::from(self.slot).min(SLOTS - 1)]
     }
 
-    /// Whether a write at the position may be made here.
-    pub(crate) fn owns_position(self) -> bool {
-        self.appends || self.reads_position()
-    }
-
-    /// Whether a read at the position may be made here.
-    pub(crate) fn reads_position(self) -> bool {
-        !self.slot().has_shared_position.load(Ordering::Relaxed)
+    /// Whether a write at the position goes to the end, wherever that is.
+    pub(crate) fn appends(self) -> bool {
+        self.appends
     }
 
     /// Writes by the lease; durably, if the descriptor or `until` says so.
@@ -193,11 +192,26 @@ impl Descriptor {
         let place = if self.appends { WriteTarget::End } else { WriteTarget::At(at) };
         let until = if self.syncs { Until::Erased } else { until };
         let written = self.slot().with_file(fd, |file, _| file.write(place, data, until));
-        written.unwrap_or(Attempted::ByDescriptor)
+        let written = written.unwrap_or(Attempted::ByDescriptor);
+        if written == Attempted::ByDescriptor {
+            self.before_write_by_kernel(fd);
+        }
+        written
+    }
+
+    /// The kernel is about to write by the descriptor. If that appends, the position is behind the
+    /// end that the kernel knows then: it has to know the real one.
+    pub(crate) fn before_write_by_kernel(self, fd: i32) {
+        if self.appends {
+            have_kernel_ask(fd);
+        }
     }
 
     /// Reads by the lease.
     pub(crate) fn read(self, fd: i32, at: u64, out: &mut [u8]) -> Attempted {
+        if self.is_write_only {
+            return Attempted::ByDescriptor;
+        }
         self.slot().with_file(fd, |file, message| file.read(at, out, message)).unwrap_or(Attempted::ByDescriptor)
     }
 
@@ -209,14 +223,20 @@ impl Descriptor {
     /// The program is about to use the kernel's pages, or its length: it has to know that.
     pub(crate) fn hand_over(self, fd: i32) {
         self.give_up(fd);
-        // SAFETY: the program is about to use it; whether it is open, the kernel says.
-        let _ = fstat(unsafe { BorrowedFd::borrow_raw(fd) });
+        have_kernel_ask(fd);
     }
 
     /// The program is about to use the file in another way.
     fn give_up(self, fd: i32) {
         self.slot().with_file(fd, |file, _| file.leave());
     }
+}
+
+/// Has the kernel ask the service for the file's length, if it may not know it: others may have a
+/// lease, and where an append ends is then the position.
+pub(crate) fn have_kernel_ask(fd: i32) {
+    // SAFETY: the program is about to use it; whether it is open, the kernel says.
+    let _ = fstat(unsafe { BorrowedFd::borrow_raw(fd) });
 }
 
 fn has_path() -> bool {
@@ -239,7 +259,9 @@ fn place_of_known(fd: i32) -> Option<&'static AtomicU64> {
 pub(crate) fn known(fd: i32) -> Option<Descriptor> {
     // A child that was forked forgets everything in between.
     match (known_word(fd)?, has_path(), known_word(fd)?) {
-        (KnownDescriptor::File(_), true, KnownDescriptor::File(descriptor)) => Some(descriptor),
+        (KnownDescriptor::File(_), true, KnownDescriptor::File(descriptor)) if process::seems_to_own_descriptors() => {
+            Some(descriptor)
+        }
         _ => None,
     }
 }
@@ -254,11 +276,14 @@ fn known_word(fd: i32) -> Option<KnownDescriptor> {
 pub(crate) fn written(fd: i32) -> Option<Descriptor> {
     match known_word(fd)? {
         KnownDescriptor::Nothing => look(fd, Moment::FirstWrite),
-        KnownDescriptor::MaybeLater { writes, is_in_mount } if writes < WRITES_OFTEN => {
-            let word = KnownDescriptor::MaybeLater { writes, is_in_mount }.word();
-            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount }.word();
+        KnownDescriptor::MaybeLater { writes, is_in_mount, appends } if writes < WRITES_OFTEN => {
+            let word = KnownDescriptor::MaybeLater { writes, is_in_mount, appends }.word();
+            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount, appends }.word();
             // Another thread may have closed it, or counted.
             _ = place(fd)?.compare_exchange(word, more, Ordering::Relaxed, Ordering::Relaxed);
+            if appends {
+                have_kernel_ask(fd);
+            }
             return None;
         }
         KnownDescriptor::MaybeLater { .. } => look(fd, Moment::WorthClaim),
@@ -368,14 +393,19 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
     let syncs = flags.intersects(OFlags::DSYNC);
     if moment != Moment::WorthClaim && !syncs {
         let writes = u32::from(moment == Moment::FirstWrite);
-        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount() });
+        let appends = flags.contains(OFlags::APPEND);
+        if appends {
+            have_kernel_ask(fd);
+        }
+        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount(), appends });
     }
     let about = fstat(descriptor).ok()?;
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
         return Some(KnownDescriptor::Plain { is_in_mount: false });
     }
     let slot = slot_of(fd, about.st_dev, about.st_ino)?;
-    Some(KnownDescriptor::File(Descriptor { slot, appends: flags.contains(OFlags::APPEND), syncs }))
+    let (appends, is_write_only) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::WRONLY));
+    Some(KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only }))
 }
 
 fn is_of_mount(descriptor: BorrowedFd<'_>) -> bool {
@@ -448,7 +478,6 @@ pub(crate) fn closing(fd: i32) {
             {
                 file.os().fd = fd;
                 file.leave();
-                slot.has_shared_position.store(false, Ordering::Relaxed);
             }
         });
     }
@@ -490,8 +519,8 @@ pub(crate) fn flags_changed(fd: i32) {
     numbers.for_each(|(number, _)| closing(number));
 }
 
-/// Before a child is made that has the descriptors too: no lease of a file that it may append to,
-/// or whose positions it shares, is left.
+/// Before a child is made that has the descriptors too: no lease of a file that it may write is
+/// left.
 pub(crate) fn before_fork() {
     if !has_path() {
         return;
@@ -500,9 +529,6 @@ pub(crate) fn before_fork() {
         let KnownDescriptor::File(descriptor) = KnownDescriptor::of(word.load(Ordering::Acquire)) else { continue };
         let Ok(fd) = i32::try_from(number) else { continue };
         descriptor.give_up(fd);
-        if !descriptor.appends {
-            descriptor.slot().has_shared_position.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -517,7 +543,6 @@ fn forget_all() {
         slot.lock.reset();
         slot.position.reset();
         slot.descriptors.store(0, Ordering::Relaxed);
-        slot.has_shared_position.store(false, Ordering::Relaxed);
         slot.with(|state| std::mem::forget(state.file.take()));
     }
 }

@@ -1,8 +1,9 @@
 //! The memory of one lease: its log, and the chunks with the blocks that were lent, mapped from the
 //! pool that the service described.
 
+use crate::process::OwnFile;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{OFlags, fstat};
 use std::ffi::CStr;
 use tidegate_file_wire::PoolDescription;
 use tidegate_layout::file_cache::{CHUNK_BYTES, Class, LeaseGrant, LeasePlan};
@@ -21,8 +22,7 @@ impl OpenShared for PoolFile {
         let PoolFile(pool) = self;
         let bytes = usize::try_from(pool.path_bytes.get()).unwrap_or(0);
         let Some(path) = pool.path.get(..=bytes).and_then(|path| CStr::from_bytes_until_nul(path).ok()) else { return };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
+        let Some(file) = OwnFile::open(path, OFlags::RDWR | OFlags::NOFOLLOW) else { return };
         let identity = fstat(&file).map(|about| (about.st_dev, about.st_ino));
         if identity == Ok((pool.device.get(), pool.inode.get())) {
             map(file.as_fd());

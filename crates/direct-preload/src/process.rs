@@ -1,8 +1,11 @@
 //! This process, and whether it is the one that began.
 
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
+use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use tidegate_file_wire::DIRECT;
 use tidegate_preload_common::wiped_page;
 
@@ -36,6 +39,31 @@ pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
     unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
 }
 
+/// A file of this library's own. Libc's `close` would be a place where a thread may be cancelled,
+/// and nothing here may be unwound; so it is closed by the kernel's call.
+pub(crate) struct OwnFile(ManuallyDrop<OwnedFd>);
+
+impl OwnFile {
+    /// Opens an existing file. `None`: it cannot be.
+    pub(crate) fn open(path: &CStr, flags: OFlags) -> Option<OwnFile> {
+        let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Some(OwnFile(ManuallyDrop::new(file)))
+    }
+}
+
+impl AsFd for OwnFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and nobody uses it after this.
+        unsafe { rustix::io::close(self.0.as_raw_fd()) };
+    }
+}
+
 /// Whether this process has the direct path. A child that was forked has `forget` called first.
 pub(crate) fn has_path(forget: impl FnOnce()) -> bool {
     let Some(mark) = MARK.get() else { return false };
@@ -48,10 +76,26 @@ pub(crate) fn has_path(forget: impl FnOnce()) -> bool {
     true
 }
 
+/// Whether a process with the memory of this one may have descriptors of its own. Where no export
+/// sees it begin, always.
+static SHARES_MEMORY: AtomicBool = AtomicBool::new(cfg!(not(target_arch = "x86_64")));
+
+/// From now on there may be such a process.
+pub(crate) fn shares_memory() {
+    SHARES_MEMORY.store(true, Ordering::Relaxed);
+}
+
 /// Whether the descriptors that are known are this process's own: what runs between `vfork` and
 /// `exec` has the memory of its parent, and descriptors of its own.
 pub(crate) fn owns_descriptors() -> bool {
     PID.load(Ordering::Relaxed) == pid()
+}
+
+/// As [`owns_descriptors`], for what is done often: it costs a system call only where an export saw
+/// such a process begin.
+#[inline]
+pub(crate) fn seems_to_own_descriptors() -> bool {
+    !SHARES_MEMORY.load(Ordering::Relaxed) || owns_descriptors()
 }
 
 fn pid() -> i32 {

@@ -3,10 +3,11 @@
 //! A process takes a chunk of the trace's file for itself, which it maps and fills; then it takes
 //! the next one. So a record is in the file as soon as it is made, whatever ends the process.
 
+use crate::process::OwnFile;
 use crate::service::has_limit;
 use crate::{contexts, process};
-use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, tell};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstat, tell};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::nanosleep;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -69,7 +70,7 @@ impl TakenChunk {
         // The file of all may be longer than one process may make it.
         (!has_limit()).then_some(())?;
         let path = CStr::from_bytes_until_nul(&PATH.get()?.0).ok()?;
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file = OwnFile::open(path, OFlags::RDWR)?;
         locked(&file)?;
         let taken = TakenChunk::behind(&file);
         // The mapping keeps the open file, and with it the lock.
@@ -78,7 +79,7 @@ impl TakenChunk {
     }
 
     /// Takes the chunk behind the last one of a file, which nobody else does meanwhile.
-    fn behind(file: &OwnedFd) -> Option<TakenChunk> {
+    fn behind(file: &OwnFile) -> Option<TakenChunk> {
         let at = u64::try_from(fstat(file).ok()?.st_size).ok()?;
         // Reserved, so that no store to it fails.
         fallocate(file, FallocateFlags::empty(), at, CHUNK_BYTES as u64).ok()?;
@@ -113,7 +114,7 @@ impl Drop for TakenChunk {
 }
 
 /// Locks the trace's file. `None`: whoever has it does not come on, and is not waited for.
-fn locked(file: &OwnedFd) -> Option<()> {
+fn locked(file: &OwnFile) -> Option<()> {
     let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     (0..LOCK_TRIES).find_map(|_| {
         let locked = flock(file, FlockOperation::NonBlockingLockExclusive).ok();

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use zerocopy::{Immutable, IntoBytes};
 
 /// Bytes of the longest head: header and record.
-const HEAD_BYTES_MAX: usize = size_of::<wire::OutHeader>() + size_of::<wire::StoreOut>();
+const HEAD_BYTES_MAX: usize = size_of::<wire::OutHeader>() + size_of::<wire::InvalInodeOut>();
 /// The flag of INVAL_ENTRY that lets the entry expire.
 const EXPIRE_ONLY: u32 = 1 << 0;
 
@@ -47,14 +47,6 @@ impl<'a> Notification<'a> {
     /// [`Features::EXPIRE_ONLY`](crate::Features::EXPIRE_ONLY).
     pub fn entry_expired(parent: NodeId, name: &'a CStr) -> Notification<'a> {
         Notification::entry(parent, name, EXPIRE_ONLY)
-    }
-
-    /// Puts data into the kernel's page cache.
-    pub fn store(node: NodeId, offset: u64, data: &'a [u8]) -> Notification<'a> {
-        // The kernel refuses data longer than a request before it compares lengths.
-        let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let record = wire::StoreOut { nodeid: node.0, offset, size, padding: 0 };
-        Notification::new(notify::STORE, &record, data)
     }
 
     /// Has the kernel send all requests again that were read and not answered. Wants

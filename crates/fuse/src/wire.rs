@@ -276,10 +276,6 @@ record! {
     /// Notification INVAL_ENTRY, before its name.
     InvalEntryOut [16] { parent: u64, namelen: u32, flags: u32, }
 }
-record! {
-    /// Notification STORE, before its data.
-    StoreOut [24] { nodeid: u64, offset: u64, size: u32, padding: u32, }
-}
 
 /// Longest reply in a [`ReplyRecordBytes`], after its header: that to CREATE.
 pub(crate) const RECORD_REPLY_BYTES_MAX: usize = size_of::<CreateOut>();
@@ -352,7 +348,6 @@ pub(crate) mod opcode {
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
-    pub(crate) const STORE: i32 = 4;
     pub(crate) const RESEND: i32 = 7;
 }
 

@@ -1,6 +1,6 @@
 //! Functions that write, read and sync by descriptors.
 
-use crate::files::{self, PositionTurn};
+use crate::files::{self, Descriptor, PositionTurn};
 use crate::{contexts, guarded, trace};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
@@ -23,31 +23,86 @@ enum Aim {
     Offset(off_t),
 }
 
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// What libc promises of these functions: a thread that is to be cancelled ends in them, before
+/// anything is done.
+fn may_be_cancelled() {
+    // SAFETY: it has no conditions; nothing between here and the program is spoilt by unwinding.
+    unsafe { pthread_testcancel() };
+}
+
 fn is_usable(at: *const c_void, len: size_t) -> bool {
     let at = at.addr();
     at >= USER_BEGIN && at.checked_add(len).is_some_and(|end| end <= USER_END)
 }
 
-/// Where `aim` is in the file, if it may be used here: the position, if `is_own`.
-fn offset(fd: c_int, aim: Aim, is_own: impl FnOnce() -> bool) -> Option<u64> {
-    let at = match aim {
-        Aim::Offset(at) => at,
-        Aim::Position if is_own() => position(fd, 0, libc::SEEK_CUR)?,
-        Aim::Position => return None,
-    };
+fn position(fd: c_int, offset: off_t, whence: c_int) -> Option<u64> {
+    // SAFETY: it has no conditions.
+    let at = unsafe { libc::lseek(fd, offset, whence) };
     u64::try_from(at).ok()
 }
 
-fn position(fd: c_int, offset: off_t, whence: c_int) -> Option<off_t> {
-    // SAFETY: it has no conditions.
-    let at = unsafe { libc::lseek(fd, offset, whence) };
-    (at >= 0).then_some(at)
+/// Bytes behind the position of a descriptor, which has moved over them: whoever shares the
+/// position, also another process, writes elsewhere. What is not written in the end is given back.
+struct Reserved {
+    fd: c_int,
+    at: u64,
+    bytes: off_t,
 }
 
-/// Moves the position to behind what was written or read.
-fn moved(fd: c_int, aim: Aim, to: u64) {
-    if let (Aim::Position, Ok(to)) = (aim, off_t::try_from(to)) {
-        position(fd, to, libc::SEEK_SET);
+impl Reserved {
+    fn new(fd: c_int, len: size_t) -> Option<Reserved> {
+        let bytes = off_t::try_from(len).ok()?;
+        let at = position(fd, bytes, libc::SEEK_CUR)?.checked_sub(len as u64)?;
+        Some(Reserved { fd, at, bytes })
+    }
+
+    /// So many of the bytes were written.
+    fn wrote(&mut self, written: ssize_t) {
+        self.bytes -= written.max(0) as off_t;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            position(self.fd, -self.bytes, libc::SEEK_CUR);
+        }
+    }
+}
+
+/// Where a write goes.
+enum Place {
+    /// To the end of the file, behind which the position is then, if it counts.
+    End { moves: bool },
+    /// Here.
+    Offset(u64),
+    /// To what was reserved.
+    Reserved(Reserved),
+}
+
+impl Place {
+    /// `None`: the next definition is to say what is wrong with it.
+    fn of(descriptor: Descriptor, fd: c_int, aim: Aim, len: size_t) -> Option<Place> {
+        Some(match (aim, descriptor.appends()) {
+            (Aim::Offset(at), false) => Place::Offset(u64::try_from(at).ok()?),
+            (Aim::Offset(at), true) => {
+                u64::try_from(at).ok()?;
+                Place::End { moves: false }
+            }
+            (Aim::Position, false) => Place::Reserved(Reserved::new(fd, len)?),
+            (Aim::Position, true) => Place::End { moves: true },
+        })
+    }
+
+    fn at(&self) -> u64 {
+        match self {
+            Place::End { .. } => 0,
+            Place::Offset(at) | Place::Reserved(Reserved { at, .. }) => *at,
+        }
     }
 }
 
@@ -60,25 +115,31 @@ unsafe fn written(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t, until:
     if !is_usable(bytes, len) {
         return None;
     }
-    guarded(|| {
-        let at = offset(fd, aim, || descriptor.owns_position())?;
-        // SAFETY: L1: the program says that so many bytes are there.
-        let data = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
-        let end = match descriptor.write(fd, at, data, until) {
-            Attempted::ByDescriptor => return None,
-            Attempted::Failed => return Some(failed(libc::EIO)),
-            Attempted::Done(end) => end,
-            Attempted::Unsynced(end) => {
-                // SAFETY: it has no conditions.
-                if unsafe { next::fdatasync(fd) } != 0 {
-                    return Some(-1);
-                }
-                end
-            }
-        };
-        moved(fd, aim, end);
-        ssize_t::try_from(len).ok()
-    })
+    may_be_cancelled();
+    let mut place = Place::of(descriptor, fd, aim, len)?;
+    // SAFETY: L1: the program says that so many bytes are there.
+    let data = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    // A thread may be cancelled within what is called below, which nothing may catch.
+    let done = match guarded(|| descriptor.write(fd, place.at(), data, until)) {
+        Attempted::ByDescriptor => {
+            let Place::Reserved(reserved) = &mut place else { return None };
+            // SAFETY: L1, and the bytes there are this write's own.
+            let wrote = unsafe { next::pwrite(fd, bytes, len, off_t::try_from(reserved.at).ok()?) };
+            reserved.wrote(wrote);
+            return Some(wrote);
+        }
+        Attempted::Failed => return Some(failed(libc::EIO)),
+        Attempted::Done(end) => Some(end),
+        // SAFETY: it has no conditions.
+        Attempted::Unsynced(end) => (unsafe { next::fdatasync(fd) } == 0).then_some(end),
+    };
+    match (&mut place, done) {
+        (_, None) => return Some(-1),
+        (Place::Reserved(reserved), _) => reserved.bytes = 0,
+        (Place::End { moves: true }, Some(end)) => _ = position(fd, off_t::try_from(end).ok()?, libc::SEEK_SET),
+        (Place::End { .. } | Place::Offset(_), _) => {}
+    }
+    ssize_t::try_from(len).ok()
 }
 
 fn failed(errno: c_int) -> ssize_t {
@@ -86,6 +147,9 @@ fn failed(errno: c_int) -> ssize_t {
     unsafe { *libc::__errno_location() = errno };
     -1
 }
+
+/// So often a read at the position is made again, as somebody else moved the position meanwhile.
+const READS_AGAIN_MAX: u32 = 4;
 
 /// Reads by a lease; `None`: the next definition is to do it.
 ///
@@ -96,14 +160,28 @@ unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Opti
     if !is_usable(bytes, len) || len == 0 {
         return None;
     }
-    guarded(|| {
-        let at = offset(fd, aim, || descriptor.reads_position())?;
-        // SAFETY: L1: the program says that there is room for so many bytes.
-        let out = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
-        let Attempted::Done(read) = descriptor.read(fd, at, out) else { return None };
-        moved(fd, aim, at + read);
-        ssize_t::try_from(read).ok()
-    })
+    may_be_cancelled();
+    // SAFETY: L1: the program says that there is room for so many bytes.
+    let out = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), len) };
+    let Aim::Position = aim else {
+        let Aim::Offset(at) = aim else { return None };
+        return read_at(descriptor, fd, u64::try_from(at).ok()?, out);
+    };
+    for _ in 0..READS_AGAIN_MAX {
+        let at = position(fd, 0, libc::SEEK_CUR)?;
+        let read = read_at(descriptor, fd, at, out)?;
+        // Whoever shares the position may be another process.
+        match position(fd, read as off_t, libc::SEEK_CUR)? {
+            moved if moved == at + read as u64 => return Some(read),
+            _ => position(fd, -(read as off_t), libc::SEEK_CUR)?,
+        };
+    }
+    None
+}
+
+fn read_at(descriptor: Descriptor, fd: c_int, at: u64, out: &mut [u8]) -> Option<ssize_t> {
+    let Attempted::Done(read) = guarded(|| descriptor.read(fd, at, out)) else { return None };
+    ssize_t::try_from(read).ok()
 }
 
 /// Records what was read or written, if that is wanted; `done` as the call returns it.
@@ -121,11 +199,11 @@ fn traced(top: StackTop, fd: c_int, (aim, done): (Aim, ssize_t), kind: AccessKin
     });
 }
 
-/// The one piece of a list, if it has no more.
+/// The one piece of a list, if it has no more, for a descriptor of a file that is leased or may be.
 ///
 /// # Safety
 /// L1: so many pieces are there.
-unsafe fn only(pieces: *const iovec, count: c_int) -> Option<iovec> {
+unsafe fn only(_: Descriptor, pieces: *const iovec, count: c_int) -> Option<iovec> {
     // SAFETY: as above.
     (count == 1 && is_usable(pieces.cast(), size_of::<iovec>())).then(|| unsafe { *pieces })
 }
@@ -213,7 +291,7 @@ reads! {
 }
 
 macro_rules! lists {
-    ($($name:ident = $next:ident by $whole:ident as $kind:ty, $access:ident, ($fd:ident, $pieces:ident, $count:ident $(, $at:ident)?) ;)*) => { $(
+    ($($name:ident = $next:ident by $whole:ident of $known:ident as $kind:ty, $access:ident, ($fd:ident, $pieces:ident, $count:ident $(, $at:ident)?) ;)*) => { $(
         /// As in libc. Of a list with one piece the lease can make the whole.
         ///
         /// # Safety
@@ -224,15 +302,24 @@ macro_rules! lists {
             let top = StackTop::here();
             let _saying = contexts::say(top, || files::is_in_mount($fd));
             // SAFETY: L1.
-            let one = unsafe { only($pieces, $count) };
+            let one = files::$known($fd).and_then(|descriptor| unsafe { only(descriptor, $pieces, $count) });
             // SAFETY: L1.
             let done = one.and_then(|one| unsafe { $whole($fd, aim!($($at)?), one.iov_base as $kind, one.iov_len) });
+            if one.is_none() && matches!(AccessKind::$access, AccessKind::Write) {
+                before_write_by_kernel($fd);
+            }
             // SAFETY: L1.
             let done = done.unwrap_or_else(|| unsafe { next::$next($fd, $pieces, $count $(, $at)?) });
             traced(top, $fd, (aim!($($at)?), done), AccessKind::$access);
             done
         }
     )* };
+}
+
+fn before_write_by_kernel(fd: c_int) {
+    if let Some(descriptor) = files::known(fd) {
+        guarded(|| descriptor.before_write_by_kernel(fd));
+    }
 }
 
 /// A piece of a list that is written.
@@ -245,12 +332,12 @@ unsafe fn written_piece(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t) 
 }
 
 lists! {
-    writev = writev by written_piece as *const c_void, Write, (fd, pieces, count);
-    pwritev = pwritev by written_piece as *const c_void, Write, (fd, pieces, count, at);
-    pwritev64 = pwritev by written_piece as *const c_void, Write, (fd, pieces, count, at);
-    readv = readv by was_read as *mut c_void, Read, (fd, pieces, count);
-    preadv = preadv by was_read as *mut c_void, Read, (fd, pieces, count, at);
-    preadv64 = preadv by was_read as *mut c_void, Read, (fd, pieces, count, at);
+    writev = writev by written_piece of written as *const c_void, Write, (fd, pieces, count);
+    pwritev = pwritev by written_piece of written as *const c_void, Write, (fd, pieces, count, at);
+    pwritev64 = pwritev by written_piece of written as *const c_void, Write, (fd, pieces, count, at);
+    readv = readv by was_read of known as *mut c_void, Read, (fd, pieces, count);
+    preadv = preadv by was_read of known as *mut c_void, Read, (fd, pieces, count, at);
+    preadv64 = preadv by was_read of known as *mut c_void, Read, (fd, pieces, count, at);
 }
 
 macro_rules! flagged {
@@ -269,13 +356,17 @@ macro_rules! flagged {
             let top = StackTop::here();
             let _saying = contexts::say(top, || files::is_in_mount(fd));
             // SAFETY: L1.
-            let one = unsafe { only(pieces, count) }.filter(|_| is_known);
+            let one = files::written(fd).and_then(|descriptor| unsafe { only(descriptor, pieces, count) });
+            let one = one.filter(|_| is_known);
             // SAFETY: L1.
             let wrote = one.and_then(|one| unsafe { written(fd, aim, one.iov_base, one.iov_len, until) });
             let wrote = wrote.unwrap_or_else(|| {
-                // With `RWF_APPEND` the kernel writes at the end that it knows.
-                if let Some(descriptor) = files::known(fd).filter(|_| !is_known) {
-                    guarded(|| descriptor.hand_over(fd));
+                match files::known(fd) {
+                    Some(descriptor) if !is_known => guarded(|| descriptor.hand_over(fd)),
+                    Some(descriptor) => guarded(|| descriptor.before_write_by_kernel(fd)),
+                    // The kernel writes at the end that it knows.
+                    None if flags & libc::RWF_APPEND != 0 => guarded(|| files::have_kernel_ask(fd)),
+                    None => {}
                 }
                 // SAFETY: L1.
                 unsafe { next::pwritev2(fd, pieces, count, at, flags) }
@@ -297,7 +388,11 @@ macro_rules! syncs {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
             let top = StackTop::here();
-            let synced = match files::synced(fd).map_or(Attempted::ByDescriptor, |descriptor| guarded(|| descriptor.sync(fd))) {
+            let by_lease = |descriptor: Descriptor| {
+                may_be_cancelled();
+                guarded(|| descriptor.sync(fd))
+            };
+            let synced = match files::synced(fd).map_or(Attempted::ByDescriptor, by_lease) {
                 Attempted::Done(_) => 0,
                 // SAFETY: L1.
                 _ => unsafe { next::$name(fd) },

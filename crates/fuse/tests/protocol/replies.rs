@@ -174,8 +174,6 @@ fn notifications_have_the_kernels_bytes() {
     let entry = |flags: u32| [fields![35_u32, 3_i32, 0_u64, 3_u64, 2_u32, flags], b"ab\0".to_vec()].concat();
     assert_eq!(sent(Notification::entry_changed(NodeId(3), c"ab")), entry(0));
     assert_eq!(sent(Notification::entry_expired(NodeId(3), c"ab")), entry(1));
-    let stored = [fields![44_u32, 4_i32, 0_u64, 3_u64, 8_u64, 4_u32, 0_u32], b"data".to_vec()].concat();
-    assert_eq!(sent(Notification::store(NodeId(3), 8, b"data")), stored);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Operations on the contents of files.
 
 use crate::service::nodes::handles::Opening;
-use crate::service::nodes::open_files::WriteAt;
-use crate::service::nodes::open_files::leases::Stale;
+use crate::service::nodes::open_files::leases::StalePages;
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
+use crate::service::nodes::open_files::{FileEnd, WriteAt};
 use crate::service::{FileService, Privileges, SET_GROUP_ID, SET_USER_ID};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, OFlags, Statx};
@@ -16,6 +16,9 @@ use tidegate_policy::placement::IoKind;
 use tidegate_source_files::Route;
 use tidegate_source_files::backing::OpenedFile;
 use tidegate_source_files::nameless::KeptFile;
+
+/// Bytes of the kernel's smallest pages.
+const PAGE_BYTES: u64 = 4096;
 
 /// The kernel's numbers for `SEEK_DATA` and `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
@@ -161,7 +164,7 @@ impl FileService {
         // O_SYNC is O_DSYNC and one bit more.
         let is_synchronous = OFlags::from_bits_retain(write.flags).intersects(OFlags::DSYNC);
         let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
-        let at_end = |end| self.append_at(header, write, end);
+        let at_end = |end| self.note_append(header, write, end);
         let place = self.place_of(header, write).unwrap_or(WriteAt::End(&at_end));
         match (caching_of(write.flags), persistence) {
             (Caching::Direct, Persistence::Asynchronous) => self.open_files.write_direct(file, place, write.data)?,
@@ -187,21 +190,24 @@ impl FileService {
         Some(WriteAt::At(placed))
     }
 
-    /// Where an append goes: to the file's end, of which the kernel may not know if programs write
-    /// the file without asking.
-    fn append_at(&self, header: &Header, write: &Write<'_>, end: u64) -> u64 {
-        if end != write.offset {
-            self.handles.note_placed(header.unique, end);
-            self.drop_misplaced(header.node, write, end);
+    /// Notes that an append goes to the file's end, of which the kernel may not know if programs
+    /// write the file without asking.
+    fn note_append(&self, header: &Header, write: &Write<'_>, end: FileEnd) {
+        if end.at != write.offset {
+            self.handles.note_placed(header.unique, end.at);
+            // A page that it had not, and that the write does not fill, it does not keep.
+            let first = write.offset.next_multiple_of(PAGE_BYTES);
+            if end.had_pages || write.offset + write.data.len() as u64 >= first + PAGE_BYTES {
+                self.drop_misplaced(header.node, write, end.at);
+            }
         }
-        end
     }
 
     /// The kernel has the bytes of an append where it placed them, and is to drop them.
     fn drop_misplaced(&self, node: NodeId, write: &Write<'_>, placed: u64) {
         if placed != write.offset {
             let len = write.data.len() as u64;
-            self.open_files.leases.note_stale(Stale::Pages(node, write.offset..write.offset + len));
+            self.open_files.leases.note_stale(StalePages(node, write.offset..write.offset + len));
         }
     }
 

@@ -78,12 +78,14 @@ impl FileLease {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Notes that the kernel may have pages of the file.
-    pub(crate) fn may_have_pages(&self) {
+    /// Notes that the kernel may have pages of the file; whether it may have had some before.
+    pub(crate) fn may_have_pages(&self) -> bool {
         // Relaxed: see `begin_request`.
-        if !self.has_pages.load(Ordering::Relaxed) {
+        let had_pages = self.has_pages.load(Ordering::Relaxed);
+        if !had_pages {
             self.has_pages.store(true, Ordering::Relaxed);
         }
+        had_pages
     }
 
     /// Whether the kernel may have pages, which are about to be dropped. Asked after
@@ -97,30 +99,35 @@ impl FileLease {
         self.is_mapped.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the kernel is to ask for the length. While the file is lent, whoever asks is told.
+    pub(crate) fn take_kernel_behind(&self) -> bool {
+        !self.is_lent.load(Ordering::Relaxed) && self.kernel_is_behind.swap(false, Ordering::Relaxed)
+    }
+
     /// Whether a program was seen to have the file mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_mapped.load(Ordering::Relaxed)
     }
 }
 
-/// What the kernel is to be told when no request of the thread is under way any more.
-pub(crate) enum Stale {
-    /// The file is longer than it may know.
-    Length(Arc<OpenFile>),
-    /// These bytes of the node's pages are not the file's.
-    Pages(NodeId, Range<u64>),
-}
+/// Bytes of a node's pages that are not the file's. The kernel is to be told when no request of the
+/// thread is under way any more.
+pub(crate) struct StalePages(pub(crate) NodeId, pub(crate) Range<u64>);
 
 /// Every lease that was granted.
 #[derive(Default)]
 pub(crate) struct Leases {
     granted: Mutex<HashMap<PoolLease, Granted>>,
-    stale: Mutex<Vec<Stale>>,
+    stale: Mutex<Vec<StalePages>>,
     has_stale: AtomicBool,
     /// Leases whose programs asked for more blocks.
     asked: Mutex<Vec<PoolLease>>,
     /// Wakes the thread that refills these.
     pub(crate) refills: DemandBell,
+    /// Files that may be longer than the kernel knows.
+    longer: Mutex<Vec<Arc<OpenFile>>>,
+    /// Wakes the thread that has the kernel ask for their lengths.
+    pub(crate) lengths: DemandBell,
     pub(crate) counts: LeaseCounts,
 }
 
@@ -155,7 +162,7 @@ impl Leases {
     }
 
     /// Notes what the kernel is to be told.
-    pub(crate) fn note_stale(&self, stale: Stale) {
+    pub(crate) fn note_stale(&self, stale: StalePages) {
         self.stale.lock().unwrap_or_else(PoisonError::into_inner).push(stale);
         // Release, with the acquire of `has_stale`.
         self.has_stale.store(true, Ordering::Release);
@@ -167,10 +174,21 @@ impl Leases {
     }
 
     /// What the kernel is to be told, which the caller does.
-    pub(crate) fn take_stale(&self) -> Vec<Stale> {
+    pub(crate) fn take_stale(&self) -> Vec<StalePages> {
         let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_stale.store(false, Ordering::Release);
         std::mem::take(&mut *stale)
+    }
+
+    /// The kernel is to ask for the length of a file.
+    fn note_longer(&self, file: Arc<OpenFile>) {
+        self.longer.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        self.lengths.ring();
+    }
+
+    /// The files whose lengths the kernel is to ask for.
+    pub(crate) fn take_longer(&self) -> Vec<Arc<OpenFile>> {
+        std::mem::take(&mut *self.longer.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn of_file(&self, file: &Arc<OpenFile>) -> usize {
@@ -298,30 +316,16 @@ impl OpenFiles {
     fn note_length_of(&self, state: &OpenState) {
         let identity = state.backing.identity();
         let known = self.files().get(&identity).map(|known| Arc::clone(&known.file));
-        known.into_iter().for_each(|file| self.leases.note_stale(Stale::Length(file)));
+        known.into_iter().for_each(|file| self.leases.note_longer(file));
     }
 
-    /// The length of a file that the kernel takes for shorter, and its last byte. None: it is lent
-    /// again, or empty, or the kernel knows.
-    pub(crate) fn untold_length(&self, file: &OpenFile) -> Option<(u64, u8)> {
-        let state = file.write_state();
-        let ServedFrom::Pool(number) = state.served_from else { return None };
-        if file.lease.is_lent.load(Ordering::Relaxed) || !file.lease.kernel_is_behind.swap(false, Ordering::Relaxed) {
-            return None;
-        }
-        let size = self.pool.size(number).ok().filter(|size| *size > 0)?;
-        let mut last = [0];
-        self.pool.read(number, size - 1, &mut last).ok()?;
-        Some((size, last[0]))
-    }
-
-    /// Has every open file's length told to the kernel: an earlier server had lent some.
+    /// Has the kernel ask for every open file's length: an earlier server had lent some.
     pub(crate) fn doubt_lengths(&self) {
         let open: Vec<_> =
             self.files().values().filter(|known| known.opens > 0).map(|known| known.file.clone()).collect();
         for file in open {
             file.lease.kernel_is_behind.store(true, Ordering::Relaxed);
-            self.leases.note_stale(Stale::Length(file));
+            self.leases.note_longer(file);
         }
     }
 

@@ -13,8 +13,16 @@ use tidegate_layout::file_cache::{LoggedTime, modified_time, modified_word};
 pub(crate) enum WriteAt<'a> {
     /// At this offset.
     At(u64),
-    /// At the end of the file, which this is told; it says where.
-    End(&'a dyn Fn(u64) -> u64),
+    /// At the end of the file, which this is told.
+    End(&'a dyn Fn(FileEnd)),
+}
+
+/// The end of a file that is about to be appended to.
+#[derive(Clone, Copy)]
+pub(crate) struct FileEnd {
+    pub(crate) at: u64,
+    /// Whether the kernel may have had pages of the file before.
+    pub(crate) had_pages: bool,
 }
 
 impl From<u64> for WriteAt<'_> {
@@ -149,14 +157,16 @@ impl OpenFiles {
     /// Where a write goes; it ends the file's lease.
     fn placed(&self, (file, state): (&OpenFile, &OpenState), place: WriteAt<'_>) -> Result<u64> {
         self.end_lease(file, state)?;
-        file.lease.may_have_pages();
-        match (place, state.served_from) {
-            (WriteAt::At(at), _) => Ok(at),
-            (WriteAt::End(put), ServedFrom::Pool(number)) => {
-                Ok(put(self.pool.size(number).map_err(|error| errno_of(&error))?))
-            }
-            (WriteAt::End(put), _) => Ok(put(tidegate_source_files::about(state.backing.descriptor())?.stx_size)),
+        let had_pages = file.lease.may_have_pages();
+        let at = match (place, state.served_from) {
+            (WriteAt::At(at), _) => return Ok(at),
+            (WriteAt::End(_), ServedFrom::Pool(number)) => self.pool.size(number).map_err(|error| errno_of(&error))?,
+            (WriteAt::End(_), _) => tidegate_source_files::about(state.backing.descriptor())?.stx_size,
+        };
+        if let WriteAt::End(tell) = place {
+            tell(FileEnd { at, had_pages });
         }
+        Ok(at)
     }
 
     /// Notes that the contents are about to change.
