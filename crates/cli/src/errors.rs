@@ -29,7 +29,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tidegate_file_service::ServiceFailure;
 use tidegate_host::shell::{Ends, shown};
-use tidegate_run_log::RunFailure;
 use tidegate_server::failure as of_server;
 
 /// How the program ends. Scripts rely on these numbers; `--help` prints them.
@@ -92,8 +91,6 @@ pub(crate) enum Failure {
     Server(of_server::Failure),
     /// A program to run, and its mounts.
     Program(ProgramFailure),
-    /// A program to run above the log.
-    Run(RunFailure),
     /// A mount, or its pool.
     Files(ServiceFailure),
     /// A server to stop.
@@ -170,7 +167,6 @@ impl From<&Failure> for Option<Report> {
             Failure::Config(config) => config.into(),
             Failure::Server(server) => server.into(),
             Failure::Program(failure) => failure.into(),
-            Failure::Run(run) => run.into(),
             Failure::Files(failure) => failure.into(),
             Failure::Stop(stop) => stop.into(),
             Failure::Output { folder, error } => output(&folder.display().to_string(), error),
@@ -200,12 +196,6 @@ impl From<UsageFailure> for Failure {
 impl From<ConfigFailure> for Failure {
     fn from(config: ConfigFailure) -> Failure {
         Failure::Config(config)
-    }
-}
-
-impl From<RunFailure> for Failure {
-    fn from(run: RunFailure) -> Failure {
-        Failure::Run(run)
     }
 }
 

@@ -7,7 +7,6 @@ mod files;
 mod help;
 mod helper;
 mod refusal;
-mod run_log;
 mod tools;
 mod topics;
 mod values;
@@ -19,7 +18,6 @@ pub(crate) use examples::examples;
 pub(crate) use files::{Explain, Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
 pub(crate) use helper::{FstabMount, Pretence};
-pub(crate) use run_log::{RunLog, RunLogLine};
 pub(crate) use tools::{Completions, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
@@ -110,7 +108,7 @@ pub(crate) enum Command {
     Status(Status),
     /// Show where the bytes of a file of a mount lie, why, and what moves them
     Explain(Explain),
-    /// Write the pool of a run back to its files; save the rest to POOL.salvaged
+    /// Write the pool of a mount or run back to its files, without mounting it
     Recover(Recover),
     /// Write manual pages: for the program, each command, and configuration files
     Man(Man),
@@ -126,9 +124,6 @@ const MOUNT_SERVER: &str = "mount-server";
 /// What mount(8) and umount(8) start by way of a script: no commands of users, so not in the help.
 const MOUNT_HELPER: &str = "mount-helper";
 const UMOUNT_HELPER: &str = "umount-helper";
-
-/// The former `tidegate run`, which will be removed: not in the help.
-const RUN_LOG: &str = "run-log";
 
 /// How `tidegate mount` has its server speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,8 +160,6 @@ pub(crate) enum Parsed {
     FstabMount(FstabMount),
     /// Unmount as umount(8) asks.
     FstabUmount(Umount),
-    /// Run a program above the log of its calls.
-    RunLog(RunLogLine),
     /// A mistake of the one or the other.
     RefuseFstab(Failure),
     /// A mistake, and whether the line asked for JSON.
@@ -188,11 +181,6 @@ pub(crate) fn parse(line: Vec<OsString>) -> Parsed {
             false => helper::parse_umount(words).map(Parsed::FstabUmount),
         };
         return read.unwrap_or_else(|refused| Parsed::RefuseFstab(refused.into()));
-    }
-    if let [_, words @ ..] = &*line
-        && words.first().is_some_and(|word| word == RUN_LOG)
-    {
-        return Parsed::RunLog(RunLogLine::parse(words));
     }
     let json = line.iter().any(|word| word == "--json");
     let grammar = command();

@@ -13,11 +13,11 @@ mod grammar;
 mod output;
 
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
-use commands::files::{explain, mount, mount_helper, recover, run, run_log, status};
+use commands::files::{explain, mount, mount_helper, recover, run, status};
 use commands::tools;
 use commands::volume::{check, create, info, list, serve, stat, stop};
 use errors::{Exit, Failure};
-use grammar::{Command, Parsed, Program, RunLogLine, ServeMount};
+use grammar::{Command, Parsed, Program, ServeMount};
 use std::process::ExitCode;
 use tracing::Level;
 
@@ -36,14 +36,6 @@ fn main() -> ExitCode {
             log_to_stderr(0);
             mount_helper::unmount(&args)
         }
-        Parsed::RunLog(RunLogLine::Run(args)) => {
-            log_to_stderr(args.verbose);
-            run_log::run(&args).unwrap_or_else(|failure| errors::report(&failure, args.json).into())
-        }
-        Parsed::RunLog(RunLogLine::Print(text)) => {
-            ended(output::print(text.trim_end()).map(|()| Exit::Done), false).into()
-        }
-        Parsed::RunLog(RunLogLine::Refuse(failure, json)) => errors::report(&failure, json).into(),
         Parsed::RefuseFstab(failure) => mount_helper::code_of(errors::report(&failure, false)),
         Parsed::Print(text) => ended(output::print(text.trim_end()).map(|()| Exit::Done), false).into(),
         Parsed::Refuse(failure, json) => errors::report(&failure, json).into(),

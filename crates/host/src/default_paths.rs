@@ -74,21 +74,6 @@ fn home_of_user() -> Option<PathBuf> {
     std::env::home_dir().filter(|home| home.is_absolute())
 }
 
-/// Where this process makes folders that last as long as it does.
-pub fn passing_folder() -> PathBuf {
-    let named = absolute(std::env::var_os("XDG_RUNTIME_DIR"));
-    let named = named.into_iter().chain([std::env::temp_dir()]).find(|folder| keeps_names(folder));
-    named.unwrap_or_else(|| "/tmp".into())
-}
-
-/// Whether no other user can give the names in `folder` to something else.
-fn keeps_names(folder: &Path) -> bool {
-    folder.metadata().is_ok_and(|about| {
-        let (trusted, mode) = ([owned::own(), 0].contains(&about.uid()), about.mode());
-        about.is_dir() && trusted && (mode & 0o022 == 0 || mode & 0o1000 != 0)
-    })
-}
-
 /// Makes the folder of `path`, whose name nobody typed, if it is absent. It has to be this user's
 /// or root's, or below such a one.
 pub fn make_own_folder_of(path: &Path) -> Result<(), FolderError> {

@@ -163,13 +163,6 @@ pub fn open_of(path: &Path, flags: OFlags, owners: &[u32]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens this user's folder at `path`, which is no link.
-pub fn open_folder(path: &Path) -> io::Result<File> {
-    let folder = unfollowed(path, OFlags::RDONLY)?;
-    accept(&folder, What::Folder)?;
-    Ok(folder)
-}
-
 fn unfollowed(path: &Path, flags: OFlags) -> io::Result<File> {
     // A FIFO would make a plain open wait for its other end.
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -212,9 +205,6 @@ mod tests {
             Some(UntrustedFile::Kind("no regular file")),
             "nobody waits for its other end"
         );
-        let folder_of_file = open_folder(&at("file")).expect_err("it is a file");
-        assert_eq!(UntrustedFile::in_error(&folder_of_file), Some(UntrustedFile::Kind("no folder")));
-        open_folder(folder.path()).expect("it is this user's");
     }
 
     #[test]

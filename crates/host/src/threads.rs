@@ -9,4 +9,4 @@ mod signals;
 pub use on_demand::{DemandBell, OnDemand};
 pub use periodic::Periodic;
 pub use side_by_side::side_by_side;
-pub use signals::{SignalsHandedOn, signals_handed_on};
+pub use signals::SignalsHandedOn;

@@ -10,9 +10,6 @@ use crate::file_cache::{
     FileElement, FileEntry, FileRecord, LeaseElement, LeaseHead, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES,
     VolatileFile, VolatileHead, VolatileSlot,
 };
-use crate::kept::{
-    KeptSize, STRIP_BYTES, STRIP_COUNTS_AT, STRIP_RECORDS_AT, StripAttributes, StripCounts, StripHead, StripRecord,
-};
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
@@ -50,16 +47,6 @@ pub fn describe() -> String {
         VolatileHead::DESCRIPTION,
         VolatileFile::DESCRIPTION,
         VolatileSlot::DESCRIPTION,
-    ] {
-        out.push_str(&table(&description));
-    }
-    out.push_str(&kept());
-    for description in [
-        StripHead::DESCRIPTION,
-        StripCounts::DESCRIPTION,
-        StripRecord::DESCRIPTION,
-        StripAttributes::DESCRIPTION,
-        KeptSize::DESCRIPTION,
     ] {
         out.push_str(&table(&description));
     }
@@ -125,20 +112,6 @@ fn file_cache() -> String {
          entry's, or not less than its record's. Where entries of a file overlap, the greater version wins.\n\n\
          Unsynced writes lie in shared memory: a head, a file for each record, headers, and blocks of\n\
          {VOLATILE_BLOCK_BYTES} bytes.\n\n",
-    )
-}
-
-fn kept() -> String {
-    format!(
-        "\n## Pool of a run\n\n\
-         A disk cache as above. Behind it lie log segments of {STRIP_BYTES} bytes, half as many before\n\
-         version 5, and at the end a bitmap of invalid (void) slots: one bit for each slot, the lowest first.\n\n\
-         Block b of slot s of the cache's disk is block b of a file. Block s of slot 0 is that file's size\n\
-         record.\n\n\
-         The records of a segment begin at its byte {STRIP_RECORDS_AT}, the counters at byte {STRIP_COUNTS_AT}. A file has a pair of\n\
-         segments, an even one and the next: odd epochs (fillings) lie on the first, even ones on the second.\n\
-         Records are valid if their epoch is greater than the one that the file's size record says is\n\
-         checkpointed (absorbed). Recovery lays them over all blocks then, the lesser epoch first.\n\n",
     )
 }
 

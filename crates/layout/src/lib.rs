@@ -14,7 +14,7 @@ mod describe;
 pub mod disk_cache;
 pub mod file_cache;
 pub mod foreign;
-pub mod kept;
+pub mod former_run;
 mod on_media;
 pub mod ring;
 pub mod write_cache;

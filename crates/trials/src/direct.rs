@@ -1,25 +1,10 @@
 //! Programs with the direct path, in a mount.
 
-use crate::artefacts::{CProgram, built};
+use crate::artefacts::built;
 use crate::mounted::MountTestbed;
+use crate::programs::CLIENT;
 use std::path::PathBuf;
 use std::process::Command;
-
-/// A program that writes and syncs in many ways: see its head.
-const CLIENT: CProgram = CProgram {
-    name: "direct-client",
-    source: include_str!("direct/client.c"),
-    flags: &["-pthread"],
-    packages: "gcc libc6-dev",
-};
-
-/// A program whose one thread reads one file by two functions, in two ways: see its head.
-pub const CONTEXTS: CProgram = CProgram {
-    name: "contexts",
-    source: include_str!("direct/contexts.c"),
-    flags: &["-O1"],
-    packages: "gcc libc6-dev",
-};
 
 /// The library under programs with the direct path, which is built if it is not there.
 pub fn library() -> PathBuf {

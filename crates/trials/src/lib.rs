@@ -1,6 +1,6 @@
 //! Whole-stack tests, and their base: the real Linux driver in a guest, PMDK's own library and
-//! checker, images that Linux made, real clients over a served volume, real programs on accelerated
-//! files.
+//! checker, images that Linux made, real clients over a served volume, real programs on the files
+//! of mounts.
 //!
 //! A trial that cannot have its peer fails and names the package to install; it never passes
 //! without.
@@ -19,7 +19,8 @@ pub mod mount_folders;
 pub mod mounted;
 pub mod namespace;
 pub mod pmdk;
-pub mod run;
+pub mod postgres;
+pub mod programs;
 pub mod sectors;
 pub mod served;
 pub mod suites;

@@ -6,11 +6,10 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use tidegate_layout::btt::Version;
@@ -18,8 +17,8 @@ use tidegate_layout::disk_cache::{CachePlan, Superblock};
 use tidegate_media::Durability;
 use tidegate_nbd_client::client::Client;
 use tidegate_trials::artefacts::announce;
-use tidegate_trials::flips::{Block, Part, Snapshot, Verdict, flip, images, serve_and_read, tidegate, verdict};
-use tidegate_trials::run::{self, APPENDER};
+use tidegate_trials::flips::{Block, Part, Snapshot, Verdict, flip, images, serve_and_read, tidegate};
+use tidegate_trials::mount_folders::MountFolders;
 use tidegate_trials::sectors::{fill, generation};
 use tidegate_trials::served::Volume;
 use tidegate_trials::surgery::Opened;
@@ -376,38 +375,39 @@ fn slots_with_flipped_bytes() {
     let _ = fs::remove_file(slots);
 }
 
-/// Lines that are synced before a run is killed.
+/// Lines that are synced before the service of a mount is killed.
 const LINES: u64 = 300;
 
 #[test]
 fn a_pool_with_flipped_bytes() {
-    let testbed = run::Testbed::new();
-    let log = testbed.root().join("log");
-    let mut appending = testbed.run();
-    appending.arg(APPENDER.build().unwrap()).arg(&log);
-    let mut appending = appending.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut said = BufReader::new(appending.stdout.take().unwrap()).lines();
-    said.by_ref().take(usize::try_from(LINES).unwrap()).for_each(|line| _ = line.unwrap());
-    run::kill_all(&mut appending);
-    let synced = LINES + said.count() as u64;
-    assert!(testbed.cut_the_power() > 0, "the pool has what the file lacks");
-    let snapshot = Snapshot::of(&[testbed.pool(), testbed.journal(), log.clone()]);
-    let expected: String = (0..synced).map(|line| format!("line {line:010}\n")).collect();
-    let pool = fs::read(testbed.pool()).unwrap();
-    let used = (0_u64..).step_by(BLOCK_BYTES).zip(pool.chunks(BLOCK_BYTES));
+    let bed = MountFolders::new();
+    let service = bed.mount();
+    let mut log = File::create(bed.at("mnt").join("log")).unwrap();
+    for line in 0..LINES {
+        writeln!(log, "line {line:010}").unwrap();
+        log.sync_data().unwrap();
+    }
+    drop(log);
+    bed.kill(service);
+    let (pool, record, log) = (bed.pool(), bed.pool().with_added_extension("mount"), bed.at("source").join("log"));
+    let snapshot = Snapshot::of(&[pool.clone(), record.clone(), log.clone()]);
+    let expected: String = (0..LINES).map(|line| format!("line {line:010}\n")).collect();
+    let bytes = fs::read(&pool).unwrap();
+    let used = (0_u64..).step_by(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
     let used = used.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)).map(|(at, _)| at);
     let parts: Vec<_> =
-        used.map(|at| Part { file: testbed.pool(), bytes: at..at + u64::from(BLOCK), weight: 1 }).collect();
-    let journal = Part { file: testbed.journal(), bytes: 0..fs::metadata(testbed.journal()).unwrap().len(), weight: 1 };
-    // Neither strips nor the journal carry checksums: what they come to say is done, or refused.
-    for (name, parts) in [("pool of a run", &parts[..]), ("journal of a run", &[journal])] {
+        used.map(|at| Part { file: pool.clone(), bytes: at..at + u64::from(BLOCK), weight: 1 }).collect();
+    let whole = Part { file: record.clone(), bytes: 0..fs::metadata(&record).unwrap().len(), weight: 1 };
+    let pool = pool.to_str().unwrap();
+    // Contents carry no checksums: what they come to say is done, or refused.
+    for (name, parts) in [("pool of a mount", &parts[..]), ("record of a mount", &[whole])] {
         campaign(name, &snapshot, parts, |image, flips, tally| {
-            tally.note(&verdict(&mut testbed.info()));
-            let recovered = verdict(&mut testbed.recover());
+            tally.note(&tidegate(&["check", pool]));
+            let recovered = tidegate(&["recover", pool]);
             tally.note(&recovered);
             let text = fs::read_to_string(&log).unwrap_or_default();
-            assert!(image > 0 || text.starts_with(&expected), "wrong after {}; {flips}", recovered.said);
-            let _ = fs::remove_dir_all(testbed.folder().join("pool.salvaged"));
+            assert!(image > 0 || text == expected, "wrong after {}; {flips}", recovered.said);
+            let _ = fs::remove_dir_all(format!("{pool}.salvaged"));
         });
     }
 }

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::process::Command;
 use tidegate_access_trace::Trace;
 use tidegate_policy::placement::IoKind;
-use tidegate_trials::direct::{CONTEXTS, library};
+use tidegate_trials::direct::library;
 use tidegate_trials::mount_folders::{MountFolders, tidegate};
 use tidegate_trials::mounted::servers_of;
+use tidegate_trials::programs::CONTEXTS;
 use tidegate_trials::served::{program, until};
 
 const BYTES: u64 = 4 << 20;

@@ -192,6 +192,23 @@ fn a_pool_of_another_user_is_refused() {
     );
 }
 
+#[test]
+fn a_pool_that_other_users_can_write_is_refused_until_they_cannot() {
+    let bed = MountFolders::new();
+    let service = bed.mount();
+    shell(&bed.at("mnt"), "echo mine > file; sync file");
+    bed.kill(service);
+    for mode in [0o620, 0o602] {
+        fs::set_permissions(bed.pool(), fs::Permissions::from_mode(mode)).unwrap();
+        let refused = bed.tidegate("recover", &bed.pool());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("lets other users write to it"), "{said}");
+    }
+    fs::set_permissions(bed.pool(), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(bed.tidegate("recover", &bed.pool()).status.success());
+    assert_eq!(fs::read(bed.at("source").join("file")).unwrap(), b"mine\n");
+}
+
 /// `mount` in a mount namespace of its own, with an empty `/dev` that `line` fills first.
 fn with_own_devices(line: &str, mount: &Command) -> Command {
     let mut own = Command::new("unshare");

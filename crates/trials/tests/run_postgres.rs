@@ -1,25 +1,23 @@
-//! PostgreSQL under `tidegate run-log`, on a file system of its own. The server, its processes and
-//! the supervisor are killed at any instant, and the file system is what its disk had got by then:
-//! nothing that only the kernel had. After recovery every transaction is there that a client was
-//! told of, whole, and nothing is damaged. `TIDEGATE_CUTS` gives more power cuts than CI runs,
-//! `TIDEGATE_SEED` the first one's seed.
+//! PostgreSQL under `tidegate run`, on a file system of its own. The server, its processes and the
+//! service of the mount are killed at any instant, and the file system is what its disk had got by
+//! then: nothing that only the kernel had. After recovery every transaction is there that a client
+//! was told of, whole, and nothing is damaged. `TIDEGATE_CUTS` gives more power losses than CI
+//! runs, `TIDEGATE_SEED` the first one's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_trials::artefacts::MissingError;
-use tidegate_trials::run::{Cluster, Mounted, Server, Testbed, empty_file_system};
+use tidegate_trials::postgres::{Cluster, PostgresTestbed, Server};
 use tidegate_trials::sectors::Dice;
 use tidegate_trials::served::until;
 
-/// Power cuts that CI runs.
+/// Power losses that CI runs.
 const CUTS: u64 = 2;
 /// Clients that commit.
 const CLIENTS: u32 = 3;
-const IMAGE_BYTES: u64 = 256 << 20;
 
 /// The numbers that the clients were told, the last of each. Ends when the server was killed and
 /// all is read.
@@ -61,47 +59,34 @@ fn numbers_found(cluster: &Cluster<'_>) -> Result<Vec<u32>, MissingError> {
     Ok(found.lines().map(|number| number.parse().unwrap()).collect())
 }
 
-/// One life and its power cut; how many transactions recovery brought back.
+/// One life and its power loss; how many transactions recovery brought back.
 fn cut(template: &Path, seed: u64) -> u32 {
     let mut dice = Dice::new(seed);
-    let testbed = Testbed::new();
-    let [image, disk, before] = ["image", "disk", "before"].map(|name| testbed.folder().join(name));
-    fs::copy(template, &image).unwrap();
-    let mounted = Mounted::new(&image, &testbed.root());
+    let testbed = PostgresTestbed::new(Some(template)).unwrap();
     let cluster = Cluster::new(&testbed).unwrap();
     let server = cluster.start_under_run().unwrap();
     let told = numbers_until_killed(server, 50 + u32::try_from(dice.below(700)).unwrap());
-    fs::copy(&image, &disk).unwrap();
-    drop(mounted);
-    fs::copy(&disk, &before).unwrap();
-    let mounted = Mounted::new(&before, &testbed.root());
-    // It may not even start.
-    let without = numbers_found(&cluster).ok();
-    drop(mounted);
-
-    let _mounted = Mounted::new(&disk, &testbed.root());
-    testbed.change_boot();
-    testbed.leave_files_alone();
-    let recovered = cluster.recover().output().unwrap();
-    assert!(recovered.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&recovered.stderr));
+    testbed.lose_power().unwrap();
+    // What only the disk has: a server may not even start.
+    let disk = {
+        let testbed = PostgresTestbed::new(Some(&testbed.image())).unwrap();
+        numbers_found(&Cluster::new(&testbed).unwrap()).map_or(0, |numbers| numbers.iter().sum())
+    };
+    cluster.recover().unwrap();
     let found = numbers_found(&cluster).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    println!("seed {seed}: {told:?} were told, {found:?} were found, {without:?} without recovery");
+    println!("seed {seed}: {told:?} were told, {found:?} were found, {disk} on the disk alone");
     assert!(found.iter().zip(&told).all(|(found, told)| found >= told), "seed {seed}: {found:?}, told {told:?}");
-    let of_disk = without.map_or(0, |numbers| numbers.iter().sum());
-    told.iter().sum::<u32>().saturating_sub(of_disk)
+    told.iter().sum::<u32>().saturating_sub(disk)
 }
 
 #[test]
-fn what_a_client_of_postgres_was_told_is_there_after_the_power_failed() {
+fn what_a_client_of_postgres_was_told_is_there_after_a_power_loss() {
     let number = |name: &str| std::env::var(name).ok().map(|number| number.parse::<u64>().expect("a number"));
     let first = number("TIDEGATE_SEED").unwrap_or(1);
     let cuts = number("TIDEGATE_CUTS").unwrap_or(CUTS);
-    let testbed = Testbed::new();
-    let template = testbed.folder().join("image");
-    empty_file_system(&template, IMAGE_BYTES);
-    let mounted = Mounted::new(&template, &testbed.root());
-    Cluster::new(&testbed).unwrap().fill(CLIENTS).unwrap();
-    mounted.unmount();
-    let brought_back: u32 = (first..first + cuts).map(|seed| cut(&template, seed)).sum();
-    assert!(brought_back > 0, "no cut lost anything: nothing was recovered");
+    let template = PostgresTestbed::new(None).unwrap();
+    Cluster::new(&template).unwrap().fill(CLIENTS).unwrap();
+    template.unmount();
+    let brought_back: u32 = (first..first + cuts).map(|seed| cut(&template.image(), seed)).sum();
+    assert!(brought_back > 0, "no power loss took anything: nothing was recovered");
 }

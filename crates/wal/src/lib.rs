@@ -1,8 +1,6 @@
-//! Write-ahead logs in persistent memory: commits many words as one.
+//! The write-ahead log of the caches: it commits many words of persistent memory as one.
 //!
-//! The caches commit through a **redo ring** ([`RedoRing`]): elements between two cursors. The
-//! modules [`strip`], [`pair`] and [`name`] belong to `tidegate run-log` alone; they keep its words
-//! and go with it.
+//! The caches commit through a **redo ring** ([`RedoRing`]): elements between two cursors.
 //!
 //! An *element* gives the new contents of its *target*, which may be any few words of the region.
 //! Elements between the cursors count: recovery carries them out again. The committing thread holds
@@ -41,11 +39,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod name;
-pub mod pair;
 mod recovery;
 mod redo_ring;
-pub mod strip;
 
 pub use recovery::Loaded;
 pub use redo_ring::{Element, RedoRing, Retire, RingPlan};

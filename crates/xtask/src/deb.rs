@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 const PACKAGE: &str = "tidegate-cli";
 /// What the program loads under others.
-const LIBRARIES: [&str; 2] = ["tidegate-direct-preload", "tidegate-preload"];
+const LIBRARIES: [&str; 1] = ["tidegate-direct-preload"];
 
 /// Builds the package; `cargo deb` prints where it is.
 pub(crate) fn package() -> Result<ExitCode> {

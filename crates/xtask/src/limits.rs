@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 type Limit = (&'static str, &'static str);
 
 /// Every limit that users meet, below a heading each.
-const LIMITS: [(&str, &[Limit]); 5] = [
+const LIMITS: [(&str, &[Limit]); 4] = [
     (
         "Volumes and disk caches",
         &[
@@ -49,18 +49,6 @@ const LIMITS: [(&str, &[Limit]); 5] = [
             ("STRING_BYTES_MAX", "bytes of a name or a description"),
             ("STATUS_EXTENTS_MAX", "extents in the answer to one BLOCK_STATUS"),
             ("CONNECTION_BYTES_MAX", "memory for the buffers of one connection without encryption"),
-        ],
-    ),
-    (
-        "Files of programs under `tidegate run-log`",
-        &[
-            ("POOL_BYTES_MIN", "the least pool"),
-            ("DIRTY_PERCENT_MAX", "percentage of dirty blocks above which syncs fall back to the kernel"),
-            ("preload::FILES_MAX", "files that one process accelerates at once"),
-            ("preload::NAMES_MAX", "new names that one process accelerates at once"),
-            ("STRIPS_MAX", "log segments of one pool; a file needs two"),
-            ("FILLING_RANGES_MAX", "ranges of a file in one log segment"),
-            ("RECORD_BYTES_MAX", "bytes of one record of a log segment; a longer write goes to the supervisor"),
         ],
     ),
     (

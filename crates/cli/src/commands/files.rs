@@ -10,5 +10,4 @@ pub(crate) mod mount_pool;
 pub(crate) mod mount_status;
 pub(crate) mod recover;
 pub(crate) mod run;
-pub(crate) mod run_log;
 pub(crate) mod status;

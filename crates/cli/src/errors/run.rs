@@ -1,9 +1,5 @@
 //! Reasons why `tidegate run` does not run a program, or does not end its mounts.
 
-mod log;
-
-pub(super) use log::instead_of_a_volume;
-
 use super::{Exit, Failure, Report};
 use std::ffi::OsString;
 use std::io;

@@ -1,7 +1,6 @@
 //! Failures of the server library: each has its report in a file of its own beside this one.
 
-use super::run::instead_of_a_volume;
-use super::{Failure, Report};
+use super::{Exit, Failure, Report};
 use tidegate_host::default_paths::FolderError;
 use tidegate_server::failure::{
     self as of_server, ControlFailure, CreateFailure, DiskFailure, JournalFailure, ListenFailure, Refused,
@@ -19,7 +18,12 @@ impl From<&of_server::Failure> for Report {
             of_server::Failure::Listen(listen) => listen.into(),
             of_server::Failure::Control(control) => control.into(),
             of_server::Failure::NotOwn(not_own) => not_own.into(),
-            of_server::Failure::IsPool { pool } => instead_of_a_volume(pool),
+            of_server::Failure::IsPool { .. } => Report::new(
+                ("no-volume", Exit::Refused),
+                failure.to_string(),
+                "it is a pool of the former `tidegate run-log`, with what programs synced to their files",
+                "recover it with the version of Tidegate that wrote it",
+            ),
             of_server::Failure::System { doing, error } => Report::of_system(doing, error),
         }
     }

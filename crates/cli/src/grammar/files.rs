@@ -131,12 +131,11 @@ pub(crate) struct Umount {
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// The pool of a mount, its MOUNTPOINT or SOURCE, or the pool of a `tidegate run-log` in
-    /// progress [default: the last one's, in the user's state directory]
+    /// The pool of a mount or run, its MOUNTPOINT or SOURCE
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
-    pub(crate) pool: Option<PathBuf>,
+    pub(crate) pool: PathBuf,
 
-    /// Of a mount: show all counts since its start, then every second what was added: differences
+    /// Show all counts since the start of the mount, then every second what was added: differences
     /// of counters, and gauges as they are
     #[arg(long)]
     pub(crate) watch: bool,
@@ -155,18 +154,11 @@ pub(crate) struct Explain {
 
 #[derive(Args, Debug)]
 pub(crate) struct Recover {
-    /// The pool of a mount, its SOURCE, or the pool of a `tidegate run-log`, that was killed or
-    /// met a power loss
+    /// The pool of a mount or run that was killed or met a power loss, or its SOURCE
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 
-    /// Where to save what was synced to files that are missing, replaced or written since [default:
-    /// POOL.salvaged]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) to: Option<PathBuf>,
-
-    /// Save what was synced to files of file systems that are not mounted, too; of a mount, to
-    /// files that are missing or were changed since
+    /// Save what was synced to files that are missing or were changed since to POOL.salvaged
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -4,20 +4,10 @@
 use crate::program::{Ended, Folder, NOBODY, Server, ended, json, need_root, run, tidegate};
 use rustix::process::Uid;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread;
-
-/// A folder with an empty pool, and the journal of a run that was cut short.
-fn left_pool() -> (Folder, String) {
-    need_root("play another user");
-    let folder = Folder::new();
-    let pool = folder.text("pool");
-    fs::File::create(&pool).and_then(|file| file.set_len(16 << 20)).unwrap();
-    fs::write(folder.path("pool.holds"), "1\nrun 0123456789 another-boot power-fail\n").unwrap();
-    (folder, pool)
-}
 
 fn assert_refused(ended: &Ended, file: &Path, words: &str) {
     assert_eq!(ended.code, 3, "{}", ended.stderr);
@@ -26,97 +16,8 @@ fn assert_refused(ended: &Ended, file: &Path, words: &str) {
     }
 }
 
-/// Refuses to recover the pool, and to run anything with it.
-fn assert_all_refused(pool: &str, file: &Path, words: &str) {
-    assert_refused(&run(&["recover", pool]), file, words);
-    // Where there is no library nothing is run at all.
-    let ended = run(&["run-log", "--try", "--pool", pool, "--root", "/tmp", "--", "true"]);
-    if !ended.stderr.contains("no-library") && !ended.stderr.contains("nothing to load") {
-        assert_refused(&ended, file, words);
-    }
-}
-
 fn give_to_nobody(path: &Path) {
     chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-}
-
-#[test]
-fn a_pool_of_another_user_is_refused_with_the_way_out() {
-    let (folder, pool) = left_pool();
-    for name in ["pool", "pool.holds"] {
-        let file = folder.path(name);
-        give_to_nobody(&file);
-        assert_all_refused(&pool, &file, "it belongs to user 65534 (nobody), and this process runs as user 0 (root)");
-        assert!(run(&["recover", &pool]).stderr.contains("sudo -u nobody tidegate recover POOL"));
-        chown(&file, Some(0), Some(0)).unwrap();
-    }
-    assert_eq!(run(&["recover", &pool]).code, 0);
-}
-
-#[test]
-fn a_pool_that_other_users_can_write_is_refused_until_they_cannot() {
-    let (folder, pool) = left_pool();
-    for name in ["pool", "pool.holds"] {
-        let file = folder.path(name);
-        for mode in [0o620, 0o602] {
-            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            assert_all_refused(&pool, &file, &format!("chmod go-w {}", file.display()));
-        }
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    }
-    assert_eq!(run(&["recover", &pool]).code, 0);
-}
-
-#[test]
-fn links_of_another_user_are_not_followed() {
-    let (folder, pool) = left_pool();
-    let link = folder.path("link");
-    symlink(&pool, &link).unwrap();
-    lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
-    assert_all_refused(link.to_str().unwrap(), &link, "a symbolic link that user 65534 (nobody) made");
-    let journal = folder.path("pool.holds");
-    fs::rename(&journal, folder.path("moved")).unwrap();
-    symlink(folder.path("moved"), &journal).unwrap();
-    assert_all_refused(&pool, &journal, "it is a symbolic link");
-    fs::rename(folder.path("moved"), &journal).unwrap();
-    lchown(&link, Some(0), Some(0)).unwrap();
-    let ended = run(&["recover", link.to_str().unwrap()]);
-    assert_eq!(ended.code, 0, "a link of one's own is followed: {}", ended.stderr);
-}
-
-#[test]
-fn nothing_is_put_aside_where_another_user_can_reach_it() {
-    let (folder, pool) = left_pool();
-    let (beside, elsewhere) = (folder.path("pool.salvaged"), folder.path("elsewhere"));
-    for aside in [&beside, &elsewhere] {
-        let recover = || match aside == &beside {
-            true => run(&["recover", &pool]),
-            false => run(&["recover", &pool, "--to", aside.to_str().unwrap()]),
-        };
-        fs::create_dir(aside).unwrap();
-        give_to_nobody(aside);
-        assert_refused(&recover(), aside, "it belongs to user 65534 (nobody)");
-        chown(aside, Some(0), Some(0)).unwrap();
-        fs::set_permissions(aside, fs::Permissions::from_mode(0o777)).unwrap();
-        assert_refused(&recover(), aside, "its mode 0777 lets other users write to it");
-        fs::remove_dir(aside).unwrap();
-        symlink("/", aside).unwrap();
-        lchown(aside, Some(NOBODY), Some(NOBODY)).unwrap();
-        assert_refused(&recover(), aside, "a symbolic link that user 65534 (nobody) made");
-        fs::remove_file(aside).unwrap();
-    }
-    assert!(Path::new(&folder.path("pool.holds")).exists(), "nothing was recovered meanwhile");
-    assert_eq!(run(&["recover", &pool]).code, 0);
-}
-
-#[test]
-fn the_journal_of_a_pool_is_not_waited_for() {
-    let (folder, pool) = left_pool();
-    let journal = folder.path("pool.holds");
-    fs::remove_file(&journal).unwrap();
-    crate::program::peer("mkfifo", &[journal.to_str().unwrap()]);
-    assert_refused(&run(&["recover", &pool]), &journal, "it is no regular file");
-    assert_refused(&run(&["status", &pool]), &journal, "it is no regular file");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `tidegate list`: servers, runs, and what killed ones left, each with the command that goes on.
 
-use crate::program::{Ended, Folder, NOBODY, Server, as_nobody, ended, json, need_root, run, tidegate};
+use crate::program::{Folder, NOBODY, Server, as_nobody, ended, json, need_root, run};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -127,56 +127,4 @@ fn a_user_sees_their_own_and_root_sees_all() {
     let own = listed_for_nobody(&folder.path("tidegate"));
     assert_eq!(with(&own["leftovers"]["caches"], "volume", &roots), [0; 0], "it is root's");
     assert!(nobodys.stop().success());
-}
-
-/// Builds the library that `run` loads under programs, beside the program: tests of one crate do
-/// not build another's. `TIDEGATE_BUILT` says that all is built.
-fn build_the_library() {
-    if std::env::var_os("TIDEGATE_BUILT").is_some() {
-        return;
-    }
-    let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "tidegate-preload", "--target-dir"]).arg(folder.parent().unwrap());
-    build.args(folder.ends_with("release").then_some("--release"));
-    let built = ended(&mut build);
-    assert_eq!(built.code, 0, "{}", built.stderr);
-}
-
-#[test]
-fn pools_are_listed_while_they_are_used_and_when_they_were_left() {
-    let folder = Folder::new();
-    let (state, runtime) = (folder.path("state"), folder.path("runtime"));
-    fs::create_dir(&runtime).unwrap();
-    let here = |command: &mut Command| -> Ended {
-        ended(command.env("XDG_STATE_HOME", &state).env("XDG_RUNTIME_DIR", &runtime).current_dir(folder.0.path()))
-    };
-    let program = env!("CARGO_BIN_EXE_tidegate");
-    build_the_library();
-    let used = here(tidegate().args(["run-log", "--try", "--size", "16M", "--", program, "list", "--json"]));
-    assert_eq!(used.code, 0, "{}", used.stderr);
-    let pool = state.join("tidegate/default.pool");
-    let pool = pool.to_str().unwrap();
-    let list: Value = serde_json::from_str(&used.stdout).unwrap();
-    assert_eq!(with(&list["runs"], "pool", pool).len(), 1, "{list}");
-    assert_eq!(list["leftovers"]["pools"], Value::Array(Vec::new()), "{list}");
-    // The supervisor is killed within the run, by its own child.
-    let mut killed = tidegate();
-    killed.args(["run-log", "--try", "--", "sh", "-c", "kill -9 $PPID"]);
-    assert_eq!(here(&mut killed).code, -1);
-    let list = here(tidegate().args(["list", "--json"]));
-    let list: Value = serde_json::from_str(&list.stdout).unwrap();
-    assert_eq!(with(&list["runs"], "pool", pool), [0; 0], "{list}");
-    let left = with(&list["leftovers"]["pools"], "pool", pool);
-    assert_eq!(left[0]["command"], format!("tidegate recover {pool}"), "{list}");
-    let runtime = runtime.to_str().unwrap();
-    let folders = list["leftovers"]["folders"].as_array().unwrap();
-    let folders: Vec<_> = folders.iter().filter(|left| left["folder"].as_str().unwrap().starts_with(runtime)).collect();
-    assert_eq!(folders.len(), 1, "{list}");
-    let told = here(tidegate().arg("list")).stdout;
-    assert!(told.contains(&format!("tidegate recover {pool}")) && told.contains("rm -r "), "{told}");
-    assert_eq!(here(tidegate().args(["recover", pool])).code, 0);
-    let list = here(tidegate().args(["list", "--json"]));
-    let list: Value = serde_json::from_str(&list.stdout).unwrap();
-    assert_eq!(with(&list["leftovers"]["pools"], "pool", pool), [0; 0], "{list}");
 }

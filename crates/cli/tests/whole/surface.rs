@@ -83,8 +83,6 @@ const COMMANDS: &[&[&str]] = &[
     &["recover", "{}"],
     &["create", "--pmem", "{}", "--size", "1000"],
     &["serve", "--config", "{}"],
-    &["run-log", "--pool", "{}", "--size", "1000", "--", "true"],
-    &["run-log", "--config", "{}", "--pool", "{folder}/text", "--", "true"],
 ];
 
 /// A folder's files as they are: what they are and what they hold.

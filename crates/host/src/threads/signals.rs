@@ -84,7 +84,7 @@ fn send(signal: i32, program: &OwnedFd) {
 
 /// The signals that are handed on to a program. A signal that is ignored here (by nohup, or a shell
 /// without job control) stays so in the program.
-pub fn signals_handed_on() -> impl Iterator<Item = i32> {
+fn signals_handed_on() -> impl Iterator<Item = i32> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status));
     HANDED_ON.into_iter().filter(move |signal| ignored & bit(*signal) == 0)
 }

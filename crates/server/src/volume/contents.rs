@@ -9,7 +9,7 @@ use tidegate_btt::{Identity, identify};
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
-use tidegate_layout::kept::is_pool_disk;
+use tidegate_layout::former_run::is_pool_disk;
 use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, Volume
         RegionContents::NoCache => return Ok(None),
         RegionContents::BrokenCache => return Ok(Some("a damaged cache of a disk".to_owned())),
         RegionContents::Cache(identity) if is_pool_disk(&identity.disk) => {
-            return Ok(Some("a pool with what programs under run synced".to_owned()));
+            return Ok(Some("a pool of the former `tidegate run-log`".to_owned()));
         }
         RegionContents::Cache(identity) => identity,
     };

@@ -11,7 +11,6 @@ use tidegate_disk_cache::{Checksums, Identity};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
-use tidegate_layout::kept::pool_version;
 use tidegate_media::{DiskIdentity, Domain, Instructions, MappedRegion, Region};
 use uuid::Uuid;
 
@@ -75,8 +74,6 @@ pub enum Format {
     Btt,
     /// A cache of a disk.
     DiskCache,
-    /// What programs under `tidegate run-log` synced.
-    RunPool,
 }
 
 impl Format {
@@ -85,7 +82,6 @@ impl Format {
         match self {
             Format::Btt => "btt",
             Format::DiskCache => "disk-cache",
-            Format::RunPool => "run-pool",
         }
     }
 }
@@ -101,7 +97,6 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Format::Btt => "BTT",
             Format::DiskCache => "disk cache",
-            Format::RunPool => "pool of files under run",
         })
     }
 }
@@ -181,24 +176,6 @@ impl Description {
         }
     }
 
-    /// What is known of the pool `path` of files under run, made of `memory`, whose cache is
-    /// `identity`.
-    pub fn of_run_pool(path: &Path, memory: Memory, identity: &Identity) -> Description {
-        Description {
-            format: Format::RunPool,
-            version: pool_version(&identity.disk).map_or_else(String::new, |version| version.to_string()),
-            blocks: u64::from(identity.blocks),
-            cached_blocks: None,
-            checksums: None,
-            ordered: None,
-            disk_has_name: None,
-            atomic_bytes: None,
-            contract: guarantees::promises(memory.domain, Stack::UnderRun),
-            stack: Stack::UnderRun,
-            ..Description::of_disk_cache(path, memory, identity)
-        }
-    }
-
     /// This volume behind a write cache, or without one.
     pub fn behind_a_cache(self, cached: bool) -> Description {
         let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
@@ -218,8 +195,7 @@ impl Description {
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.format == Format::RunPool { "pool" } else { "volume" };
-        line(f, what, self.file.display())?;
+        line(f, "volume", self.file.display())?;
         line(f, "format", format_args!("{} {}, uuid {}", self.format, self.version, self.uuid))?;
         let (blocks, block_size) = (self.blocks, self.block_size);
         line(f, "size", format_args!("{}: {blocks} blocks of {block_size} bytes", Human(self.bytes())))?;

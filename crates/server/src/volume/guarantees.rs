@@ -40,24 +40,14 @@ pub enum Stack {
     BeforeOrderedDisk,
     /// A disk that was behind it, and is not any more.
     Detached,
-    /// The page cache beside it and disks behind it: files of programs under `tidegate run-log`.
-    UnderRun,
 }
 
-impl Stack {
-    /// What the promises are about: writes that completed, and those that were made durable.
-    fn heads(self) -> [&'static str; 2] {
-        match self {
-            Stack::UnderRun => ["write completed", "after sync, with O_SYNC"],
-            _ => ["write completed", "after flush, with FUA"],
-        }
-    }
-}
+/// What the promises are about: writes that completed, and those that were made durable.
+const HEADS: [&str; 2] = ["write completed", "after flush, with FUA"];
 
 /// The promises of memory in `domain`, in the order of growing trouble.
 pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
     match stack {
-        Stack::UnderRun => return of_files(domain),
         // Nothing goes through it.
         Stack::Detached => return Vec::new(),
         Stack::Alone | Stack::BehindWriteCache | Stack::BeforeDisk | Stack::BeforeOrderedDisk => {}
@@ -96,20 +86,6 @@ const MEMORY_FAILS: Promise =
 const MEMORY_FAILS_IN_ORDER: Promise =
     Promise { completed: "kept up to a moment", flushed: "kept up to a moment", ..MEMORY_FAILS };
 
-/// The kernel's page cache has every write that completed, and the disks catch up with what was
-/// synced.
-fn of_files(domain: Domain) -> Vec<Promise> {
-    let flushed = if matches!(domain, Domain::PowerFail { .. }) { KEPT } else { MAY_BE_LOST };
-    let of = |event, completed, flushed| Promise { event, completed, flushed };
-    vec![
-        of("kill -9 of the program", KEPT, KEPT),
-        of("kill -9 of the supervisor", KEPT, KEPT),
-        of(POWER_FAILS, MAY_BE_LOST, flushed),
-        of("the disk fails", MAY_BE_LOST, "kept until salvaged"),
-        of("the memory is lost with the power", MAY_BE_LOST, "lost of the last seconds"),
-    ]
-}
-
 fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     let power = |completed, flushed| Promise { event: POWER_FAILS, completed, flushed };
     let torn = |both| Promise { event: "block torn by a power loss", completed: both, flushed: both };
@@ -144,7 +120,7 @@ impl fmt::Display for Columns {
         if self.stack == Stack::Detached {
             return line(f, "promises", "none while it is detached: a disk alone promises what it promises by itself");
         }
-        let [completed, flushed] = self.stack.heads();
+        let [completed, flushed] = HEADS;
         writeln!(f, "  {:<34} {completed:<20} {flushed}", "")?;
         for promise in promises(self.domain, self.stack) {
             writeln!(f, "  {:<34} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
@@ -176,8 +152,6 @@ mod tests {
             (process_crash, Stack::BeforeDisk, "in front of a disk"),
             (power_fail, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
             (process_crash, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
-            (power_fail, Stack::UnderRun, "under `tidegate run-log`"),
-            (process_crash, Stack::UnderRun, "under `tidegate run-log`"),
         ] {
             write!(text, "### `{domain}` {place}\n\n").expect("a string takes all");
             write_rows(&mut text, domain, stack);
@@ -186,7 +160,7 @@ mod tests {
     }
 
     fn write_rows(text: &mut String, domain: Domain, stack: Stack) {
-        let [completed, flushed] = stack.heads();
+        let [completed, flushed] = HEADS;
         writeln!(text, "| | {completed} | {flushed} |\n| --- | --- | --- |").expect("a string takes all");
         for Promise { event, completed, flushed } in promises(domain, stack) {
             writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
@@ -219,13 +193,6 @@ mod tests {
             let whole = with_disk.iter().filter(|promise| promise.event.starts_with("whole write torn")).count();
             assert_eq!((whole, with_disk.len()), (2, 7));
         }
-    }
-
-    #[test]
-    fn files_on_other_memory_than_persistent_one_are_promised_the_same() {
-        let words = |domain| format!("{:?}", promises(domain, Stack::UnderRun));
-        assert_ne!(words(DOMAINS[0]), words(Domain::ProcessCrash));
-        assert_eq!(words(Domain::DiskFile), words(Domain::ProcessCrash));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use tidegate_disk_cache::Identity as CacheIdentity;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
-use tidegate_layout::kept::is_pool_disk;
+use tidegate_layout::former_run::is_pool_disk;
 use tidegate_media::{Access, MapError, MappedRegion, Region};
 
 /// What a region holds.

@@ -18,7 +18,7 @@ const SOCKETS: [(&str, &str, &str); 1] = [("nbd", "crates/nbd/src/wire.rs", "nbd
 /// Endings of the names of a reply's magic numbers.
 const REPLIES: [&str; 2] = ["REPLY_MAGIC", "CHUNK_MAGIC"];
 /// Crates that describe requests together with shared memory.
-const SHARED: [&str; 2] = ["preload-wire", "file-wire"];
+const SHARED: [&str; 1] = ["file-wire"];
 /// What a crate of those calls its requests.
 const REQUEST: &str = "Request";
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::source::sample;
 
-    const TABLE: &str = "| crate | layer | is | may use |\n| `nbd` | L3 | n | — |\n| `run-log` | L4 | r | — |";
+    const TABLE: &str = "| crate | layer | is | may use |\n| `nbd` | L3 | n | — |\n| `file-service` | L4 | f | — |";
     const NUMBERS: &str = "const REQUEST_MAGIC: u32 = 0x2560_9513; const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;";
 
     fn found(path: &str, text: &str) -> usize {
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn a_second_writer_of_shared_memory_is_found() {
-        let text = "use tidegate_preload_wire::{Request, Row, notes::bits_at};";
-        assert_eq!((found("crates/run-log/tests/x.rs", text), found("crates/crashcheck/src/x.rs", text)), (1, 1));
-        assert_eq!((found("crates/run-log/src/x.rs", text), found("crates/preload-wire/tests/x.rs", text)), (0, 0));
-        assert_eq!(found("crates/run-log/tests/x.rs", "use tidegate_preload_wire::{Answer, Request};"), 0);
-        assert_eq!(found("crates/run-log/tests/x.rs", "use tidegate_preload_wire::row_at;"), 0);
+        let text = "use tidegate_file_wire::{Request, Row, notes::bits_at};";
+        assert_eq!((found("crates/file-service/tests/x.rs", text), found("crates/crashcheck/src/x.rs", text)), (1, 1));
+        assert_eq!((found("crates/file-service/src/x.rs", text), found("crates/file-wire/tests/x.rs", text)), (0, 0));
+        assert_eq!(found("crates/file-service/tests/x.rs", "use tidegate_file_wire::{Answer, Request};"), 0);
+        assert_eq!(found("crates/file-service/tests/x.rs", "use tidegate_file_wire::row_at;"), 0);
     }
 }

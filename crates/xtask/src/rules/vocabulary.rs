@@ -14,19 +14,8 @@ use crate::workspace::{Text, Workspace};
 use std::collections::{BTreeMap, BTreeSet};
 
 const GLOSSARY: &str = "docs/glossary.md";
-/// How the head of the last column begins.
+/// The head of the last column.
 const REPLACES: &str = "replaces";
-/// Paths of what goes with `run`, where its own words stay until then.
-const OF_RUN: [&str; 8] = [
-    "crates/run-log/",
-    "crates/preload/",
-    "crates/preload-wire/",
-    "crates/wal/src/strip.rs",
-    "crates/wal/src/pair.rs",
-    "crates/wal/src/name.rs",
-    "crates/layout/src/kept.rs",
-    "crates/trials/src/run/",
-];
 /// What stands in a table's cell that replaces nothing.
 const NOTHING: &str = "—";
 /// Most words of a bold phrase that is a term; longer ones are emphasis.
@@ -45,35 +34,28 @@ enum Banned {
 struct Glossary {
     /// Terms that are explained, in lower case.
     terms: BTreeSet<String>,
-    /// What is banned, with what to use instead; `true` where it is free in what goes with `run`.
-    banned: BTreeMap<Banned, (String, bool)>,
+    /// What is banned, with what to use instead.
+    banned: BTreeMap<Banned, String>,
 }
 
 impl Glossary {
     fn parse(text: &str) -> Glossary {
         let mut glossary = Glossary::default();
-        let mut scope = None;
+        let mut in_table = false;
         for row in text.lines().map(cells) {
             let (Some(first), Some(last)) = (row.first(), row.last()) else {
-                scope = None;
+                in_table = false;
                 continue;
             };
-            if last.starts_with(REPLACES) {
-                scope = Some(last.len() > REPLACES.len());
-            } else if let Some(outside_run) = scope.filter(|_| !first.starts_with("--")) {
+            if last == REPLACES {
+                in_table = true;
+            } else if in_table && !first.starts_with("--") {
                 glossary.terms.extend(bold(first).into_iter().map(|term| term.to_lowercase()));
                 let entries = last.split(", ").filter(|entry| *entry != NOTHING);
-                glossary.banned.extend(entries.map(|entry| (Banned::parse(entry), (first.clone(), outside_run))));
+                glossary.banned.extend(entries.map(|entry| (Banned::parse(entry), first.clone())));
             }
         }
         glossary
-    }
-
-    /// What to use instead of `banned` at `path`, if it is banned there.
-    fn instead(&self, banned: &Banned, path: &str) -> Option<&str> {
-        let (instead, outside_run) = self.banned.get(banned)?;
-        let of_run = OF_RUN.iter().any(|place| path.starts_with(place));
-        (!(of_run && *outside_run)).then_some(instead)
     }
 
     fn explains(&self, term: &str) -> bool {
@@ -125,7 +107,7 @@ pub(crate) fn words(workspace: &Workspace, layers: &Layers) -> Vec<Measured> {
 }
 
 fn measured(path: &str, line: usize, banned: &Banned, glossary: &Glossary) -> Option<Measured> {
-    let instead = glossary.instead(banned, path)?;
+    let instead = glossary.banned.get(banned)?;
     let (kind, word) = banned.key();
     Some(Measured {
         file: path.to_owned(),
@@ -221,7 +203,7 @@ mod tests {
 | --- | --- |
 | `free` | nothing |
 
-| use | replaces outside of `run-log` |
+| use | replaces |
 | --- | --- |
 | lease | `Held`, `held` |
 ";

@@ -38,11 +38,10 @@ const SEE: &[(&str, &[&str])] = &[
 ];
 
 /// Files, and what they are.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 6] = [
     ("~/.local/state/tidegate/default.pmem", "the default volume; $XDG_STATE_HOME takes the place of ~/.local/state"),
-    ("~/.local/state/tidegate/default.pool", "the default pool of the former tidegate run, now run-log"),
     ("FILE.control", "the control socket of the server of the region FILE"),
-    ("POOL.holds, POOL.salvaged", "the journal of a pool, and what recovery could not write back"),
+    ("POOL.mount, POOL.salvaged", "which SOURCE a pool belongs to, and what recovery could not write back"),
     ("/dev/shm/tidegate-*.cache", "write caches of volumes that are served, and those that killed servers left"),
     ("/etc/tidegate/mounts.toml", "the mounts of the services tidegate-mount@NAME"),
     ("/etc/tidegate/NAME.toml", "the configuration file of the service tidegate@NAME"),

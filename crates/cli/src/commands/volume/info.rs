@@ -13,7 +13,7 @@ use tidegate_host::columns::line;
 use tidegate_host::default_paths;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
-use tidegate_layout::kept::is_pool_disk;
+use tidegate_layout::former_run::is_pool_disk;
 use tidegate_media::{Access, MappedRegion};
 use tidegate_server::cached_disk::disk::growth_at;
 use tidegate_server::cached_disk::state::DiskState;
@@ -153,9 +153,7 @@ pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
     let (region, in_use) = look(&path)?;
     if let Some(identity) = region::cache_in(&path, &region)? {
         if is_pool_disk(&identity.disk) {
-            let volume = Description::of_run_pool(&path, Memory::of(&region), &identity);
-            output::give(&VolumeInfo { in_use, volume, disk: None, disk_grown: None, leftovers: Vec::new() }, json)?;
-            return Ok(Exit::Done);
+            return Err(server::Failure::IsPool { pool: path }.into());
         }
         let volume = Description::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = DiskLook::at(&path, &region, &identity)?;

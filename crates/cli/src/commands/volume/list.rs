@@ -1,36 +1,29 @@
-//! `tidegate list`: the servers, mounts and runs of this user (for root, of every user), and what
+//! `tidegate list`: the servers and mounts of this user (for root, of every user), and what
 //! killed ones left, with the command that removes or completes it.
 //!
-//! Nothing keeps a register. Servers and runs are found by what the kernel tells of processes
+//! Nothing keeps a register. Servers and mounts are found by what the kernel tells of processes
 //! (`host`'s `processes`), and are asked; what was left is looked for where it lies by default:
-//! caches and unsynced writes in shared memory, pools in the state folder, folders of runs in the
-//! runtime folder.
+//! caches and unsynced writes in shared memory, pools in the state folder.
 
 use crate::errors::{Exit, Failure};
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_disk_cache::identify;
 use tidegate_file_service::{self as file_service, LeftMemory, LeftMountPool, MountStatus};
 use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
-use tidegate_layout::kept::is_pool_disk;
-use tidegate_media::Access;
-use tidegate_run_log::{self as run, LeftFolder, LeftPool};
 use tidegate_server::control::client;
 use tidegate_server::stats::snapshot::{Snapshot, VolumeCounts};
 use tidegate_server::volume::orphans::{self, Leftover};
-use tidegate_server::volume::region::map_at_once;
 
 /// What `list` answers.
 #[derive(Serialize)]
 struct Listing {
     servers: Vec<Server>,
     mounts: Vec<Mounted>,
-    runs: Vec<UsedPool>,
     leftovers: Leftovers,
 }
 
@@ -75,21 +68,10 @@ struct Mounted {
     waiting_bytes: u64,
 }
 
-/// A pool that a run uses.
-#[derive(Debug, Serialize)]
-struct UsedPool {
-    pid: u32,
-    user: String,
-    #[serde(with = "tidegate_host::json_path")]
-    pool: PathBuf,
-}
-
-/// What killed servers and runs left.
+/// What killed servers and mounts left.
 #[derive(Serialize)]
 struct Leftovers {
     caches: Vec<Leftover>,
-    pools: Vec<LeftPool>,
-    folders: Vec<LeftFolder>,
     mount_pools: Vec<LeftMountPool>,
     memory: Vec<LeftMemory>,
 }
@@ -101,8 +83,6 @@ impl Leftovers {
 
     fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.caches.iter().map(ToString::to_string).collect();
-        lines.extend(self.pools.iter().map(ToString::to_string));
-        lines.extend(self.folders.iter().map(ToString::to_string));
         lines.extend(self.mount_pools.iter().map(|LeftMountPool { pool, source }| {
             let recover = format!("tidegate recover {}", word(pool));
             format!("the pool {} has data of {}; recover it: {recover}", pool.display(), source.display())
@@ -120,14 +100,10 @@ impl fmt::Display for Listing {
         let mut lines: Vec<String> = self.servers.iter().flat_map(Server::lines).collect();
         let named = |name: &str, value: String| format!("{name:<10} {value}");
         lines.extend(self.mounts.iter().map(Mounted::line));
-        lines.extend(self.runs.iter().map(|UsedPool { pid, user, pool }| {
-            let ask = format!("tidegate status {}", word(pool));
-            named("run", format!("process {pid} of {user} uses the pool {}; see {ask}", pool.display()))
-        }));
         lines.extend(self.leftovers.lines().into_iter().map(|left| named("left", left)));
         if lines.is_empty() {
             let of = if owned::own() == 0 { "any user" } else { "this user" };
-            lines.push(format!("no server, mount or run of {of}, and nothing is left of one"));
+            lines.push(format!("no server or mount of {of}, and nothing is left of one"));
         } else if self.leftovers.is_empty() {
             lines.push(named("left", "nothing".to_owned()));
         }
@@ -190,7 +166,7 @@ impl Server {
 
     /// What `process` is, if it is a server.
     fn of(process: &Process) -> Option<Server> {
-        if process.sockets.is_empty() || run::is_supervisor(process) {
+        if process.sockets.is_empty() {
             return None;
         }
         let answer = asked(process);
@@ -238,29 +214,16 @@ pub(crate) fn servers(processes: &[Process]) -> Vec<Server> {
     client::ask_each(processes, Server::of)
 }
 
-/// The pools that a run has locked.
-fn used_pools(process: &Process) -> Vec<UsedPool> {
-    let is_pool = |path: &&PathBuf| {
-        let identity = map_at_once(path, Access::PrivateUnlocked).map(|region| identify(&region));
-        identity.is_ok_and(|found| found.is_ok_and(|cache| cache.is_some_and(|cache| is_pool_disk(&cache.disk))))
-    };
-    let used = |pool: &PathBuf| UsedPool { pid: process.pid, user: owned::named(process.user), pool: pool.clone() };
-    process.locked.iter().filter(is_pool).map(used).collect()
-}
-
 /// Runs `tidegate list`.
 pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
     let mut processes = processes::of_this_user();
     let mounts: Vec<_> = processes.iter().flat_map(Mounted::of).collect();
     processes.retain(|process| mounts.iter().all(|mount| mount.pid != process.pid));
-    let runs = processes.iter().filter(|process| run::is_supervisor(process)).flat_map(used_pools).collect();
     let leftovers = Leftovers {
         caches: orphans::of_this_user(),
-        pools: run::left_pools(),
-        folders: run::left_folders(),
         mount_pools: file_service::left_mount_pools(),
         memory: file_service::left_memory(),
     };
-    output::give(&Listing { servers: servers(&processes), mounts, runs, leftovers }, json)?;
+    output::give(&Listing { servers: servers(&processes), mounts, leftovers }, json)?;
     Ok(Exit::Done)
 }
