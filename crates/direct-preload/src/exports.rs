@@ -1,5 +1,6 @@
 //! libc's functions, taken over.
 
+mod copies;
 mod numbers;
 mod transfers;
 #[cfg(target_arch = "x86_64")]

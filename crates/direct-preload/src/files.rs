@@ -235,6 +235,9 @@ impl Descriptor {
 /// Has the kernel ask the service for the file's length, if it may not know it: others may have a
 /// lease, and where an append ends is then the position.
 pub(crate) fn have_kernel_ask(fd: i32) {
+    if fd < 0 {
+        return;
+    }
     // SAFETY: the program is about to use it; whether it is open, the kernel says.
     let _ = fstat(unsafe { BorrowedFd::borrow_raw(fd) });
 }

@@ -64,8 +64,6 @@ pub enum What {
     File,
     /// A regular file, or a device that root administers.
     Memory,
-    /// A folder.
-    Folder,
 }
 
 /// The user that this process runs as.
@@ -136,9 +134,7 @@ fn distrust(stat: &Stat, what: What, owners: &[u32]) -> Option<UntrustedFile> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     match (what, kind) {
         (What::File | What::Memory, FileType::RegularFile)
-        | (What::Memory, FileType::CharacterDevice)
-        | (What::Folder, FileType::Directory) => {}
-        (What::Folder, _) => return Some(UntrustedFile::Kind("no folder")),
+        | (What::Memory, FileType::CharacterDevice) => {}
         _ => return Some(UntrustedFile::Kind("no regular file")),
     }
     // The administrator of the system decides who gets a device.

@@ -64,6 +64,9 @@ next! {
     readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
     preadv(fd: c_int, pieces: *const iovec, count: c_int, at: off_t) -> ssize_t;
     pwritev2(fd: c_int, pieces: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    sendfile(out: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
+    splice(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    copy_file_range(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
     fsync(fd: c_int) -> c_int;
     fdatasync(fd: c_int) -> c_int;
