@@ -116,7 +116,7 @@ impl<'s> Cluster<'s> {
         let mut made = self.own("initdb");
         made.args(["--auth=trust", "--data-checksums", "--wal-segsize=1", "--no-sync", "-U", USER]);
         run(made.arg("-D").arg(self.data()), "postgresql")?;
-        let settings = "\nlisten_addresses = ''\nmax_wal_size = 8MB\nmin_wal_size = 2MB\nautovacuum_naptime = 1\n";
+        let settings = "\nlisten_addresses = ''\nmax_wal_size = 8MB\nmin_wal_size = 2MB\nautovacuum_naptime = 1\ndynamic_shared_memory_type = mmap\n";
         let path = self.data().join("postgresql.conf");
         let before = fs::read_to_string(&path).map_err(MissingError::file(&path))?;
         fs::write(&path, before + settings).map_err(MissingError::file(&path))?;
