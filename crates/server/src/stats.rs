@@ -1,6 +1,7 @@
 //! Statistics of a server: metrics of its layers, latencies of its requests, and how both are told.
 
 pub mod latency;
+mod page;
 pub mod prometheus;
 pub mod registry;
 pub mod snapshot;

@@ -375,6 +375,25 @@ fn prometheus_reads_the_same_numbers() {
     assert!(scrape(port, "POST /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
 }
 
+#[test]
+fn browsers_get_a_page_that_asks_for_the_metrics() {
+    let watched = Watched::start(&["--metrics", "tcp:127.0.0.1:0"]);
+    let port = &watched.metrics_port();
+    let (head, body) = scrape(port, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n"), "{head}");
+    assert!(head.contains("\r\nCache-Control: no-store\r\n"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+    let policy = head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: ")).unwrap();
+    assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{policy}");
+    let nonce = policy.split_once("script-src 'nonce-").unwrap().1.split_once('\'').unwrap().0;
+    assert!(body.starts_with("<!DOCTYPE html>") && body.contains(&format!("<script nonce=\"{nonce}\">")));
+    assert!(body.contains("fetch('/metrics'") && body.len() <= 100_000);
+    for (request, status) in [("GET /page HTTP/1.1", "404"), ("POST / HTTP/1.1", "405"), ("\u{1}/ /", "405")] {
+        let (head, body) = scrape(port, &format!("{request}\r\n\r\n"));
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")) && !body.contains("<html"), "{head}");
+    }
+}
+
 /// Clients that keep a server waiting in every way there is, `count` of each: some say nothing,
 /// some say a little, some send a byte whenever the last one may have arrived, and some ask and
 /// take no answer. They go on until what is returned is dropped.
@@ -416,7 +435,9 @@ fn clients_that_say_nothing_or_take_no_answer_keep_nobody_waiting() {
     let watchers = trying(50, || UnixStream::connect(&control).unwrap(), b"{\"snapshot\"", b"\"snapshot\"\n");
     for _ in 0..3 {
         assert_eq!(watched.stat()["connections"]["open"], 0);
-        assert!(scrape(&port, "GET /metrics HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 200"));
+        for path in ["/metrics", "/"] {
+            assert!(scrape(&port, &format!("GET {path} HTTP/1.1\r\n\r\n")).0.starts_with("HTTP/1.1 200"));
+        }
     }
     // One after the other, those who scrape would take 300 s, and `stat` would have given up.
     assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());

@@ -3,6 +3,7 @@
 use crate::control::watchers::Watcher;
 use crate::sockets::connections::ConnectionCounts;
 use crate::stats::latency::Latencies;
+use crate::stats::page::Document;
 use crate::stats::registry::Metric;
 use crate::stats::snapshot::{Observed, RequestCounts, Snapshot, VolumeCounts};
 use std::fmt::{Display, Write};
@@ -34,19 +35,45 @@ fn scraped(watcher: &Watcher<'_>, observed: &Observed) -> io::Result<()> {
     let request = request_line(watcher, deadline)?;
     tracing::debug!("the metrics are asked by {}: {request}", watcher.stream().peer());
     let mut words = request.split(' ');
-    let (status, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics" | "/")) => ("200 OK", watcher.make(|| text(&observed.snapshot()))),
-        (Some("GET"), _) => ("404 Not Found", "the counters are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+    let answer = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => plain("200 OK", &watcher.make(|| text(&observed.snapshot()))),
+        (Some("GET"), Some("/")) => page(),
+        (Some("GET"), _) => plain("404 Not Found", "the counters are at /metrics, and a page of them at /\n"),
+        _ => plain("405 Method Not Allowed", "only GET is answered\n"),
     };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    watcher.send((head + &body).as_bytes(), deadline)?;
+    watcher.send(answer.as_bytes(), deadline)?;
     // Closing at once after the client's last bytes could take the answer back.
     watcher.stream().shut_down(Shutdown::Write);
     Ok(())
+}
+
+/// An answer in text.
+fn plain(status: &str, body: &str) -> String {
+    answer(status, &[("Content-Type", CONTENT_TYPE)], body)
+}
+
+/// The page for browsers.
+fn page() -> String {
+    let Document { policy, body } = Document::new();
+    let headers = [
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("Content-Security-Policy", &*policy),
+        ("Referrer-Policy", "no-referrer"),
+    ];
+    answer("200 OK", &headers, &body)
+}
+
+/// An answer with these headers, those of every answer, and this body.
+fn answer(status: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let length = body.len().to_string();
+    let always = [
+        ("Content-Length", &*length),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", "close"),
+    ];
+    let headers: String = headers.iter().chain(&always).map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}")
 }
 
 /// The first line of a request, once all its head has arrived.
