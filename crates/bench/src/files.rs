@@ -110,7 +110,7 @@ pub const TOPIC: Topic = Topic {
         Row::here("sqlite-wal-disk", SQLITE_WAL_DISK, IN_DIRECT, Target::Shown, |effort| {
             mount::together(|| sqlite::compare(effort, Journal::Wal, [Storage::Disk, DIRECT]))
         }),
-        Row::here("sqlite-delete", SQLITE_DELETE, IN_DIRECT, Target::AtLeast(0.4), |effort| {
+        Row::here("sqlite-delete", SQLITE_DELETE, IN_DIRECT, Target::AtLeast(OF_REQUESTS), |effort| {
             mount::together(|| sqlite::compare(effort, Journal::Delete, MEMORY_OVER_DIRECT))
         }),
         Row::here("sqlite-delete-disk", SQLITE_DELETE_DISK, IN_DIRECT, Target::Shown, |effort| {
@@ -145,6 +145,9 @@ const BLOCK: usize = 4096;
 
 /// What two cores allow two writers at most, of twice one: decision 0039 derives it.
 const ON_TWO_CORES: f64 = 0.62;
+
+/// What the requests of a journal leave of the rate in memory: decision 0041 derives it.
+const OF_REQUESTS: f64 = 0.1;
 
 const IN_DIRECT: &str = "with the direct path";
 const IN_MOUNT: &str = "the same in the mount alone";
