@@ -133,8 +133,7 @@ fn accept_of(file: impl AsFd, what: What, owners: &[u32]) -> io::Result<()> {
 fn distrust(stat: &Stat, what: What, owners: &[u32]) -> Option<UntrustedFile> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     match (what, kind) {
-        (What::File | What::Memory, FileType::RegularFile)
-        | (What::Memory, FileType::CharacterDevice) => {}
+        (What::File | What::Memory, FileType::RegularFile) | (What::Memory, FileType::CharacterDevice) => {}
         _ => return Some(UntrustedFile::Kind("no regular file")),
     }
     // The administrator of the system decides who gets a device.
