@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 /// Shells, and the package that is to know their scripts.
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 const PACKAGE: &str = "tidegate-cli";
-/// What the program loads under others.
-const LIBRARIES: [&str; 1] = ["tidegate-direct-preload"];
+/// What the program loads under others, and what SQLite loads.
+const LIBRARIES: [&str; 2] = ["tidegate-direct-preload", "tidegate-sqlite-vfs"];
 
 /// Builds the package; `cargo deb` prints where it is.
 pub(crate) fn package() -> Result<ExitCode> {

@@ -5,8 +5,17 @@ use crate::source::{Finding, SourceFile};
 use syn::visit::Visit;
 
 /// The crates that touch memory or speak C.
-const ADDRESSES: [&str; 8] =
-    ["capi", "context-probe", "direct-preload", "media", "preload", "preload-common", "program-context", "rivals"];
+const ADDRESSES: [&str; 9] = [
+    "capi",
+    "context-probe",
+    "direct-preload",
+    "media",
+    "preload",
+    "preload-common",
+    "program-context",
+    "rivals",
+    "sqlite-vfs",
+];
 /// Lines of a statement that may stand between a proof and its block.
 const STATEMENT_LINES_MAX: usize = 6;
 
