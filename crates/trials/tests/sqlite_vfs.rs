@@ -1,5 +1,5 @@
-//! Debian's SQLite with the VFS `tidegate` on a mount: transactions are whole and no journal lies on
-//! the medium, whoever is killed, also when the power fails, and beside programs without the VFS.
+//! Debian's SQLite with the VFS `tidegate` on a mount: transactions are whole and no journal lies
+//! there, whoever is killed, also when the power fails, and beside programs without the VFS.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::{self, File};

@@ -56,8 +56,7 @@ impl Steps {
             next.write(&piece);
             states.push(next.files[number].clone());
         }
-        // A write that the death of its program interrupts may be there in part: the kernel makes it
-        // page by page.
+        // The death of a program may interrupt its write: the kernel makes it page by page.
         let (least, most) = (states[0].len(), states[states.len() - 1].len());
         if !(least..=most).contains(&found.len()) {
             return Err(format!("{} has {} bytes, not {least} to {most}", Steps::NAMES[number], found.len()));
