@@ -62,7 +62,7 @@ const LEASES_EVERY: Duration = Duration::from_secs(1);
 const CONTEXTS_EVERY: Duration = Duration::from_secs(60);
 
 /// Those that begin again and again, and the one that is rung for.
-type BackgroundThreads = ([Periodic; 5], [OnDemand; 2]);
+type BackgroundThreads = ([Periodic; 5], OnDemand);
 
 /// A service that answers requests, and what it has for itself.
 struct MountServer {
@@ -130,7 +130,7 @@ impl MountServer {
     ) -> Result<MountServer, ServiceFailure> {
         let source = Arc::new(SourceDirectory::of(source).map_err(system("looking at SOURCE"))?);
         let lock = lock_source(&source, &mount.source)?;
-        let lending = Lending::new((device, &mount.mountpoint), (pool.as_fd(), &mount.pool));
+        let lending = Lending::new(device, (pool.as_fd(), &mount.pool));
         let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
         let no_record =
             || ServiceFailure::of_file("read", &record::path_of(&pool.path))(io::ErrorKind::NotFound.into());
@@ -194,11 +194,6 @@ fn threads_of(
     let (files, refilled) = (Arc::clone(&service.open_files), Arc::clone(&service.open_files));
     let (bell, mut refills) = (files.leases.refills.clone(), Refills::default());
     let refill = OnDemand::start("refills", bell, move || refills.look(&refilled));
-    let (longer, bell) = (of(), service.open_files.leases.lengths.clone());
-    let lengths = OnDemand::start("lengths", bell, move || {
-        longer.tell_lengths();
-        None
-    });
     let threads = [
         read_admission::start(move || files.place_waiting())?,
         write_back?,
@@ -208,7 +203,7 @@ fn threads_of(
             known_contexts::write(&path, &saved.open_files.pool.known_contexts());
         })?,
     ];
-    Ok((threads, [refill?, lengths?]))
+    Ok((threads, refill?))
 }
 
 fn policy_of(mount: &ServedMount) -> NamedPlacement {

@@ -1,15 +1,14 @@
 //! What the service lends files with: the pool's file, and the kernel's ear.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, openat2, statx};
+use rustix::fs::fstat;
 use rustix::io::{Errno, Result};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use tidegate_file_wire::{PATH_BYTES_MAX, PoolDescription, VERSION};
 use tidegate_fuse::{NodeId, Notification};
-use tidegate_host::files::mount_table;
 use tidegate_mount_transport::{Device, DeviceError};
 
 /// Bytes of pages that the kernel drops in one step.
@@ -20,20 +19,13 @@ pub(crate) struct Lending {
     device: Device,
     pool: OwnedFd,
     description: PoolDescription,
-    mountpoint: PathBuf,
-    /// The number of the mount's device.
-    mounted: Option<(u32, u32)>,
     /// Of the thread that tells the kernel about pages: it may have to wait until others answer.
     pub(crate) turn: Mutex<()>,
 }
 
 impl Lending {
-    /// For the mount of `device` at `mountpoint`, and the pool in the file `pool`, which was opened
-    /// at `path`.
-    pub(crate) fn new(
-        (device, mountpoint): (&Device, &Path),
-        (pool, path): (BorrowedFd<'_>, &Path),
-    ) -> Result<Lending> {
+    /// For the mount of `device` and the pool in the file `pool`, which was opened at `path`.
+    pub(crate) fn new(device: &Device, (pool, path): (BorrowedFd<'_>, &Path)) -> Result<Lending> {
         let of_io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let device = Device::from_descriptor(device.as_fd().try_clone_to_owned().map_err(of_io)?);
         let (about, name) = (fstat(pool)?, path.as_os_str().as_bytes());
@@ -48,10 +40,7 @@ impl Lending {
             path,
         };
         let pool = pool.try_clone_to_owned().map_err(of_io)?;
-        let mounted = mount_table::at(mountpoint).and_then(|mounted| mounted.device());
-        let mounted = mounted.map(|device| (rustix::fs::major(device), rustix::fs::minor(device)));
-        let mountpoint = mountpoint.to_owned();
-        Ok(Lending { device, pool, description, mountpoint, mounted, turn: Mutex::new(()) })
+        Ok(Lending { device, pool, description, turn: Mutex::new(()) })
     }
 
     /// Whether files are lent to processes of this user: they have to open the pool themselves.
@@ -88,23 +77,6 @@ impl Lending {
     /// Has the kernel drop pages of a node.
     pub(crate) fn drop_pages(&self, node: NodeId, pages: Range<u64>) {
         self.sent(&Notification::contents_changed(node, pages.start, pages.end - pages.start));
-    }
-
-    /// Has the kernel ask for the attributes of the file at `path` in the mount. Nothing else tells
-    /// it a length without touching its pages, which programs may be writing.
-    pub(crate) fn have_kernel_ask(&self, path: &[u8]) -> Result<()> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let root = rustix::fs::open(&self.mountpoint, flags | OFlags::DIRECTORY, Mode::empty())?;
-        let seen = |fd: &OwnedFd, how| statx(fd, "", AtFlags::EMPTY_PATH | how, StatxFlags::TYPE | StatxFlags::SIZE);
-        let device = |about: Statx| (about.stx_dev_major, about.stx_dev_minor);
-        // The mount may be gone, or covered by another one.
-        let is_this = |root| Ok(self.mounted.is_some_and(|mounted| device(root) == mounted));
-        if !seen(&root, AtFlags::STATX_DONT_SYNC).and_then(is_this)? {
-            return Err(Errno::XDEV);
-        }
-        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let file = openat2(&root, path, flags, Mode::empty(), inside)?;
-        seen(&file, AtFlags::STATX_FORCE_SYNC).map(drop)
     }
 
     fn sent(&self, notification: &Notification<'_>) -> bool {

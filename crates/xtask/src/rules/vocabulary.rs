@@ -227,7 +227,7 @@ mod tests {
         let found = |path: &str, code: &str| names(&sample(path, code), &glossary()).len();
         assert_eq!(found("crates/a/src/transit.rs", "struct Transit; struct Transits;"), 2);
         assert_eq!(found("crates/a/src/x.rs", "struct Free; enum Held {}"), 1);
-        assert_eq!(found("crates/preload/src/held.rs", "enum Held {} struct Transit;"), 1);
+        assert_eq!(found("crates/a/src/held.rs", "enum Held {} struct Transit;"), 3);
     }
 
     #[test]

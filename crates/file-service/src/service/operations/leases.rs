@@ -2,7 +2,7 @@
 
 use crate::service::lending::Lending;
 use crate::service::nodes::open_files::Caching;
-use crate::service::nodes::open_files::leases::{Grace, StalePages};
+use crate::service::nodes::open_files::leases::{Grace, Stale};
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
@@ -164,24 +164,23 @@ impl FileService {
         let Some(lending) = self.lending.get() else { return };
         while self.open_files.leases.has_stale() {
             let Ok(turn) = lending.turn.try_lock() else { return };
-            for StalePages(node, pages) in self.open_files.leases.take_stale() {
-                lending.drop_pages(node, pages);
+            for stale in self.open_files.leases.take_stale() {
+                self.tell(lending, stale);
             }
             drop(turn);
         }
     }
 
-    /// Has the kernel ask for the lengths of files that grew by leases. This waits for threads that
-    /// answer requests, and none of those may call it.
-    pub(crate) fn tell_lengths(&self) {
-        let Some(lending) = self.lending.get() else { return };
-        for file in self.open_files.leases.take_longer() {
-            let node = self.inodes().of_identity(file.identity());
-            let path = node.and_then(|node| self.hint_route(node).path()).filter(|_| file.lease.take_kernel_behind());
-            // Of a file without a name the kernel asks when somebody does.
-            if let Err(errno) = path.map_or(Ok(()), |path| lending.have_kernel_ask(&path)) {
-                tracing::debug!("the kernel did not ask for a length: {errno}");
+    fn tell(&self, lending: &Lending, stale: Stale) {
+        match stale {
+            Stale::Pages(node, pages) => lending.drop_pages(node, pages),
+            // The length cannot be told otherwise: a store to the last page could reach a write
+            // that is on its way, and a server that asks its own mount could not be killed.
+            Stale::Length(file) if file.lease.take_kernel_behind() => {
+                let node = self.inodes().of_identity(file.identity());
+                node.into_iter().for_each(|node| _ = lending.drop_attributes(node));
             }
+            Stale::Length(_) => {}
         }
     }
 

@@ -110,24 +110,24 @@ impl FileLease {
     }
 }
 
-/// Bytes of a node's pages that are not the file's. The kernel is to be told when no request of the
-/// thread is under way any more.
-pub(crate) struct StalePages(pub(crate) NodeId, pub(crate) Range<u64>);
+/// What the kernel is to be told when no request of the thread is under way any more.
+pub(crate) enum Stale {
+    /// The file is longer than it may know.
+    Length(Arc<OpenFile>),
+    /// These bytes of the node's pages are not the file's.
+    Pages(NodeId, Range<u64>),
+}
 
 /// Every lease that was granted.
 #[derive(Default)]
 pub(crate) struct Leases {
     granted: Mutex<HashMap<PoolLease, Granted>>,
-    stale: Mutex<Vec<StalePages>>,
+    stale: Mutex<Vec<Stale>>,
     has_stale: AtomicBool,
     /// Leases whose programs asked for more blocks.
     asked: Mutex<Vec<PoolLease>>,
     /// Wakes the thread that refills these.
     pub(crate) refills: DemandBell,
-    /// Files that may be longer than the kernel knows.
-    longer: Mutex<Vec<Arc<OpenFile>>>,
-    /// Wakes the thread that has the kernel ask for their lengths.
-    pub(crate) lengths: DemandBell,
     pub(crate) counts: LeaseCounts,
 }
 
@@ -162,7 +162,7 @@ impl Leases {
     }
 
     /// Notes what the kernel is to be told.
-    pub(crate) fn note_stale(&self, stale: StalePages) {
+    pub(crate) fn note_stale(&self, stale: Stale) {
         self.stale.lock().unwrap_or_else(PoisonError::into_inner).push(stale);
         // Release, with the acquire of `has_stale`.
         self.has_stale.store(true, Ordering::Release);
@@ -174,21 +174,10 @@ impl Leases {
     }
 
     /// What the kernel is to be told, which the caller does.
-    pub(crate) fn take_stale(&self) -> Vec<StalePages> {
+    pub(crate) fn take_stale(&self) -> Vec<Stale> {
         let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_stale.store(false, Ordering::Release);
         std::mem::take(&mut *stale)
-    }
-
-    /// The kernel is to ask for the length of a file.
-    fn note_longer(&self, file: Arc<OpenFile>) {
-        self.longer.lock().unwrap_or_else(PoisonError::into_inner).push(file);
-        self.lengths.ring();
-    }
-
-    /// The files whose lengths the kernel is to ask for.
-    pub(crate) fn take_longer(&self) -> Vec<Arc<OpenFile>> {
-        std::mem::take(&mut *self.longer.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn of_file(&self, file: &Arc<OpenFile>) -> usize {
@@ -316,7 +305,7 @@ impl OpenFiles {
     fn note_length_of(&self, state: &OpenState) {
         let identity = state.backing.identity();
         let known = self.files().get(&identity).map(|known| Arc::clone(&known.file));
-        known.into_iter().for_each(|file| self.leases.note_longer(file));
+        known.into_iter().for_each(|file| self.leases.note_stale(Stale::Length(file)));
     }
 
     /// Has the kernel ask for every open file's length: an earlier server had lent some.
@@ -325,7 +314,7 @@ impl OpenFiles {
             self.files().values().filter(|known| known.opens > 0).map(|known| known.file.clone()).collect();
         for file in open {
             file.lease.kernel_is_behind.store(true, Ordering::Relaxed);
-            self.leases.note_longer(file);
+            self.leases.note_stale(Stale::Length(file));
         }
     }
 
