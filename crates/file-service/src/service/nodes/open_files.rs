@@ -691,10 +691,6 @@ impl OpenFile {
         Ok(())
     }
 
-    pub(crate) fn identity(&self) -> FileIdentity {
-        self.identity
-    }
-
     /// Whether something reaches the file without its name.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).is_some()

@@ -1,7 +1,7 @@
 //! Operations on the contents of files.
 
 use crate::service::nodes::handles::Opening;
-use crate::service::nodes::open_files::leases::Stale;
+use crate::service::nodes::open_files::leases::StalePages;
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::{Access, Caching, OpenFile, Privileged};
 use crate::service::nodes::open_files::{FileEnd, WriteAt};
@@ -207,7 +207,7 @@ impl FileService {
     fn drop_misplaced(&self, node: NodeId, write: &Write<'_>, placed: u64) {
         if placed != write.offset {
             let len = write.data.len() as u64;
-            self.open_files.leases.note_stale(Stale::Pages(node, write.offset..write.offset + len));
+            self.open_files.leases.note_stale(StalePages(node, write.offset..write.offset + len));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::service::lending::Lending;
 use crate::service::nodes::open_files::Caching;
-use crate::service::nodes::open_files::leases::{Grace, Stale};
+use crate::service::nodes::open_files::leases::{Grace, StalePages};
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
@@ -164,31 +164,15 @@ impl FileService {
         let Some(lending) = self.lending.get() else { return };
         while self.open_files.leases.has_stale() {
             let Ok(turn) = lending.turn.try_lock() else { return };
-            for stale in self.open_files.leases.take_stale() {
-                self.tell(lending, stale);
+            for StalePages(node, pages) in self.open_files.leases.take_stale() {
+                lending.drop_pages(node, pages);
             }
             drop(turn);
         }
     }
 
-    fn tell(&self, lending: &Lending, stale: Stale) {
-        match stale {
-            Stale::Pages(node, pages) => lending.drop_pages(node, pages),
-            // The length cannot be told otherwise: a store to the last page could reach a write
-            // that is on its way, and a server that asks its own mount could not be killed.
-            Stale::Length(file) if file.lease.take_kernel_behind() => {
-                let node = self.inodes().of_identity(file.identity());
-                node.into_iter().for_each(|node| _ = lending.drop_attributes(node));
-            }
-            Stale::Length(_) => {}
-        }
-    }
-
     /// Lends files from now on.
     pub(crate) fn begin_lending(&self, lending: Lending) {
-        if !self.open_files.pool.leases().is_empty() {
-            self.open_files.doubt_lengths();
-        }
         let _ = self.lending.set(lending);
     }
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{BackingFile, FileError, PoolFile, PoolLease};
+use tidegate_file_cache::{FileError, PoolFile, PoolLease};
 use tidegate_fuse::{Handle, NodeId};
 use tidegate_host::threads::DemandBell;
 use tidegate_layout::file_cache::{Class, LeaseGrant, modified_time};
@@ -48,10 +48,6 @@ pub(crate) struct FileLease {
     has_pages: AtomicBool,
     /// Whether a program wrote it by a shared mapping.
     is_mapped: AtomicBool,
-    /// The length when the file was lent.
-    size: AtomicU64,
-    /// Whether the kernel may take the file for shorter than it is.
-    kernel_is_behind: AtomicBool,
 }
 
 impl FileLease {
@@ -62,8 +58,6 @@ impl FileLease {
             is_lent: AtomicBool::new(false),
             has_pages: AtomicBool::new(true),
             is_mapped: AtomicBool::new(false),
-            size: AtomicU64::new(0),
-            kernel_is_behind: AtomicBool::new(false),
         }
     }
 
@@ -99,30 +93,22 @@ impl FileLease {
         self.is_mapped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the kernel is to ask for the length. While the file is lent, whoever asks is told.
-    pub(crate) fn take_kernel_behind(&self) -> bool {
-        !self.is_lent.load(Ordering::Relaxed) && self.kernel_is_behind.swap(false, Ordering::Relaxed)
-    }
-
     /// Whether a program was seen to have the file mapped.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_mapped.load(Ordering::Relaxed)
     }
 }
 
-/// What the kernel is to be told when no request of the thread is under way any more.
-pub(crate) enum Stale {
-    /// The file is longer than it may know.
-    Length(Arc<OpenFile>),
-    /// These bytes of the node's pages are not the file's.
-    Pages(NodeId, Range<u64>),
-}
+/// Bytes of a node's pages that are not the file's. The kernel is to be told when no request of the
+/// thread is under way any more. Of a length it is told nothing: the attributes that it was given
+/// while the file was lent are valid for no time, so it asks.
+pub(crate) struct StalePages(pub(crate) NodeId, pub(crate) Range<u64>);
 
 /// Every lease that was granted.
 #[derive(Default)]
 pub(crate) struct Leases {
     granted: Mutex<HashMap<PoolLease, Granted>>,
-    stale: Mutex<Vec<Stale>>,
+    stale: Mutex<Vec<StalePages>>,
     has_stale: AtomicBool,
     /// Leases whose programs asked for more blocks.
     asked: Mutex<Vec<PoolLease>>,
@@ -162,7 +148,7 @@ impl Leases {
     }
 
     /// Notes what the kernel is to be told.
-    pub(crate) fn note_stale(&self, stale: Stale) {
+    pub(crate) fn note_stale(&self, stale: StalePages) {
         self.stale.lock().unwrap_or_else(PoisonError::into_inner).push(stale);
         // Release, with the acquire of `has_stale`.
         self.has_stale.store(true, Ordering::Release);
@@ -174,7 +160,7 @@ impl Leases {
     }
 
     /// What the kernel is to be told, which the caller does.
-    pub(crate) fn take_stale(&self) -> Vec<Stale> {
+    pub(crate) fn take_stale(&self) -> Vec<StalePages> {
         let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_stale.store(false, Ordering::Release);
         std::mem::take(&mut *stale)
@@ -244,7 +230,6 @@ impl OpenFiles {
         if file.owes_direct.load(Ordering::Relaxed) {
             file.syncs_direct.store(true, Ordering::Relaxed);
         }
-        file.lease.size.store(grant.size, Ordering::Relaxed);
         // Relaxed: it is stored while this thread has the state for itself.
         file.lease.is_lent.store(true, Ordering::Relaxed);
         self.leases.granted().insert(lease, Granted { file: Arc::clone(file), handle, at: Instant::now() });
@@ -287,35 +272,8 @@ impl OpenFiles {
         let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
         self.pool.revoke(number).map_err(|error| errno_of(&error))?;
         follow_time(self, state, number).map_err(|error| errno_of(&error))?;
-        let size = self.pool.size(number).map_err(|error| errno_of(&error))?;
         // Release: whoever does not see a lease any more sees that it was revoked.
-        if !file.lease.is_lent.swap(false, Ordering::AcqRel) {
-            return Ok(false);
-        }
-        if size > file.lease.size.load(Ordering::Relaxed) {
-            file.lease.kernel_is_behind.store(true, Ordering::Relaxed);
-        }
-        if file.lease.kernel_is_behind.load(Ordering::Relaxed) {
-            self.note_length_of(state);
-        }
-        Ok(true)
-    }
-
-    /// The kernel is to hear of the length of a file.
-    fn note_length_of(&self, state: &OpenState) {
-        let identity = state.backing.identity();
-        let known = self.files().get(&identity).map(|known| Arc::clone(&known.file));
-        known.into_iter().for_each(|file| self.leases.note_stale(Stale::Length(file)));
-    }
-
-    /// Has the kernel ask for every open file's length: an earlier server had lent some.
-    pub(crate) fn doubt_lengths(&self) {
-        let open: Vec<_> =
-            self.files().values().filter(|known| known.opens > 0).map(|known| known.file.clone()).collect();
-        for file in open {
-            file.lease.kernel_is_behind.store(true, Ordering::Relaxed);
-            self.leases.note_stale(Stale::Length(file));
-        }
+        Ok(file.lease.is_lent.swap(false, Ordering::AcqRel))
     }
 
     /// Takes over what was written by the lease of a file, if it has one: time and length are the
