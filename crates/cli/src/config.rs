@@ -83,6 +83,7 @@ struct WrittenVolume {
     write_cache: WriteCacheSize,
     #[serde(alias = "level_wear")]
     wear_leveling: Option<NonZeroU32>,
+    vhost_user: Option<PathBuf>,
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
@@ -355,6 +356,7 @@ impl WrittenVolume {
             cache: self.write_cache,
             level_wear: self.wear_leveling,
             disk,
+            vhost_user: self.vhost_user.map(|socket| folder.join(socket)),
             ..plan
         }
     }
@@ -438,6 +440,7 @@ mod tests {
             emulate = "pcm"
             write_cache = "32M"
             wear_leveling = 100
+            vhost_user = "v/one.vhost"
             disk = "v/disk"
             disk_mode = "write-through"
             accept_volatile = true
@@ -494,6 +497,7 @@ mod tests {
                 caps: Caps { dirty_bytes: Some(1 << 30), dirty_percent: 50, age: Duration::from_secs(5) },
                 ..DiskPlan::default()
             },
+            vhost_user: Some("/etc/tidegate/v/one.vhost".into()),
         };
         assert_eq!(*first, expected);
         assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));

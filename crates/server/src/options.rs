@@ -84,6 +84,8 @@ pub struct VolumePlan {
     pub level_wear: Option<NonZeroU32>,
     /// The disk behind it, if it caches one.
     pub disk: DiskPlan,
+    /// The socket where virtual machines attach it as a disk of theirs.
+    pub vhost_user: Option<PathBuf>,
 }
 
 impl VolumePlan {
@@ -99,6 +101,7 @@ impl VolumePlan {
             cache: WriteCacheSize::default(),
             level_wear: None,
             disk: DiskPlan::default(),
+            vhost_user: None,
         }
     }
 }

@@ -11,6 +11,8 @@ use tidegate_media::MapError;
 const NAME_POOL: &str = "name another pool: --pool FILE";
 const NAME_NEW_POOL: &str = "name another file, or one that is not there yet: --pool FILE";
 const DISCARD: &str = "or give up what only that pool has: tidegate mount --discard-former-pool";
+const NAME_MOUNTS_POOL: &str = "name the pool of a mount";
+const ALL_ZERO: &str = "it is all zero: no mount ever used it";
 const NOT_ZERO: &str = "a pool is laid out on zeroes only";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
@@ -53,9 +55,7 @@ impl From<&ServiceFailure> for Report {
             }
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
-            ServiceFailure::NoPool { .. } => {
-                reason("no-pool", Exit::Refused, "no such file", "name the pool of a mount")
-            }
+            ServiceFailure::NoPool { .. } => reason("no-pool", Exit::Refused, "no such file", NAME_MOUNTS_POOL),
             ServiceFailure::NotInUse { pool } => {
                 let next = format!("mount its SOURCE, or {}", recovery_of(pool));
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
@@ -64,6 +64,7 @@ impl From<&ServiceFailure> for Report {
                 let why = format!("it is {is}: a power loss takes what programs synced last");
                 reason("pool-not-persistent", Exit::Refused, &why, TRY)
             }
+            ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
             ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
             ServiceFailure::NotFormatted { error, .. } => {
                 reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")

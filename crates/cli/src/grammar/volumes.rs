@@ -25,12 +25,13 @@ const CONNECTIONS: &str = "Connections";
 const MONITORING: &str = "Monitoring and control";
 
 /// Flags of `serve` about one volume, which a configuration file says of each of its volumes.
-const OF_ONE_VOLUME: [&str; 15] = [
+const OF_ONE_VOLUME: [&str; 16] = [
     "pmem",
     "emulate",
     "write_cache",
     "wear_leveling",
     "read_only",
+    "vhost_user",
     "disk",
     "disk_mode",
     "accept_volatile",
@@ -148,6 +149,11 @@ pub(crate) struct Serve {
     /// Refuse writes, and never change the file
     #[arg(long, help_heading = VOLUME)]
     pub(crate) read_only: bool,
+
+    /// Let virtual machines attach the volume as a disk, by vhost-user-blk on this unix socket. One
+    /// machine at a time, unless --read-only
+    #[arg(long, help_heading = CONNECTIONS, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) vhost_user: Option<PathBuf>,
 
     /// The server's certificate, PEM. TCP connections must then be encrypted, and unix ones may be
     #[arg(long, help_heading = CONNECTIONS, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 use tidegate_layout::btt::InfoBlock;
@@ -432,10 +433,11 @@ fn what_the_user_may_not_do_is_told() {
         }
     }
     let pool = folder.text("pool");
-    fs::write(format!("{pool}.holds"), "").unwrap();
-    fs::set_permissions(format!("{pool}.holds"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::write(&pool, "").unwrap();
+    let _service = UnixListener::bind(format!("{pool}.control")).unwrap();
+    fs::set_permissions(format!("{pool}.control"), fs::Permissions::from_mode(0o000)).unwrap();
     let status = ended(as_nobody(&folder).args(["status", &pool]));
-    assert_tells(&status, ENVIRONMENT, &["no permission to ask about", "as the user of the run"]);
+    assert_tells(&status, ENVIRONMENT, &["does not answer"]);
     fs::set_permissions(volume, fs::Permissions::from_mode(0o000)).unwrap();
     let info = ended(as_nobody(&folder).args(["info", "--pmem", volume]));
     assert_tells(&info, ENVIRONMENT, &["no permission to read"]);

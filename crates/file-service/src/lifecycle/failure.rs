@@ -80,6 +80,12 @@ pub enum ServiceFailure {
         /// The region.
         pool: PathBuf,
     },
+    /// No mount ever had the region.
+    #[error("there is no pool in {}", pool.display())]
+    Blank {
+        /// The region.
+        pool: PathBuf,
+    },
     /// A pool of this size cannot be made.
     #[error("a pool of a mount cannot be made at {}", pool.display())]
     NotFormatted {

@@ -217,6 +217,9 @@ pub fn recover_pool(
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;
     let Some(record) = MountRecord::read(&pool.path)? else {
+        if layout == Layout::Blank {
+            return Err(ServiceFailure::Blank { pool: pool.path });
+        }
         return match pool.is_empty(dram)? {
             true => Ok(PoolRecovered { source: None, files: Vec::new(), salvage }),
             false => Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path }.into()),

@@ -1,5 +1,6 @@
 //! Waiting for clients and signals, on one thread.
 
+use crate::fronts::Protocol;
 use crate::signals::Signals;
 use crate::sockets::connections::Connections;
 use crate::sockets::listen::Listener;
@@ -16,9 +17,17 @@ pub(crate) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000
 /// their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
 
+/// A socket, and the protocol of those who connect to it.
+pub struct Entrance {
+    /// The socket.
+    pub listener: Listener,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
 /// Admits clients until a signal arrives.
 pub fn accept_until_signalled(
-    listeners: &[Listener],
+    entrances: &[Entrance],
     signals: &Signals,
     connections: &Arc<Connections>,
     supervisor: &SystemdNotify,
@@ -27,7 +36,7 @@ pub fn accept_until_signalled(
     loop {
         let mut watched = vec![PollFd::new(&signals.arrived, PollFlags::IN)];
         if !pause {
-            watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+            watched.extend(entrances.iter().map(|entrance| PollFd::new(&entrance.listener, PollFlags::IN)));
         }
         let limit = if pause { Some(ACCEPT_PAUSE) } else { supervisor.wait_max() };
         match poll(&mut watched, limit.as_ref()) {
@@ -38,16 +47,16 @@ pub fn accept_until_signalled(
             return Ok(());
         }
         supervisor.beat();
-        pause = listeners.iter().any(|listener| !accept_waiting(listener, connections));
+        pause = entrances.iter().any(|entrance| !accept_waiting(entrance, connections));
     }
 }
 
 /// Accepts clients that wait, but no more than [`ACCEPTED_AT_ONCE_MAX`]: more may come as fast as
 /// they are accepted. False if the system has no room for one.
-fn accept_waiting(listener: &Listener, connections: &Arc<Connections>) -> bool {
+fn accept_waiting(entrance: &Entrance, connections: &Arc<Connections>) -> bool {
     for _ in 0..ACCEPTED_AT_ONCE_MAX {
-        match listener.accept() {
-            Ok(stream) => connections.admit(stream),
+        match entrance.listener.accept() {
+            Ok(stream) => connections.admit(stream, entrance.protocol),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
             Err(error) if is_no_lack(&error) => {}
             Err(error) => {
@@ -82,12 +91,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = Listener::bind(&ListenAddress::Unix(path.clone()), SocketAccess::OWN).unwrap();
+        let entrance = Entrance { listener, protocol: Protocol::Nbd };
         let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
         let service = || Service::plain(Exports::new(vec![export()]).unwrap());
         let connections = Connections::new(Services { unix: service(), tcp: service() }, Peers::default(), 0);
         let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
         for met in [64, 100, 100] {
-            assert!(accept_waiting(&listener, &connections));
+            assert!(accept_waiting(&entrance, &connections));
             assert_eq!(connections.counts().over_limit, met);
         }
         drop(crowd);

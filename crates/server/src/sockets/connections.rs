@@ -1,6 +1,8 @@
 //! Connections with clients: a thread for each, limits on their number and on their handshakes, and
 //! an orderly end for all of them.
 
+use crate::fronts::Protocol;
+use crate::fronts::vhost_user::Attached;
 use crate::log_ratelimit::LogRatelimit;
 use crate::sockets::access::Peers;
 use crate::sockets::listen::Stream;
@@ -67,6 +69,7 @@ pub struct Connections {
     one_ended: Condvar,
     /// Set once, before the sockets are shut down, whose closing the readers then see.
     ending: AtomicBool,
+    attached: Attached,
     crowded: LogRatelimit,
     strangers: LogRatelimit,
     counts: ConnectionOutcomes,
@@ -98,21 +101,22 @@ impl Connections {
             live: Mutex::default(),
             one_ended: Condvar::new(),
             ending: AtomicBool::new(false),
+            attached: Attached::default(),
             crowded: LogRatelimit::default(),
             strangers: LogRatelimit::default(),
             counts: ConnectionOutcomes::default(),
         })
     }
 
-    /// Serves `stream` on a thread of its own, or turns it away.
-    pub fn admit(self: &Arc<Self>, stream: Stream) {
+    /// Serves `stream` by `protocol` on a thread of its own, or turns it away.
+    pub fn admit(self: &Arc<Self>, stream: Stream, protocol: Protocol) {
         if self.is_strange(&stream) {
             return;
         }
         let stream = Arc::new(stream);
         let Some(admitted) = self.register(&stream) else { return };
         let number = admitted.number;
-        let work = move || admitted.serve(&stream);
+        let work = move || admitted.serve(&stream, protocol);
         let name = format!("client {number}");
         let spawned = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work);
         if let Err(error) = spawned {
@@ -221,19 +225,39 @@ struct Admitted {
 }
 
 impl Admitted {
-    fn serve(self, stream: &Stream) {
+    fn serve(self, stream: &Stream, protocol: Protocol) {
         let number = self.number;
         self.connections.counts.admitted.fetch_add(1, Ordering::Relaxed);
         tracing::info!("client {number} connected");
         tracing::debug!("client {number} is {}", stream.peer());
+        let end = match protocol {
+            Protocol::Nbd => self.serve_nbd(stream),
+            Protocol::VhostUserBlk(volume) => self.serve_monitor(stream, volume),
+        };
+        tracing::info!("client {number} ended: {end}");
+    }
+
+    fn serve_nbd(&self, stream: &Stream) -> String {
         let services = &self.connections.services;
         let service = match stream {
             Stream::Unix(_) => &services.unix,
             Stream::Tcp(_) => &services.tcp,
         };
         match serve(service, &Interruptible { stream, ending: &self.connections.ending }) {
-            Ok(end) => tracing::info!("client {number} ended: {end:?}"),
-            Err(error) => tracing::info!("client {number} ended: {error}"),
+            Ok(end) => format!("{end:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn serve_monitor(&self, stream: &Stream, volume: usize) -> String {
+        let Stream::Unix(socket) = stream else { return "it is not on a unix socket".to_owned() };
+        let poll_budget = &self.connections.services.unix.poll_budget;
+        match (self.connections.exports().nth(volume), socket.try_clone()) {
+            (Some(export), Ok(socket)) => {
+                self.connections.attached.serve(self.number, (volume, export), poll_budget, socket)
+            }
+            (None, _) => format!("there is no volume {volume}"),
+            (_, Err(error)) => format!("the system has no descriptor for it: {error}"),
         }
     }
 }
@@ -304,7 +328,7 @@ mod tests {
         let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
         let connections = Connections::new(Services { unix: service(), tcp: service() }, Peers::default(), 1);
         let (near, far) = UnixStream::pair().unwrap();
-        connections.admit(Stream::Unix(far));
+        connections.admit(Stream::Unix(far), Protocol::Nbd);
         let mut client = Client::connect(near, "", Dialect::Simple).unwrap();
         client.submit(Operation::Flush).unwrap();
         meeting.wait();

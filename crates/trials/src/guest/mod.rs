@@ -93,6 +93,8 @@ pub struct Guest {
     dimms: Vec<Dimm>,
     /// What QEMU calls them.
     disks: Vec<String>,
+    /// Sockets of vhost-user-blk, whose disks come after those.
+    vhost_disks: Vec<PathBuf>,
     /// Whether stores to the NVDIMMs are counted.
     stores_counted: bool,
     files: BTreeMap<String, Vec<u8>>,
@@ -136,6 +138,12 @@ impl Guest {
     /// [`Guest::disk`].
     pub fn served_disk(&mut self, socket: &Path, name: &str) {
         self.disks.push(format!("nbd:unix:{}:exportname={name}", socket.display()));
+    }
+
+    /// Makes the volume at the vhost-user-blk socket the next disk behind all of the others, with
+    /// which the guest shares its memory. QEMU waits for a server that comes back.
+    pub fn vhost_disk(&mut self, socket: &Path) {
+        self.vhost_disks.push(socket.to_owned());
     }
 
     /// Has QEMU count what the kernel stores to NVDIMMs until each `sectors mark` of the script:
@@ -250,6 +258,14 @@ impl Guest {
         for (number, disk) in self.disks.iter().enumerate() {
             let drive = format!("file={disk},format=raw,if=none,id=disk{number}");
             machine.arg("-drive").arg(drive).arg("-device").arg(format!("virtio-blk-pci,drive=disk{number}"));
+        }
+        if !self.vhost_disks.is_empty() {
+            machine.arg("-object").arg(format!("memory-backend-memfd,id=ram,size={MEMORY_MIB}M,share=on"));
+            machine.args(["-machine", "memory-backend=ram"]);
+        }
+        for (number, socket) in self.vhost_disks.iter().enumerate() {
+            machine.arg("-chardev").arg(format!("socket,id=vhost{number},path={},reconnect=1", socket.display()));
+            machine.arg("-device").arg(format!("vhost-user-blk-pci,chardev=vhost{number}"));
         }
         for (slot, dimm) in self.dimms.iter().enumerate() {
             let (path, size) = (dimm.image.display(), file_bytes(&dimm.image));

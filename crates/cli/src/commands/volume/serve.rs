@@ -1,4 +1,4 @@
-//! `tidegate serve`: volumes over NBD, until a signal says that it is enough.
+//! `tidegate serve`: volumes over NBD and vhost-user-blk, until a signal says that it is enough.
 //!
 //! One thread waits for clients and signals; each client has a thread of its own. On SIGTERM or
 //! SIGINT: listening ends, requests in progress finish, blocks on their way arrive, the volumes are
@@ -16,16 +16,17 @@ use crate::grammar::Serve;
 use crate::output;
 use announce::{ServedExport, Serving};
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_host::default_paths;
 use tidegate_host::sd_notify::SystemdNotify;
 use tidegate_media::Access;
 use tidegate_server::control::watching::Watching;
-use tidegate_server::fronts::nbd;
+use tidegate_server::fronts::{Protocol, nbd};
 use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::shutdown::{self, Ended, Ending};
 use tidegate_server::signals::Signals;
-use tidegate_server::sockets::accept::accept_until_signalled;
+use tidegate_server::sockets::accept::{Entrance, accept_until_signalled};
 use tidegate_server::sockets::activation;
 use tidegate_server::sockets::capacity;
 use tidegate_server::sockets::connections::Connections;
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let volumes = plan.volumes.iter().map(compose::open).collect::<Result<Vec<_>, _>>()?;
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
     let listeners = listen(&plan, inherited)?;
+    let monitors = listen_for_monitors(&plan)?;
     warn_of_exposure(&plan, &listeners);
     warn_of_the_shut_out(&plan, &listeners);
     let exports = nbd::exports(&plan, &volumes);
@@ -73,9 +75,11 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     serving.announce(json);
     ending.systemd.ready(&serving.status());
     warn_of_leftovers(&plan, &volumes);
-    let waited = accept_until_signalled(&listeners, &signals, &ending.connections, &ending.systemd);
+    let entrances: Vec<Entrance> =
+        listeners.into_iter().map(|listener| Entrance { listener, protocol: Protocol::Nbd }).chain(monitors).collect();
+    let waited = accept_until_signalled(&entrances, &signals, &ending.connections, &ending.systemd);
     waited.map_err(Failure::system("waiting for clients"))?;
-    drop(listeners);
+    drop(entrances);
     let Ended { farewells, unfinished, settled } = ending.carry_out(signals)?;
     let exit = settled.map(|()| exit_after(unfinished)).map_err(Failure::from);
     let last_words = watching.end();
@@ -116,6 +120,7 @@ fn add_default_volume(plan: &mut Plan, args: &Serve) -> Result<bool, Failure> {
         cache: args.write_cache.unwrap_or_default(),
         level_wear: args.wear_leveling,
         disk: args.disk.plan(),
+        vhost_user: plan::vhost_user(args),
         ..VolumePlan::of(path, access(args.read_only))
     });
     Ok(created)
@@ -136,6 +141,17 @@ fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Fa
         listeners.push(Listener::bind(place, plan.socket_access())?);
     }
     Ok(listeners)
+}
+
+/// The sockets where virtual machines attach volumes.
+fn listen_for_monitors(plan: &Plan) -> Result<Vec<Entrance>, Failure> {
+    let places = plan.volumes.iter().enumerate().filter_map(|(nth, volume)| Some((nth, volume.vhost_user.clone()?)));
+    let entrance = |(nth, path): (usize, PathBuf)| {
+        let place = ListenAddress::Unix(path).below(Path::new(""));
+        let listener = Listener::bind(&place, plan.socket_access())?;
+        Ok(Entrance { listener, protocol: Protocol::VhostUserBlk(nth) })
+    };
+    places.map(entrance).collect()
 }
 
 /// How many of `wanted` connections the system has room for.
@@ -181,6 +197,7 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         disk: volume.disk.as_ref().map(|disk| disk.state()),
         holds: look::holds(plan, volume),
         attaching: None,
+        vhost_user: plan.vhost_user.clone(),
         facts: volume.facts.clone(),
     });
     let places: Vec<ListenAddress> = listeners.iter().map(Listener::place).collect();

@@ -42,6 +42,9 @@ pub(super) struct ServedExport {
     /// The disk behind it, and the cache in front of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) disk: Option<DiskState>,
+    /// The socket where virtual machines attach it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "tidegate_host::json_path::optional")]
+    pub(super) vhost_user: Option<PathBuf>,
     /// What a client finds in it.
     #[serde(skip)]
     pub(super) holds: ExportContents,
@@ -70,6 +73,9 @@ impl Serving {
         for (volume, export) in volumes.iter_mut().zip(&names) {
             let exported = Exported { export, name: &volume.name, uuid: volume.facts.uuid, holds: volume.holds };
             volume.attaching = places.first().map(|place| uris::attaching(place, exported, protection));
+            if let (Some(attaching), Some(socket)) = (&mut volume.attaching, &volume.vhost_user) {
+                attaching.attach.push(uris::virtual_machine(socket));
+            }
         }
         Serving { created, volumes, serving, control: Vec::new(), metrics: None }
     }

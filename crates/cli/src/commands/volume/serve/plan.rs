@@ -4,6 +4,7 @@ use crate::config;
 use crate::errors::{Failure, UsageFailure};
 use crate::grammar::Serve;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::sockets::listen::ListenAddress;
 
@@ -18,7 +19,8 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
         let volume = VolumePlan::of(pmem.clone(), access(args.read_only));
         let cache = args.write_cache.unwrap_or_default();
         let (emulate, level_wear) = (args.emulate, args.wear_leveling);
-        plan.volumes.push(VolumePlan { emulate, cache, level_wear, disk: args.disk.plan(), ..volume });
+        let vhost_user = vhost_user(args);
+        plan.volumes.push(VolumePlan { emulate, cache, level_wear, disk: args.disk.plan(), vhost_user, ..volume });
     }
     if !args.listen.is_empty() {
         plan.listen.clone_from(&args.listen);
@@ -39,12 +41,21 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
+/// Where virtual machines attach the volume of the command line.
+pub(super) fn vhost_user(args: &Serve) -> Option<PathBuf> {
+    let path = args.vhost_user.clone()?;
+    // If the current folder is gone, listening fails, and says so.
+    Some(std::path::absolute(&path).unwrap_or(path))
+}
+
 /// Two sockets cannot be in one place. Port 0 is another one each time.
 fn refuse_place_twice(plan: &Plan) -> Result<(), UsageFailure> {
-    let control = plan.control.as_deref().and_then(|path| std::path::absolute(path).ok()).map(ListenAddress::Unix);
+    let at = |path: &PathBuf| ListenAddress::Unix(path.clone()).below(Path::new(""));
+    let control = plan.control.as_ref().map(at);
+    let monitors: Vec<_> = plan.volumes.iter().filter_map(|volume| volume.vhost_user.as_ref().map(at)).collect();
     let metrics = plan.metrics.map(ListenAddress::Tcp);
     let places: Vec<&ListenAddress> =
-        plan.listen.iter().chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
+        plan.listen.iter().chain(&monitors).chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
     let twice = places.iter().enumerate().find(|(nth, place)| places[..*nth].contains(place));
     twice.map_or(Ok(()), |(_, place)| Err(UsageFailure::PlaceTwice { place: place.to_string() }))
 }

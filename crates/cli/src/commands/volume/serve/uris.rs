@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use tidegate_host::shell::{quoted, word};
 use tidegate_server::sockets::listen::ListenAddress;
 use uuid::Uuid;
@@ -113,6 +114,16 @@ pub(crate) fn attaching(place: &ListenAddress, exported: Exported<'_>, protectio
         ],
         undo: unmounting(&folder),
     }
+}
+
+/// Starts a virtual machine whose disk is the volume at the vhost-user-blk socket `socket`: the
+/// machine's memory is shared, and it waits for a server that is started again.
+pub(crate) fn virtual_machine(socket: &Path) -> String {
+    format!(
+        "qemu-system-x86_64 -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram -m 1G \
+         -chardev socket,id=disk,path={},reconnect=1 -device vhost-user-blk-pci,chardev=disk",
+        word(socket)
+    )
 }
 
 /// The first NBD device that no client uses.
