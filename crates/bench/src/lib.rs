@@ -17,6 +17,7 @@ pub mod blocks;
 pub mod calibrate;
 pub mod disk_cache;
 pub mod files;
+pub mod fronts;
 pub mod machine;
 pub mod mount;
 pub mod placement;

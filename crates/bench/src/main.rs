@@ -22,7 +22,9 @@ use tidegate_bench::replay::{Replaying, replay};
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
-use tidegate_bench::{blocks, disk_cache, files, mount, placement, reproduction, rivalry, rivals, served, write_cache};
+use tidegate_bench::{
+    blocks, disk_cache, files, fronts, mount, placement, reproduction, rivalry, rivals, served, write_cache,
+};
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
 use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
@@ -172,6 +174,7 @@ const TOPICS: &[Topic] = &[
     disk_cache::TOPIC,
     write_cache::TOPIC,
     served::TOPIC,
+    fronts::TOPIC,
     files::TOPIC,
     mount::TOPIC,
     rivalry::TOPIC,

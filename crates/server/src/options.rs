@@ -3,6 +3,7 @@
 
 use crate::cached_disk::disk::DiskPlan;
 use crate::cached_disk::volatile::Volatile;
+use crate::fronts::vhost_user::QUEUES_MAX;
 use crate::sockets::access::Peers;
 use crate::sockets::connections::CONNECTIONS_MAX;
 use crate::sockets::listen::{ListenAddress, SocketAccess};
@@ -112,6 +113,11 @@ pub fn access(read_only: bool) -> Access {
 }
 
 impl Plan {
+    /// Queues of virtual machines that may work at once.
+    pub fn queues_max(&self) -> u64 {
+        if self.volumes.iter().any(|volume| volume.vhost_user.is_some()) { QUEUES_MAX } else { 0 }
+    }
+
     /// Whether TCP may listen.
     pub fn may_be_exposed(&self) -> bool {
         self.insecure || self.tls.is_some()

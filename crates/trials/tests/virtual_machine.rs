@@ -229,7 +229,12 @@ fn a_second_machine_is_turned_away_until_the_first_is_gone() {
     assert!(Machine::attach(connected(&socket), Shape::default()).is_err(), "the first one has it");
     assert_eq!(first.queues[0].request(Command::Write, 0, 4096).unwrap().status, 0);
     drop(first);
-    let mut second = Machine::attach(connected(&socket), Shape::default()).unwrap();
+    let mut second = None;
+    until("the first one's end", || {
+        second = Machine::attach(connected(&socket), Shape::default()).ok();
+        second.is_some()
+    });
+    let mut second = second.unwrap();
     assert_eq!(second.queues[0].request(Command::Read, 0, 4096).unwrap().status, 0);
     server.stop();
     assert!(!socket.exists(), "the socket goes with its server");

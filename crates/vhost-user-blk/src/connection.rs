@@ -4,17 +4,20 @@
 //! A queue that works belongs to its thread. For every change the thread is ended, which finishes
 //! the request under way, and begun anew: the two never share anything that changes.
 
+use crate::budget::{MachineAccess, QueueBudget};
 use crate::failure::{BrokenQueue, ConnectionFailure, Refusal};
 use crate::memory::{Place, REGIONS_MAX, SharedMemory};
 use crate::requests::Executor;
-use crate::ring::{Ring, RingSettings, Stop};
+use crate::ring::{Ring, RingSettings, Rings, Stop};
 use crate::virtio::{ConfigSpace, QUEUE_SIZE_MAX, QUEUES_MAX, feature, features};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
+use std::time::Duration;
 use tidegate_block_export::{ConnectionCounters, Export, PollBudget};
 use tidegate_media::Durability;
 use vhost::vhost_user::message::{
@@ -34,30 +37,50 @@ pub struct VirtualDisk<'d> {
     pub export: &'d Export,
     /// The busy-poll budget, which all services on the same cores share.
     pub poll_budget: &'d PollBudget,
-    /// Hears of a queue, by its number, that the guest broke. Called on the queue's thread.
+    /// The room for queues, which all machines share.
+    pub queue_budget: &'d QueueBudget,
+    /// Whether the machine may change the volume, if that can be changed.
+    pub access: MachineAccess,
+    /// Hears of a queue, by its number, that stands still from now on. Called on the queue's
+    /// thread.
     pub on_broken_queue: &'d (dyn Fn(usize, &BrokenQueue) + Sync),
 }
+
+/// How long a monitor may be connected without saying where its memory is.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Small, as there are many threads; the buffers lie elsewhere.
+const STACK_BYTES: usize = 256 << 10;
 
 /// Serves the monitor at the other end of `socket` until it goes away, or the socket is shut down.
 /// Requests under way are finished then.
 ///
 /// # Errors
-/// The monitor broke the protocol, or asked for what cannot be. The disk is as its requests left
-/// it.
+/// The monitor broke the protocol, asked for what cannot be, or said nothing. The disk is as its
+/// requests left it.
 pub fn serve(disk: &VirtualDisk<'_>, socket: UnixStream) -> Result<(), ConnectionFailure> {
     let tally = disk.export.count_connection();
+    let limited = socket.try_clone().and_then(|same| same.set_read_timeout(Some(SILENCE_MAX)).map(|()| same));
+    let limited = limited
+        .map_err(|error| ConnectionFailure::Refused(Refusal::System { what: "a limit for a silent monitor", error }))?;
     scope(|scope| {
-        let connection = Arc::new(Mutex::new(MonitorSession::new(disk, &tally, scope)));
-        let mut messages = BackendReqHandler::from_stream(socket, Arc::clone(&connection));
+        let session = Arc::new(Mutex::new(MonitorSession::new(disk, &tally, scope)));
+        let mut messages = BackendReqHandler::from_stream(socket, Arc::clone(&session));
+        let mut has_memory = false;
         let error = loop {
             if let Err(error) = messages.handle_request() {
                 break error;
             }
+            if !has_memory && session.lock().expect(HOLDER_PANICKED).memory.is_shared() {
+                // A monitor that attached the disk may be silent for ever.
+                has_memory = limited.set_read_timeout(None).is_ok();
+            }
         };
-        let refused = connection.lock().expect(HOLDER_PANICKED).refused.take();
+        let refused = session.lock().expect(HOLDER_PANICKED).refused.take();
         match (refused, error) {
             (Some(refusal), _) => Err(ConnectionFailure::Refused(refusal)),
             (None, ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => Ok(()),
+            (None, ProtocolError::SocketRetry(_)) => Err(ConnectionFailure::Silent),
             (None, error) => Err(ConnectionFailure::Protocol(error)),
         }
     })
@@ -92,6 +115,15 @@ struct Working<'scope> {
     thread: ScopedJoinHandle<'scope, (u16, Result<(), BrokenQueue>)>,
 }
 
+/// What becomes of a queue whose rings do not lie in the memory that is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WithoutRings {
+    /// The message is refused.
+    Refuse,
+    /// It stands still until they do: other memory may be about to be shared.
+    Stand,
+}
+
 const PROTOCOL_FEATURES: VhostUserVirtioFeatures = VhostUserVirtioFeatures::PROTOCOL_FEATURES;
 
 impl<'scope, 'env> MonitorSession<'scope, 'env> {
@@ -105,7 +137,13 @@ impl<'scope, 'env> MonitorSession<'scope, 'env> {
     }
 
     fn offered(&self) -> u64 {
-        features(self.disk.export) | PROTOCOL_FEATURES.bits()
+        let is_read_only = self.disk.access == MachineAccess::ReadOnly || self.disk.export.is_read_only();
+        features(is_read_only) | PROTOCOL_FEATURES.bits()
+    }
+
+    /// What a driver may have agreed to: a volume that may not be changed now could be before.
+    fn ever_offered() -> u64 {
+        features(true) | features(false) | PROTOCOL_FEATURES.bits()
     }
 
     fn has_agreed_to(&self, number: u32) -> bool {
@@ -128,9 +166,9 @@ impl<'scope, 'env> MonitorSession<'scope, 'env> {
         if index >= self.queues.len() {
             return self.refuse(Refusal::NoSuchQueue { number, last: QUEUES_MAX - 1 });
         }
-        self.halt(index);
+        self.halt(index..index + 1);
         let changed = change(&mut self.queues[index], &self.memory);
-        match changed.and_then(|()| self.begin(index)) {
+        match changed.and_then(|()| self.begin(index, WithoutRings::Refuse)) {
             Ok(()) => Ok(()),
             Err(refusal) => self.refuse(refusal),
         }
@@ -138,48 +176,58 @@ impl<'scope, 'env> MonitorSession<'scope, 'env> {
 
     /// Makes a change that concerns all queues while none works.
     fn change_all(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Refusal>) -> ProtocolResult<()> {
-        (0..self.queues.len()).for_each(|index| self.halt(index));
-        let changed = change(self).and_then(|()| (0..self.queues.len()).try_for_each(|index| self.begin(index)));
-        match changed {
+        self.halt(0..self.queues.len());
+        let begin =
+            |this: &mut Self| (0..this.queues.len()).try_for_each(|index| this.begin(index, WithoutRings::Stand));
+        match change(self).and_then(|()| begin(self)) {
             Ok(()) => Ok(()),
             Err(refusal) => self.refuse(refusal),
         }
     }
 
-    /// Ends the thread of a queue, if it works.
-    fn halt(&mut self, index: usize) {
-        let slot = &mut self.queues[index];
-        let Some(Working { stop, thread }) = slot.working.take() else { return };
-        stop.ask();
-        let (next, end) = thread.join().expect("a queue's thread does not panic");
-        slot.next = next;
-        slot.is_broken |= end.is_err();
+    /// Ends the threads of these queues, as far as they work. All end side by side.
+    fn halt(&mut self, indexes: Range<usize>) {
+        let slots = &mut self.queues[indexes];
+        slots.iter().filter_map(|slot| slot.working.as_ref()).for_each(|working| working.stop.ask());
+        for slot in slots {
+            let Some(Working { thread, .. }) = slot.working.take() else { continue };
+            match thread.join() {
+                Ok((next, end)) => (slot.next, slot.is_broken) = (next, end.is_err()),
+                // The device below panicked, which is told on stderr: its other queues go on.
+                Err(_) => slot.is_broken = true,
+            }
+        }
     }
 
     /// Begins the thread of a queue, if the monitor has said all that it needs.
-    fn begin(&mut self, index: usize) -> Result<(), Refusal> {
-        let slot = &self.queues[index];
+    fn begin(&mut self, index: usize, without_rings: WithoutRings) -> Result<(), Refusal> {
+        let (slot, disk) = (&self.queues[index], self.disk);
         let is_enabled = slot.is_enabled || self.acknowledged & PROTOCOL_FEATURES.bits() == 0;
-        let is_ready = is_enabled && !slot.is_broken && slot.settings.kick.is_some() && slot.settings.size > 0;
-        if !is_ready {
+        let Some(settings) = slot.settings.complete().filter(|_| is_enabled && !slot.is_broken) else {
             return Ok(());
-        }
+        };
         let flushes = self.has_agreed_to(VIRTIO_BLK_F_FLUSH);
         let durability = if flushes { Durability::Volatile } else { Durability::Fua };
-        let executor = Executor::new(self.disk.export, self.tally, durability);
+        let executor = Executor::new(disk.export, self.tally, disk.access, durability);
         let with_event_index = self.has_agreed_to(VIRTIO_RING_F_EVENT_IDX);
-        let settings = RingSettings { with_event_index, ..slot.settings.clone() };
-        let ring = Ring::prepare(index, settings, self.memory.mapped(), executor, self.disk.poll_budget)?;
+        let settings = RingSettings { with_event_index, ..settings };
+        let permit = disk.queue_budget.take().ok_or(Refusal::TooManyQueues)?;
+        let ring = match Ring::prepare(index, settings, self.memory.mapped(), executor, disk.poll_budget) {
+            Err(Refusal::Rings { .. }) if without_rings == WithoutRings::Stand => return Ok(()),
+            prepared => prepared?,
+        };
         let stop = ring.stop();
-        let on_broken = self.disk.on_broken_queue;
+        let on_broken = disk.on_broken_queue;
         let work = move || {
+            let _until_it_ends = permit;
             let (next, end) = ring.run();
             if let Err(broken) = &end {
                 on_broken(index, broken);
             }
             (next, end)
         };
-        let spawned = Builder::new().name(format!("queue {index}")).spawn_scoped(self.scope, work);
+        let thread = Builder::new().name(format!("queue {index}")).stack_size(STACK_BYTES);
+        let spawned = thread.spawn_scoped(self.scope, work);
         let thread = spawned.map_err(|error| Refusal::System { what: "a thread for a queue", error })?;
         self.queues[index].working = Some(Working { stop, thread });
         Ok(())
@@ -188,7 +236,7 @@ impl<'scope, 'env> MonitorSession<'scope, 'env> {
 
 impl Drop for MonitorSession<'_, '_> {
     fn drop(&mut self) {
-        (0..self.queues.len()).for_each(|index| self.halt(index));
+        self.halt(0..self.queues.len());
     }
 }
 
@@ -219,7 +267,7 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
     }
 
     fn set_features(&mut self, features: u64) -> ProtocolResult<()> {
-        let foreign = features & !self.offered();
+        let foreign = features & !Self::ever_offered();
         if foreign != 0 {
             return self.refuse(Refusal::Features { features: foreign });
         }
@@ -257,9 +305,12 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
         _log: u64,
     ) -> ProtocolResult<()> {
         self.change(index, |slot, memory| {
-            slot.settings.descriptors = memory.guest_address(descriptor)?;
-            slot.settings.available = memory.guest_address(available)?;
-            slot.settings.used = memory.guest_address(used)?;
+            slot.settings.rings = Some(Rings {
+                descriptors: memory.guest_address(descriptor)?,
+                available: memory.guest_address(available)?,
+                used: memory.guest_address(used)?,
+            });
+            slot.is_broken = false;
             Ok(())
         })
     }
@@ -276,7 +327,7 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
 
     fn get_vring_base(&mut self, index: u32) -> ProtocolResult<VhostUserVringState> {
         self.change(index, |slot, _| {
-            slot.settings.kick = None;
+            (slot.settings.kick, slot.settings.rings) = (None, None);
             Ok(())
         })?;
         Ok(VhostUserVringState::new(index, self.queues[index as usize].next.into()))
@@ -329,9 +380,10 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
         Ok(ConfigSpace::of(self.disk.export).read(offset, size))
     }
 
-    /// Drivers may only write fields of features that are not offered.
+    /// A guest may write to its configuration space at any time: nothing there can be changed, as
+    /// the features for that are not offered.
     fn set_config(&mut self, _offset: u32, _bytes: &[u8], _flags: VhostUserConfigFlags) -> ProtocolResult<()> {
-        self.refuse(Refusal::NotOffered("SET_CONFIG"))
+        Ok(())
     }
 
     fn set_gpu_socket(&mut self, _socket: GpuBackend) -> ProtocolResult<()> {

@@ -9,6 +9,9 @@ pub enum ConnectionFailure {
     /// The monitor sent what the protocol does not allow.
     #[error("its monitor broke the protocol: {0}")]
     Protocol(vhost::vhost_user::Error),
+    /// The monitor did not say where its memory is.
+    #[error("its monitor was silent for too long")]
+    Silent,
     /// What the monitor asked for was refused.
     #[error("its monitor asked for what cannot be: {0}")]
     Refused(Refusal),
@@ -42,6 +45,9 @@ pub enum Refusal {
         /// Whose.
         number: usize,
     },
+    /// More queues than the server has threads for.
+    #[error("the server's machines have as many queues as it serves: give them fewer (QEMU: num-queues=1)")]
+    TooManyQueues,
     /// Features that were not offered.
     #[error("features {features:#x} were not offered")]
     Features {

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod chain;
 mod connection;
 mod failure;
@@ -22,6 +23,7 @@ mod requests;
 mod ring;
 mod virtio;
 
+pub use budget::{MachineAccess, QueueBudget};
 pub use connection::{VirtualDisk, serve};
 pub use failure::{BrokenQueue, ConnectionFailure, Refusal};
 pub use memory::MemoryFailure;

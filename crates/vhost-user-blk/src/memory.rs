@@ -80,6 +80,11 @@ impl SharedMemory {
         SharedMemory { mapped: Arc::default(), places: Vec::new() }
     }
 
+    /// Whether there is any.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.places.is_empty()
+    }
+
     /// All of it, for a thread.
     pub(crate) fn mapped(&self) -> Mapped {
         Arc::clone(&self.mapped)

@@ -3,6 +3,7 @@
 //! Data passes through a buffer of the disk's own: the guest may change its memory while the volume
 //! reads it, and a block whose checksum is taken must not change meanwhile.
 
+use crate::budget::MachineAccess;
 use crate::chain::{NoSuchMemory, RequestChain};
 use crate::virtio::{
     DISCARD_BYTES_MAX, DISCARD_RANGES_MAX, IDENTITY_BYTES, RequestRange, RequestStart, SECTOR_BYTES, ZEROES_BYTES_MAX,
@@ -22,6 +23,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// never cut.
 const BUFFER_BYTES: usize = WHOLE_WRITE_BYTES_MAX as usize;
 
+/// Bytes that are moved in no time.
+const SHORT_BYTES_MAX: usize = 256 << 10;
+
 /// Why a request has no header, or its answer no place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unanswerable {
@@ -37,9 +41,33 @@ impl From<NoSuchMemory> for Unanswerable {
     }
 }
 
+/// The header of a request, and how long its parts are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    kind: u32,
+    sector: u64,
+    /// Bytes behind the header.
+    given_bytes: usize,
+    /// Bytes that the answer has before its status.
+    answer_bytes: usize,
+}
+
+impl Request {
+    /// The request at the beginning of `chain`.
+    pub(crate) fn read(chain: &RequestChain, memory: &GuestMemoryMmap) -> Result<Request, Unanswerable> {
+        let answer_bytes = chain.answer.bytes().checked_sub(1).ok_or(Unanswerable::Chain)?;
+        let given_bytes = chain.asked.bytes().checked_sub(size_of::<RequestStart>()).ok_or(Unanswerable::Chain)?;
+        let mut start = RequestStart::new_zeroed();
+        chain.asked.copy_to(memory, 0, start.as_mut_bytes())?;
+        Ok(Request { kind: start.kind.get(), sector: start.sector.get(), given_bytes, answer_bytes })
+    }
+}
+
 /// How a request failed, as its status says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestError {
+    /// It has no status: its queue ends first.
+    Over,
     /// The request or the volume is at fault.
     Failed,
     /// Disks here do not do that.
@@ -62,6 +90,7 @@ impl From<tidegate_media::Error> for RequestError {
 pub(crate) struct Executor<'e> {
     export: &'e Export,
     tally: &'e ConnectionCounters<'e>,
+    access: MachineAccess,
     identity: [u8; IDENTITY_BYTES],
     durability: Durability,
     buffer: Vec<u8>,
@@ -73,11 +102,16 @@ pub(crate) struct Executor<'e> {
 impl<'e> Executor<'e> {
     /// For a queue of the disk that offers `export`. Writes are durable when they are answered, or
     /// by the next flush, as `durability` says.
-    pub(crate) fn new(export: &'e Export, tally: &'e ConnectionCounters<'e>, durability: Durability) -> Executor<'e> {
+    pub(crate) fn new(
+        export: &'e Export,
+        tally: &'e ConnectionCounters<'e>,
+        access: MachineAccess,
+        durability: Durability,
+    ) -> Executor<'e> {
         let mut identity = [0; IDENTITY_BYTES];
         identity.iter_mut().zip(export.name().bytes()).for_each(|(place, byte)| *place = byte);
         let (buffer, scratch) = (Vec::new(), Scratch::default());
-        Executor { export, tally, identity, durability, buffer, scratch, now: Instant::now() }
+        Executor { export, tally, access, identity, durability, buffer, scratch, now: Instant::now() }
     }
 
     /// There is a request, after a wait.
@@ -90,35 +124,46 @@ impl<'e> Executor<'e> {
         self.now
     }
 
-    /// Carries out a request and writes its status. How many bytes of the answer were written.
-    pub(crate) fn answer(&mut self, chain: &RequestChain, memory: &GuestMemoryMmap) -> Result<u32, Unanswerable> {
-        let mut start = RequestStart::new_zeroed();
-        let room = chain.answer.bytes().checked_sub(1).ok_or(Unanswerable::Chain)?;
-        if chain.asked.bytes() < size_of::<RequestStart>() {
-            return Err(Unanswerable::Chain);
+    /// Whether `request` may take so long that answers before it should not wait for its own.
+    pub(crate) fn may_last(&self, request: &Request) -> bool {
+        match request.kind {
+            VIRTIO_BLK_T_IN => request.answer_bytes > SHORT_BYTES_MAX,
+            VIRTIO_BLK_T_OUT => request.given_bytes > SHORT_BYTES_MAX || self.durability == Durability::Fua,
+            VIRTIO_BLK_T_FLUSH | VIRTIO_BLK_T_DISCARD | VIRTIO_BLK_T_WRITE_ZEROES => true,
+            _ => false,
         }
-        chain.asked.copy_to(memory, 0, start.as_mut_bytes())?;
-        let given = chain.asked.bytes() - size_of::<RequestStart>();
-        let (kind, fate) = match start.kind.get() {
-            VIRTIO_BLK_T_IN => (RequestKind::Read, self.read(&start, chain, memory)),
-            VIRTIO_BLK_T_OUT => (RequestKind::Write, self.write(&start, chain, memory)),
+    }
+
+    /// Carries out a request and writes its status. How many bytes of the answer were written;
+    /// none, not even the status, if it was `is_over` amid a long one.
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request,
+        chain: &RequestChain,
+        memory: &GuestMemoryMmap,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<u32>, Unanswerable> {
+        let (kind, fate) = match request.kind {
+            VIRTIO_BLK_T_IN => (RequestKind::Read, self.read(request, chain, memory, is_over)),
+            VIRTIO_BLK_T_OUT => (RequestKind::Write, self.write(request, chain, memory, is_over)),
             VIRTIO_BLK_T_FLUSH => (RequestKind::Flush, self.flush()),
-            VIRTIO_BLK_T_DISCARD => (RequestKind::Trim, self.discard(given, chain, memory)),
-            VIRTIO_BLK_T_WRITE_ZEROES => (RequestKind::WriteZeroes, self.write_zeroes(given, chain, memory)),
-            VIRTIO_BLK_T_GET_ID => (RequestKind::Unknown, self.tell_identity(room, chain, memory)),
+            VIRTIO_BLK_T_DISCARD => (RequestKind::Trim, self.discard(request, chain, memory)),
+            VIRTIO_BLK_T_WRITE_ZEROES => (RequestKind::WriteZeroes, self.write_zeroes(request, chain, memory)),
+            VIRTIO_BLK_T_GET_ID => (RequestKind::Unknown, self.tell_identity(request, chain, memory)),
             _ => (RequestKind::Unknown, Err(RequestError::Unsupported)),
         };
-        let told = if matches!(start.kind.get(), VIRTIO_BLK_T_IN | VIRTIO_BLK_T_GET_ID) { room } else { 0 };
+        let has_data = matches!(request.kind, VIRTIO_BLK_T_IN | VIRTIO_BLK_T_GET_ID);
         let (said, written) = match fate {
-            Ok(_) => (status::GOOD, told),
+            Ok(bytes) => (status::GOOD, if has_data { bytes } else { 0 }),
             Err(RequestError::Failed) => (status::FAILED, 0),
             Err(RequestError::Unsupported) => (status::UNSUPPORTED, 0),
+            Err(RequestError::Over) => return Ok(None),
         };
-        chain.answer.copy_from(memory, room, &[said])?;
-        if start.kind.get() != VIRTIO_BLK_T_GET_ID {
+        chain.answer.copy_from(memory, request.answer_bytes, &[said])?;
+        if request.kind != VIRTIO_BLK_T_GET_ID {
             self.count(kind, fate.ok());
         }
-        Ok(u32::try_from(written + 1).unwrap_or(u32::MAX))
+        Ok(Some(u32::try_from(written + 1).unwrap_or(u32::MAX)))
     }
 
     fn count(&mut self, kind: RequestKind, bytes: Option<u64>) {
@@ -133,14 +178,18 @@ impl<'e> Executor<'e> {
 
     fn read(
         &mut self,
-        start: &RequestStart,
+        request: &Request,
         chain: &RequestChain,
         memory: &GuestMemoryMmap,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<u64, RequestError> {
-        let len = chain.answer.bytes() - 1;
-        let offset = self.offset(start.sector.get(), len as u64)?;
+        let len = request.answer_bytes;
+        let offset = self.offset(request.sector, len as u64)?;
         self.make_room(len);
         for from in (0..len).step_by(BUFFER_BYTES) {
+            if from > 0 && is_over() {
+                return Err(RequestError::Over);
+            }
             let piece = &mut self.buffer[..BUFFER_BYTES.min(len - from)];
             self.export.read(offset + from as u64, piece, &mut self.scratch)?;
             chain.answer.copy_from(memory, from, piece)?;
@@ -150,17 +199,19 @@ impl<'e> Executor<'e> {
 
     fn write(
         &mut self,
-        start: &RequestStart,
+        request: &Request,
         chain: &RequestChain,
         memory: &GuestMemoryMmap,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<u64, RequestError> {
-        let len = chain.asked.bytes() - size_of::<RequestStart>();
-        let offset = self.offset(start.sector.get(), len as u64)?;
-        if self.export.refuses_changes() {
-            return Err(RequestError::Failed);
-        }
+        let len = request.given_bytes;
+        let offset = self.offset(request.sector, len as u64)?;
+        self.check_access()?;
         self.make_room(len);
         for from in (0..len).step_by(BUFFER_BYTES) {
+            if from > 0 && is_over() {
+                return Err(RequestError::Over);
+            }
             let piece = &mut self.buffer[..BUFFER_BYTES.min(len - from)];
             chain.asked.copy_to(memory, size_of::<RequestStart>() + from, piece)?;
             self.export.write(offset + from as u64, piece, self.durability, &mut self.scratch)?;
@@ -168,53 +219,55 @@ impl<'e> Executor<'e> {
         Ok(len as u64)
     }
 
+    fn check_access(&self) -> Result<(), RequestError> {
+        let refuses = self.access == MachineAccess::ReadOnly || self.export.refuses_changes();
+        if refuses { Err(RequestError::Failed) } else { Ok(()) }
+    }
+
     fn flush(&self) -> Result<u64, RequestError> {
         self.export.flush()?;
         Ok(0)
     }
 
-    fn discard(&mut self, given: usize, chain: &RequestChain, memory: &GuestMemoryMmap) -> Result<u64, RequestError> {
-        let mut bytes = 0;
-        for range in self.ranges(given, (DISCARD_RANGES_MAX, DISCARD_BYTES_MAX), chain, memory)? {
-            let (offset, len, flags) = range;
-            if flags != 0 {
-                return Err(RequestError::Unsupported);
-            }
-            self.export.trim(offset, len, self.durability)?;
-            bytes += len;
+    fn discard(
+        &mut self,
+        request: &Request,
+        chain: &RequestChain,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u64, RequestError> {
+        let ranges = self.ranges(request, (DISCARD_RANGES_MAX, DISCARD_BYTES_MAX, 0), chain, memory)?;
+        for (offset, len, _) in &ranges {
+            self.export.trim(*offset, *len, self.durability)?;
         }
-        Ok(bytes)
+        Ok(ranges.iter().map(|(_, len, _)| len).sum())
     }
 
     fn write_zeroes(
         &mut self,
-        given: usize,
+        request: &Request,
         chain: &RequestChain,
         memory: &GuestMemoryMmap,
     ) -> Result<u64, RequestError> {
-        let mut bytes = 0;
-        for (offset, len, flags) in self.ranges(given, (1, ZEROES_BYTES_MAX), chain, memory)? {
-            let zeroing = match flags {
-                0 => Zeroing::AsData,
-                VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP => Zeroing::AnyWay,
-                _ => return Err(RequestError::Unsupported),
-            };
-            self.export.write_zeroes(offset, len, (zeroing, self.durability), &mut self.scratch)?;
-            bytes += len;
+        let unmap = VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
+        let ranges = self.ranges(request, (1, ZEROES_BYTES_MAX, unmap), chain, memory)?;
+        for (offset, len, flags) in &ranges {
+            let zeroing = if *flags == unmap { Zeroing::AnyWay } else { Zeroing::AsData };
+            self.export.write_zeroes(*offset, *len, (zeroing, self.durability), &mut self.scratch)?;
         }
-        Ok(bytes)
+        Ok(ranges.iter().map(|(_, len, _)| len).sum())
     }
 
     /// The ranges that a request names, all of them checked: offset, bytes and flags of each.
     fn ranges(
         &self,
-        given: usize,
-        (ranges_max, bytes_max): (u32, u64),
+        request: &Request,
+        (ranges_max, bytes_max, flags_known): (u32, u64, u32),
         chain: &RequestChain,
         memory: &GuestMemoryMmap,
     ) -> Result<Vec<(u64, u64, u32)>, RequestError> {
-        let count = given / size_of::<RequestRange>();
-        if self.export.refuses_changes() || !given.is_multiple_of(size_of::<RequestRange>()) || count == 0 {
+        self.check_access()?;
+        let count = request.given_bytes / size_of::<RequestRange>();
+        if !request.given_bytes.is_multiple_of(size_of::<RequestRange>()) || count == 0 {
             return Err(RequestError::Failed);
         }
         if u32::try_from(count).map_or(true, |count| count > ranges_max) {
@@ -223,17 +276,22 @@ impl<'e> Executor<'e> {
         let mut ranges = vec![RequestRange::new_zeroed(); count];
         chain.asked.copy_to(memory, size_of::<RequestStart>(), ranges.as_mut_bytes())?;
         let checked = ranges.iter().map(|range| {
-            let len = u64::from(range.sectors.get()) * SECTOR_BYTES;
-            if len > bytes_max {
+            let (len, flags) = (u64::from(range.sectors.get()) * SECTOR_BYTES, range.flags.get());
+            if len > bytes_max || flags & !flags_known != 0 {
                 return Err(RequestError::Unsupported);
             }
-            Ok((self.offset(range.sector.get(), len)?, len, range.flags.get()))
+            Ok((self.offset(range.sector.get(), len)?, len, flags))
         });
         checked.collect()
     }
 
-    fn tell_identity(&self, room: usize, chain: &RequestChain, memory: &GuestMemoryMmap) -> Result<u64, RequestError> {
-        let len = room.min(IDENTITY_BYTES);
+    fn tell_identity(
+        &self,
+        request: &Request,
+        chain: &RequestChain,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u64, RequestError> {
+        let len = request.answer_bytes.min(IDENTITY_BYTES);
         chain.answer.copy_from(memory, 0, &self.identity[..len])?;
         Ok(len as u64)
     }

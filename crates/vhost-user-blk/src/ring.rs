@@ -9,7 +9,7 @@
 use crate::chain::RequestChain;
 use crate::failure::{BrokenQueue, Refusal};
 use crate::memory::Mapped;
-use crate::requests::{Executor, Unanswerable};
+use crate::requests::{Executor, Request, Unanswerable};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use std::io;
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_block_export::{PollBudget, Poller};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::GuestAddress;
 
 /// How long an answer may wait for others to be told together with them.
 const UNTOLD_MAX: Duration = Duration::from_micros(50);
@@ -26,10 +27,9 @@ const UNTOLD_MAX: Duration = Duration::from_micros(50);
 /// What the monitor said of a queue. Addresses are the guest's.
 #[derive(Clone, Default)]
 pub(crate) struct RingSettings {
+    /// Descriptors; 0: it did not say.
     pub(crate) size: u16,
-    pub(crate) descriptors: u64,
-    pub(crate) available: u64,
-    pub(crate) used: u64,
+    pub(crate) rings: Option<Rings>,
     /// Becomes readable when the guest has made requests available.
     pub(crate) kick: Option<Arc<OwnedFd>>,
     /// Tells the guest of answers.
@@ -37,6 +37,22 @@ pub(crate) struct RingSettings {
     /// Tells the monitor that the guest broke the queue.
     pub(crate) broken: Option<Arc<OwnedFd>>,
     pub(crate) with_event_index: bool,
+}
+
+/// Where the parts of a queue lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Rings {
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+}
+
+impl RingSettings {
+    /// A copy of them, if the monitor has said all that a queue needs.
+    pub(crate) fn complete(&self) -> Option<RingSettings> {
+        let is_complete = self.size > 0 && self.rings.is_some() && self.kick.is_some();
+        is_complete.then(|| self.clone())
+    }
 }
 
 /// By which a queue's thread is asked to end.
@@ -111,11 +127,18 @@ impl<'e> Ring<'e> {
     /// Serves the guest until it is asked to end, or the guest breaks the queue. The position of
     /// the request that comes next.
     pub(crate) fn run(mut self) -> (u16, Result<(), BrokenQueue>) {
+        // The queue's last thread, or that of a server that was killed, may have left answers that
+        // it did not tell; and the guest may be waiting for those alone.
+        self.call();
         let end = self.serve();
         if end.is_err() {
             self.settings.broken.iter().for_each(|eventfd| signal(eventfd));
         }
-        (self.queue.next_avail(), end)
+        (self.queue.next_used(), end)
+    }
+
+    fn call(&self) {
+        self.settings.call.iter().for_each(|eventfd| signal(eventfd));
     }
 
     fn serve(&mut self) -> Result<(), BrokenQueue> {
@@ -174,19 +197,30 @@ impl<'e> Ring<'e> {
         end
     }
 
-    /// Takes a request, carries it out and answers it. False: there is none.
+    /// Takes a request, carries it out and answers it. False: there is none, or it was left to
+    /// whoever serves the queue next.
     fn serve_one(&mut self) -> Result<bool, BrokenQueue> {
-        let memory = &*self.memory;
-        let Some(descriptors) = self.queue.iter(memory).map_err(damaged)?.next() else { return Ok(false) };
+        let memory = Arc::clone(&self.memory);
+        let Some(descriptors) = self.queue.iter(&*memory).map_err(damaged)?.next() else { return Ok(false) };
         let head = descriptors.head_index();
         if !self.chain.collect(descriptors) {
             return Err(BrokenQueue::Chain { head });
         }
-        let written = self.executor.answer(&self.chain, memory).map_err(|why| match why {
+        let broken = |why| match why {
             Unanswerable::Chain => BrokenQueue::Chain { head },
             Unanswerable::Address => BrokenQueue::NoPlaceForAnswer { head },
-        })?;
-        self.queue.add_used(memory, head, written).map_err(damaged)?;
+        };
+        let request = Request::read(&self.chain, &memory).map_err(broken)?;
+        if self.executor.may_last(&request) {
+            self.tell()?;
+        }
+        let stop = Arc::clone(&self.stop);
+        let is_over = || stop.is_asked();
+        let Some(written) = self.executor.answer(&request, &self.chain, &memory, &is_over).map_err(broken)? else {
+            self.queue.go_to_previous_position();
+            return Ok(false);
+        };
+        self.queue.add_used(&*memory, head, written).map_err(damaged)?;
         self.untold.get_or_insert(self.executor.now());
         Ok(true)
     }
@@ -194,7 +228,7 @@ impl<'e> Ring<'e> {
     /// Tells the guest of answers, if there are some and it wants to be told.
     fn tell(&mut self) -> Result<(), BrokenQueue> {
         if self.untold.take().is_some() && self.queue.needs_notification(&*self.memory).map_err(damaged)? {
-            self.settings.call.iter().for_each(|eventfd| signal(eventfd));
+            self.call();
         }
         Ok(())
     }
@@ -206,10 +240,10 @@ fn damaged(error: virtio_queue::Error) -> BrokenQueue {
 
 /// The rings as `settings` place them, if they are aligned.
 fn queue(settings: &RingSettings) -> Option<Queue> {
-    let mut queue = Queue::new(settings.size).ok()?;
-    queue.try_set_desc_table_address(vm_memory::GuestAddress(settings.descriptors)).ok()?;
-    queue.try_set_avail_ring_address(vm_memory::GuestAddress(settings.available)).ok()?;
-    queue.try_set_used_ring_address(vm_memory::GuestAddress(settings.used)).ok()?;
+    let (mut queue, rings) = (Queue::new(settings.size).ok()?, settings.rings?);
+    queue.try_set_desc_table_address(GuestAddress(rings.descriptors)).ok()?;
+    queue.try_set_avail_ring_address(GuestAddress(rings.available)).ok()?;
+    queue.try_set_used_ring_address(GuestAddress(rings.used)).ok()?;
     queue.set_event_idx(settings.with_event_index);
     queue.set_ready(true);
     Some(queue)

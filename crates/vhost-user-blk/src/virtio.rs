@@ -15,9 +15,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) const SECTOR_BYTES: u64 = SECTOR_BYTES_32 as u64;
 const SECTOR_BYTES_32: u32 = 512;
 
-/// Queues that a disk may have: more than virtual machines have cores. A queue costs nothing until
-/// the driver uses it.
-pub(crate) const QUEUES_MAX: u16 = 64;
+/// Queues that a disk may have: as many as the protocol has numbers for. QEMU makes one for each
+/// processor of a machine.
+pub(crate) const QUEUES_MAX: u16 = 256;
 
 /// Descriptors of a queue at most.
 pub(crate) const QUEUE_SIZE_MAX: u16 = 1024;
@@ -53,8 +53,8 @@ pub(crate) const fn feature(number: u32) -> u64 {
     1 << number
 }
 
-/// What is offered to drivers of `export`.
-pub(crate) fn features(export: &Export) -> u64 {
+/// What is offered to drivers of a disk.
+pub(crate) fn features(is_read_only: bool) -> u64 {
     let always = [
         VIRTIO_F_VERSION_1,
         VIRTIO_RING_F_INDIRECT_DESC,
@@ -66,7 +66,7 @@ pub(crate) fn features(export: &Export) -> u64 {
         VIRTIO_BLK_F_MQ,
     ];
     let only: &[u32] =
-        if export.is_read_only() { &[VIRTIO_BLK_F_RO] } else { &[VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_WRITE_ZEROES] };
+        if is_read_only { &[VIRTIO_BLK_F_RO] } else { &[VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_WRITE_ZEROES] };
     always.iter().chain(only).fold(0, |all, number| all | feature(*number))
 }
 

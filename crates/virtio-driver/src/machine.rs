@@ -96,6 +96,17 @@ impl SharedMemory {
         let mapped = GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)?;
         Ok(SharedMemory { file, bytes, mapped: Arc::new(mapped) })
     }
+
+    /// As the device hears of it.
+    fn told(&self) -> VhostUserMemoryRegionInfo {
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: GUEST_START,
+            memory_size: self.bytes,
+            userspace_addr: MONITOR_START,
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        }
+    }
 }
 
 impl Machine {
@@ -126,6 +137,16 @@ impl Machine {
         self.frontend.get_vring_base(queue).map_err(device("the end of a queue"))
     }
 
+    /// Takes the machine's memory from the device, which must not be asked for anything then.
+    pub fn take_memory_away(&mut self) -> Result<(), MachineError> {
+        self.frontend.remove_mem_region(&self.memory.told()).map_err(device("memory to be taken away"))
+    }
+
+    /// Gives it back, as it is.
+    pub fn share_memory_again(&mut self) -> Result<(), MachineError> {
+        self.frontend.add_mem_region(&self.memory.told()).map(drop).map_err(device("more memory"))
+    }
+
     /// Says all that a device has to know.
     fn set_up(&mut self) -> Result<(), MachineError> {
         let (shape, frontend) = (self.shape, &mut self.frontend);
@@ -136,19 +157,14 @@ impl Machine {
         self.features |= if shape.flushes { offered & (1 << VIRTIO_BLK_F_FLUSH) } else { 0 };
         self.features |= if shape.event_index { offered & (1 << VIRTIO_RING_F_EVENT_IDX) } else { 0 };
         let told = frontend.get_protocol_features().map_err(device("its protocol features"))?;
-        let wanted = VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::CONFIG;
+        let wanted = VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS;
         frontend.set_protocol_features(told & wanted).map_err(device("protocol features"))?;
         let config = frontend.get_config(0, 60, VhostUserConfigFlags::empty(), &[0; 60]);
         self.config = config.map_err(device("its configuration"))?.1;
         frontend.set_features(self.features).map_err(device("features"))?;
-        let region = VhostUserMemoryRegionInfo {
-            guest_phys_addr: GUEST_START,
-            memory_size: self.memory.bytes,
-            userspace_addr: MONITOR_START,
-            mmap_offset: 0,
-            mmap_handle: self.memory.file.as_raw_fd(),
-        };
-        frontend.set_mem_table(&[region]).map_err(device("memory"))?;
+        frontend.set_mem_table(&[self.memory.told()]).map_err(device("memory"))?;
         self.queues.iter_mut().enumerate().try_for_each(|(index, queue)| set_up_queue(frontend, index, queue))
     }
 }

@@ -236,7 +236,19 @@ impl DriverQueue {
         self.answer().ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
-    fn has_answer(&self) -> bool {
+    /// Says which answer the device shall tell of: the one behind so many that are not taken yet.
+    pub fn ask_for_call(&self, after: u16) {
+        self.store(self.places.available + 4 + 2 * u64::from(self.size), self.answered.wrapping_add(after));
+    }
+
+    /// Waits until the device calls, or `milliseconds` have passed, and looks at nothing else.
+    /// True: it called.
+    pub fn await_call(&mut self, milliseconds: i32) -> io::Result<bool> {
+        Ok(self.called.wait(milliseconds, &mut [EpollEvent::default()])? > 0 && self.call.read().is_ok())
+    }
+
+    /// Whether there is an answer that was not taken.
+    pub fn has_answer(&self) -> bool {
         let used = self.memory.load::<u16>(GuestAddress(self.places.used + 2), Ordering::Acquire);
         used.expect("the ring is in memory") != self.answered
     }

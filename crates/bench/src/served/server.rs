@@ -5,6 +5,7 @@ use crate::target::Outcome;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use std::convert::Infallible;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -34,7 +35,7 @@ pub(super) const REMEDY: &str = "apt-get install fio nbdkit qemu-utils libnbd-bi
 /// six times as much apart: a processor has to be woken for each. Left to it, a ratio would say
 /// where both sides happened to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// On the clients' core: both are one at a time anyway.
     Together,
     /// On the second core.
@@ -103,16 +104,22 @@ pub(crate) fn missing(programs: &[&str], remedy: &str) -> Option<Outcome> {
 }
 
 /// A server process that listens. Dropped, it is asked to end, and its files are gone.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     _parent: Parent,
     socket: ScratchPath,
+    /// Where virtual machines attach it, if that is another socket.
+    vhost: Option<ScratchPath>,
     _file: ScratchPath,
 }
 
 impl Server {
     /// `tidegate` with a new volume of at least [`WALK_BYTES`].
     pub(super) fn tidegate(place: Place) -> anyhow::Result<Server> {
+        Server::tidegate_with(place, &[])
+    }
+
+    fn tidegate_with(place: Place, options: &[&OsStr]) -> anyhow::Result<Server> {
         let (socket, file) = (ScratchPath::new(), ScratchPath::new());
         let size = (WALK_BYTES + OVERHEAD_BYTES).to_string();
         let mut create = Command::new(program()?);
@@ -120,15 +127,59 @@ impl Server {
         run(&mut create)?;
         let mut serve = Command::new(program()?);
         serve.arg("serve").arg("--pmem").arg(file.as_path());
-        serve.arg("--listen").arg(format!("unix:{}", socket.as_path().display()));
+        serve.arg("--listen").arg(format!("unix:{}", socket.as_path().display())).args(options);
         Server::start(serve, place, socket, file)
     }
 
-    fn start(mut command: Command, place: Place, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    /// `tidegate` with a volume like that, which virtual machines may attach too.
+    pub(crate) fn tidegate_with_vhost(place: Place) -> anyhow::Result<Server> {
+        let vhost = ScratchPath::new();
+        let option = [OsStr::new("--vhost-user"), vhost.as_path().as_os_str()];
+        let mut server = Server::tidegate_with(place, &option)?;
+        server.vhost = Some(vhost);
+        Ok(server)
+    }
+
+    /// QEMU's server of vhost-user-blk, with a file in memory.
+    pub(crate) fn qemu_vhost(place: Place) -> anyhow::Result<Server> {
+        let (socket, file) = (ScratchPath::new(), ScratchPath::new());
+        File::create(file.as_path())?.set_len(WALK_BYTES)?;
+        let (path, listening) = (file.as_path().display(), socket.as_path().display());
+        let mut command = Command::new("qemu-storage-daemon");
+        command.arg("--blockdev").arg(format!("driver=file,node-name=disk,filename={path}"));
+        let export = "type=vhost-user-blk,id=disk,node-name=disk,writable=on,addr.type=unix";
+        command.arg("--export").arg(format!("{export},addr.path={listening}"));
+        let server = Server::start_unasked(command, place, socket, file)?;
+        server.await_file()?;
+        Ok(server)
+    }
+
+    /// Where virtual machines attach its volume.
+    pub(crate) fn vhost_socket(&self) -> &Path {
+        self.vhost.as_ref().unwrap_or(&self.socket).as_path()
+    }
+
+    /// Processor time that it has used, in clock ticks.
+    pub(crate) fn ticks(&self) -> anyhow::Result<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let (_, fields) = stat.rsplit_once(") ").context("the kernel tells no processor time")?;
+        let times = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
+        Ok(times.collect::<Result<Vec<_>, _>>()?.iter().sum())
+    }
+
+    /// Waits for the socket of a server that serves one client, so that none may be tried.
+    fn await_file(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.socket.as_path().exists() {
+            anyhow::ensure!(Instant::now() < deadline, "{} does not come", self.socket.as_path().display());
+            pause();
+        }
+        Ok(())
+    }
+
+    fn start(command: Command, place: Place, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
         let called = format!("{command:?}");
-        let (child, parent) = Parent::start(place.core(), command).with_context(|| format!("starting {called}"))?;
-        let mut server = Server { child, _parent: parent, socket, _file: file };
+        let mut server = Server::start_unasked(command, place, socket, file)?;
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(server.socket.as_path()).is_err() {
             if let Some(status) = server.child.try_wait()? {
@@ -140,13 +191,26 @@ impl Server {
         Ok(server)
     }
 
+    /// Starts a server, and does not wait until it listens.
+    fn start_unasked(
+        mut command: Command,
+        place: Place,
+        socket: ScratchPath,
+        file: ScratchPath,
+    ) -> anyhow::Result<Server> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let called = format!("{command:?}");
+        let (child, parent) = Parent::start(place.core(), command).with_context(|| format!("starting {called}"))?;
+        Ok(Server { child, _parent: parent, socket, vhost: None, _file: file })
+    }
+
     /// The export, as clients name it.
     pub(super) fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.as_path().display())
     }
 
     /// A new connection on which nothing was said.
-    pub(super) fn dial(&self) -> anyhow::Result<UnixStream> {
+    pub(crate) fn dial(&self) -> anyhow::Result<UnixStream> {
         UnixStream::connect(self.socket.as_path()).context("connecting to the server")
     }
 

@@ -21,11 +21,14 @@ const MAPPINGS_EACH: u64 = MAPPINGS_OF_THREAD + 2;
 /// while, and what does not hang on their number.
 const MAPPINGS_RESERVED: u64 = MAPPINGS_EACH * OFFLOAD_THREADS_MAX as u64 + 2560;
 
+/// Descriptors of a queue of a virtual machine: what its monitor gave, and two to wait by.
+const DESCRIPTORS_OF_QUEUE: u64 = 5;
+
 /// Lets this process open as many files as it may, and returns how many of `wanted` connections
-/// have room.
-pub fn connections(wanted: usize) -> usize {
-    let descriptors = raise_descriptors().saturating_sub(DESCRIPTORS_RESERVED);
-    let mappings = mappings_max().saturating_sub(MAPPINGS_RESERVED) / MAPPINGS_EACH;
+/// have room beside `queues` of virtual machines.
+pub fn connections(wanted: usize, queues: u64) -> usize {
+    let descriptors = raise_descriptors().saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_OF_QUEUE * queues);
+    let mappings = mappings_max().saturating_sub(MAPPINGS_RESERVED + MAPPINGS_EACH * queues) / MAPPINGS_EACH;
     let room = usize::try_from(descriptors.min(mappings)).unwrap_or(usize::MAX);
     room.clamp(1, wanted)
 }
@@ -36,7 +39,8 @@ mod tests {
 
     #[test]
     fn no_more_than_wanted_and_never_none() {
-        assert_eq!(connections(1), 1);
-        assert!((1..=usize::MAX).contains(&connections(usize::MAX)));
+        assert_eq!(connections(1, 0), 1);
+        assert!((1..=usize::MAX).contains(&connections(usize::MAX, 0)));
+        assert!(connections(usize::MAX, 1000) < connections(usize::MAX, 0));
     }
 }

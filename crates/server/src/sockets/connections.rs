@@ -251,11 +251,14 @@ impl Admitted {
 
     fn serve_monitor(&self, stream: &Stream, volume: usize) -> String {
         let Stream::Unix(socket) = stream else { return "it is not on a unix socket".to_owned() };
+        let is_ending = || self.connections.ending.load(Ordering::Acquire);
         let poll_budget = &self.connections.services.unix.poll_budget;
         match (self.connections.exports().nth(volume), socket.try_clone()) {
-            (Some(export), Ok(socket)) => {
-                self.connections.attached.serve(self.number, (volume, export), poll_budget, socket)
-            }
+            (Some(export), Ok(socket)) => self
+                .connections
+                .attached
+                .serve(self.number, (volume, export), poll_budget, socket, is_ending)
+                .to_owned(),
             (None, _) => format!("there is no volume {volume}"),
             (_, Err(error)) => format!("the system has no descriptor for it: {error}"),
         }

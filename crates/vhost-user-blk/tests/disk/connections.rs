@@ -1,6 +1,6 @@
 //! Connections of monitors: their ends, new beginnings, and messages that are refused.
 
-use crate::served::Served;
+use crate::served::{QUEUES, Served};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
@@ -9,6 +9,7 @@ use tidegate_nbd_client::ram::Ram;
 use tidegate_sim::{Intercept, Intercepted};
 use tidegate_vhost_user_blk::{ConnectionFailure, Refusal};
 use tidegate_virtio_driver::{Command, Machine, Shape};
+use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 
@@ -85,6 +86,124 @@ fn the_request_under_way_is_finished_before_a_queue_stops() {
     meeting.wait();
     serving.join().unwrap().unwrap();
     assert_eq!(machine.queues[0].answer().unwrap().status, 0);
+}
+
+/// How long a call may take, on a machine that is busy with much else.
+const PATIENCE_MILLISECONDS: i32 = 600_000;
+
+#[test]
+fn answers_that_a_device_left_untold_are_told_by_the_next() {
+    let served = served();
+    let (near, serving) = served.connect();
+    let end = near.try_clone().unwrap();
+    let mut machine = Machine::attach(near, Shape::default()).unwrap();
+    let queue = &mut machine.queues[0];
+    assert_eq!(queue.request(Command::Flush, 0, 0).unwrap().status, 0);
+    while queue.await_call(0).unwrap() {}
+    // The guest wants to hear of a later answer alone, so that the device tells of none.
+    queue.ask_for_call(100);
+    queue.submit(0, Command::Flush, 0, 0);
+    queue.ring();
+    while !queue.has_answer() {
+        std::thread::yield_now();
+    }
+    end.shutdown(Shutdown::Both).unwrap();
+    serving.join().unwrap().unwrap();
+    while queue.await_call(0).unwrap() {}
+    queue.ask_for_call(0);
+    let (socket, _serving) = served.connect();
+    machine.attach_again(socket).unwrap();
+    assert!(machine.queues[0].await_call(PATIENCE_MILLISECONDS).unwrap(), "the guest waits for ever");
+}
+
+#[test]
+fn an_answer_is_told_before_a_long_request_behind_it_is_carried_out() {
+    let meeting = Arc::new(Barrier::new(2));
+    let device: Arc<dyn BlockDevice> = Arc::new(Ram::new(4096, 8));
+    let served = Served::new(Arc::new(Intercepted { device, by: Meeting(Arc::clone(&meeting)) }));
+    let (machine, _serving) = served.attach(Shape::default());
+    let mut machine = machine.unwrap();
+    let queue = &mut machine.queues[0];
+    while queue.await_call(100).unwrap() {}
+    queue.ask_for_call(0);
+    queue.submit(0, Command::Write, 0, 4096);
+    queue.submit(1, Command::Flush, 0, 0);
+    queue.kick();
+    meeting.wait();
+    assert!(queue.await_call(PATIENCE_MILLISECONDS).unwrap(), "the write is not told of");
+    assert_eq!(queue.answer().unwrap().slot, 0);
+    assert!(queue.answer().is_none());
+    meeting.wait();
+    assert!(queue.wait(PATIENCE_MILLISECONDS).unwrap());
+}
+
+/// A flush panics.
+struct Panicking;
+
+impl Intercept for Panicking {
+    fn flush<D: BlockDevice + ?Sized>(&self, _: &D) -> Result<()> {
+        panic!("a device that panics, as this test wants it to")
+    }
+}
+
+#[test]
+fn a_device_that_panics_stops_one_queue_and_keeps_no_connection_from_its_end() {
+    let device: Arc<dyn BlockDevice> = Arc::new(Ram::new(4096, 8));
+    let served = Served::new(Arc::new(Intercepted { device, by: Panicking }));
+    let (machine, serving) = served.attach(Shape { queues: 3, ..Shape::default() });
+    let mut machine = machine.unwrap();
+    for queue in &mut machine.queues[..2] {
+        queue.submit(0, Command::Flush, 0, 0);
+        queue.ring();
+    }
+    assert_eq!(machine.queues[2].request(Command::Write, 0, 4096).unwrap().status, 0);
+    drop(machine);
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn more_queues_than_the_server_has_threads_for_are_refused() {
+    let (machine, serving) =
+        served().attach(Shape { queues: usize::try_from(QUEUES).unwrap() + 1, ..Shape::default() });
+    drop(machine);
+    let failure = serving.join().unwrap().unwrap_err();
+    assert!(matches!(failure, ConnectionFailure::Refused(Refusal::TooManyQueues)), "{failure}");
+}
+
+#[test]
+fn a_guest_that_writes_to_its_configuration_space_keeps_its_disk() {
+    let (mut frontend, serving) = monitor(&served());
+    frontend.set_config(32, VhostUserConfigFlags::WRITABLE, &[0]).unwrap();
+    assert!(frontend.get_config(32, 1, VhostUserConfigFlags::empty(), &[0]).is_ok());
+    drop(frontend);
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_queue_stands_still_while_its_memory_is_exchanged() {
+    let (machine, serving) = served().attach(Shape::default());
+    let mut machine = machine.unwrap();
+    assert_eq!(machine.queues[0].request(Command::Write, 0, 4096).unwrap().status, 0);
+    machine.take_memory_away().unwrap();
+    machine.queues[0].submit(0, Command::Write, 0, 4096);
+    machine.share_memory_again().unwrap();
+    assert!(machine.queues[0].wait(PATIENCE_MILLISECONDS).unwrap(), "it goes on");
+    assert_eq!(machine.queues[0].answer().unwrap().status, 0);
+    drop(machine);
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn what_could_be_agreed_to_before_may_be_agreed_to_again() {
+    let served = Served::new(Arc::new(Ram::read_only(4096, 8)));
+    let (frontend, serving) = monitor(&served);
+    let offered = frontend.get_features().unwrap();
+    let discard = 1 << 13;
+    assert_eq!(offered & discard, 0);
+    // The volume could be written when the guest agreed.
+    frontend.set_features(offered | discard).unwrap();
+    drop(frontend);
+    serving.join().unwrap().unwrap();
 }
 
 #[test]

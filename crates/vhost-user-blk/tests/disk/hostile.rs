@@ -4,6 +4,7 @@ use crate::served::Served;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tidegate_nbd_client::ram::Ram;
 use tidegate_vhost_user_blk::BrokenQueue;
 use tidegate_virtio_driver::{Command, DriverQueue, Machine, Shape};
@@ -12,6 +13,9 @@ use vm_memory::{Bytes, GuestAddress};
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
+
+/// How long something may take that is certain to come, on a machine that is busy with much else.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Numbers from a seed.
 struct Dice(u64);
@@ -45,11 +49,13 @@ fn broken_by(harm: impl FnOnce(&mut DriverQueue)) -> BrokenQueue {
     assert_eq!(machine.queues[0].request(Command::Flush, 0, 0).unwrap().status, 0);
     harm(&mut machine.queues[0]);
     machine.queues[0].ring();
+    let begun = Instant::now();
     let why = loop {
         if let Some((queue, why)) = served.broken.lock().unwrap().pop() {
             assert_eq!(queue, 0);
             break why;
         }
+        assert!(begun.elapsed() < PATIENCE, "the device does not notice");
         std::thread::yield_now();
     };
     let mut another = attach(&served);

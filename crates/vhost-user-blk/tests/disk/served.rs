@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use tidegate_block_export::{Export, PollBudget};
 use tidegate_media::BlockDevice;
-use tidegate_vhost_user_blk::{BrokenQueue, ConnectionFailure, VirtualDisk, serve};
+use tidegate_vhost_user_blk::{BrokenQueue, ConnectionFailure, MachineAccess, QueueBudget, VirtualDisk, serve};
 use tidegate_virtio_driver::{Machine, MachineError, Shape};
+
+/// Queues that a machine may have at a time.
+pub(crate) const QUEUES: u64 = 8;
 
 /// Queues that guests broke.
 pub(crate) type Broken = Arc<Mutex<Vec<(usize, BrokenQueue)>>>;
@@ -36,8 +39,15 @@ impl Served {
         let serving = thread::spawn(move || {
             let on_broken_queue =
                 |queue: usize, why: &BrokenQueue| broken.lock().expect("no panic").push((queue, why.clone()));
-            let poll_budget = PollBudget::default();
-            serve(&VirtualDisk { export: &export, poll_budget: &poll_budget, on_broken_queue: &on_broken_queue }, far)
+            let (poll_budget, queue_budget) = (PollBudget::default(), QueueBudget::new(QUEUES));
+            let disk = VirtualDisk {
+                export: &export,
+                poll_budget: &poll_budget,
+                queue_budget: &queue_budget,
+                access: MachineAccess::ReadWrite,
+                on_broken_queue: &on_broken_queue,
+            };
+            serve(&disk, far)
         });
         (near, serving)
     }

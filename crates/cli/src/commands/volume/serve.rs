@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let exports = nbd::exports(&plan, &volumes);
     let exports = exports.map_err(|error| UsageFailure::Exports { why: error.to_string() })?;
     let services = nbd::services(&plan, exports)?;
-    let connections = Connections::new(services, plan.peers.clone(), connections_max(plan.connections_max));
+    let connections = Connections::new(services, plan.peers.clone(), connections_max(&plan));
     let serving = serving(&plan, &volumes, created, &listeners);
     let uris = (0..volumes.len()).map(|nth| serving.uris_of(nth)).collect();
     let watching = Watching::begin(&plan, &volumes, &connections, uris, refusal)?;
@@ -154,9 +154,10 @@ fn listen_for_monitors(plan: &Plan) -> Result<Vec<Entrance>, Failure> {
     places.map(entrance).collect()
 }
 
-/// How many of `wanted` connections the system has room for.
-fn connections_max(wanted: usize) -> usize {
-    let room = capacity::connections(wanted);
+/// How many of the connections that `plan` wants the system has room for.
+fn connections_max(plan: &Plan) -> usize {
+    let wanted = plan.connections_max;
+    let room = capacity::connections(wanted, plan.queues_max());
     if room < wanted {
         tracing::info!("{room} connections at most, not {wanted}: the system has no files or mappings for more");
     }
