@@ -116,7 +116,7 @@ fn a_disk_cache_has_its_dirty_bytes_and_its_hits() {
     assert!(created.status.success(), "{created:?}");
     let server = Volume::at(&pmem).serve_with(&["--accept-volatile", "--disk", &disk_word]);
     let mut client = server.connect();
-    client.write(0, &[7; 8 * BLOCK], Durability::Volatile).unwrap();
+    client.write(0, &vec![7; 8 * BLOCK], Durability::Volatile).unwrap();
     client.read(0, &mut [0; 2 * BLOCK]).unwrap();
     client.read(16 << 20, &mut [0; BLOCK]).unwrap();
     let flushed = run(&["flush", "--wait", "--pmem", &pmem_word]);
