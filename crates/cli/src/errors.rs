@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use tidegate_file_service::ServiceFailure;
 use tidegate_host::shell::{Ends, shown};
 use tidegate_server::failure as of_server;
+use tidegate_top::TopFailure;
 
 /// How the program ends. Scripts rely on these numbers; `--help` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub(crate) enum Failure {
     Files(ServiceFailure),
     /// A server to stop.
     Stop(StopFailure),
+    /// A screen.
+    Top(TopFailure),
     /// A folder that files cannot be written to.
     Output {
         /// The folder.
@@ -169,6 +172,7 @@ impl From<&Failure> for Option<Report> {
             Failure::Program(failure) => failure.into(),
             Failure::Files(failure) => failure.into(),
             Failure::Stop(stop) => stop.into(),
+            Failure::Top(top) => top.into(),
             Failure::Output { folder, error } => output(&folder.display().to_string(), error),
             Failure::Stdout { error } => stdout(error),
             Failure::NobodyReads => return None,

@@ -24,7 +24,7 @@ pub(crate) use values::{
     ByteRange, admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode,
     user,
 };
-pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop};
+pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop, Top};
 #[cfg(test)]
 pub(crate) use {
     examples::Example,
@@ -69,6 +69,12 @@ pub(crate) enum Command {
     Stop(Stop),
     /// Show the counters of a running server: requests, latencies, clients, memory
     Stat(Stat),
+    /// Show every server and mount on one screen: rates, latencies, dirty bytes
+    ///
+    /// Each volume, disk cache and mount of this user, or as root of all, is a line with its rates,
+    /// latencies, dirty bytes and write-back. A server or mount that does not answer is a line that
+    /// says so. Press ? for the keys.
+    Top(Top),
     /// Check every rule of the format, and repair damaged structures
     ///
     /// The command recognises a volume, a cache of a disk, and the pool of a mount, by its

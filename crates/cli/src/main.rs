@@ -15,7 +15,7 @@ mod output;
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
 use commands::files::{explain, mount, mount_helper, recover, run, status};
 use commands::tools;
-use commands::volume::{check, create, info, list, serve, stat, stop};
+use commands::volume::{check, create, info, list, serve, stat, stop, top};
 use errors::{Exit, Failure};
 use grammar::{Command, Parsed, Program, ServeMount};
 use std::process::ExitCode;
@@ -73,6 +73,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Check(args) => check::run(args, json),
         Command::List => list::run(json),
         Command::Stop(args) => stop::run(args, json),
+        Command::Top(args) => top::run(args, json),
     };
     ended(end, json).into()
 }

@@ -15,7 +15,7 @@ pub use lifecycle::belonging::mount_above;
 pub use lifecycle::checked::{PoolChecked, check_pool};
 pub use lifecycle::control::{explain, flush, status_after, status_of};
 pub use lifecycle::failure::{DramRefused, ServiceFailure};
-pub use lifecycle::left::{LeftMemory, LeftMountPool, left_memory, left_mount_pools};
+pub use lifecycle::found::{FoundMount, LeftMemory, LeftMountPool, left_memory, left_mount_pools};
 pub use lifecycle::mounted::{FormerPool, MountRequest};
 pub use lifecycle::pool_of::pool_of;
 pub use lifecycle::recovered::{PoolRecovered, RecoveredFile, Unplaced, recover_pool};

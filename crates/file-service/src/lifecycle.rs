@@ -4,7 +4,7 @@ pub(crate) mod belonging;
 pub(crate) mod checked;
 pub(crate) mod control;
 pub(crate) mod failure;
-pub(crate) mod left;
+pub(crate) mod found;
 pub(crate) mod mounted;
 pub(crate) mod older_kernel;
 pub(crate) mod opening;

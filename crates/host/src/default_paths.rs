@@ -51,6 +51,12 @@ pub fn control_socket(volume: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The volume or pool whose control socket is at `socket` by default.
+pub fn volume_of_control_socket(socket: &Path) -> Option<PathBuf> {
+    let is_control = socket.extension().is_some_and(|extension| extension == "control");
+    is_control.then(|| socket.with_extension(""))
+}
+
 /// Whether both paths lead to one file. Paths that lead nowhere are the same if they are written
 /// the same.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -119,6 +125,14 @@ mod tests {
 
     fn variables(set: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> {
         move |name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+    }
+
+    #[test]
+    fn a_control_socket_leads_back_to_its_volume() {
+        for volume in ["/a/v", "/a/v.pmem"].map(Path::new) {
+            assert_eq!(volume_of_control_socket(&control_socket(volume)).as_deref(), Some(volume));
+        }
+        assert_eq!(volume_of_control_socket(Path::new("/a/v.sock")), None);
     }
 
     #[test]

@@ -8,13 +8,14 @@
 //! [`default_paths`] says where a user's files are, [`owned`] whose a file is, [`unlocked`] waits
 //! for a lock, [`files`] tells what is mounted, used and may be lost, [`threads`] has a thread that
 //! does something a few times a second, and threads side by side, [`processes`] finds running
-//! services, [`rlimits`] raises the limits of this one, [`progress`] tells how far a drain is, and
-//! [`sd_notify`] tells systemd how a service does. [`units`], [`shell`], [`json_path`] and
-//! [`columns`] are the notations of sizes, paths and answers; [`plain`] shows pages on a terminal,
-//! and [`spelling`] finds the word that was meant.
+//! services and [`asking`] connects to them, [`rlimits`] raises the limits of this one,
+//! [`progress`] tells how far a drain is, and [`sd_notify`] tells systemd how a service does.
+//! [`units`], [`shell`], [`json_path`] and [`columns`] are the notations of sizes, paths and
+//! answers; [`plain`] shows pages on a terminal, and [`spelling`] finds the word that was meant.
 
 #![forbid(unsafe_code)]
 
+pub mod asking;
 pub mod default_paths;
 mod doing;
 pub mod files;

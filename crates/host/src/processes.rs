@@ -2,6 +2,7 @@
 //! the files it has locked. Programs that this one starts: the library that is loaded into them,
 //! and their end.
 
+use crate::default_paths::volume_of_control_socket;
 use crate::owned;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -53,6 +54,11 @@ impl Process {
         // A path is as it was when the socket was opened.
         process.sockets = own.map(|(_, path)| folder.join(path)).collect();
         Some(process)
+    }
+
+    /// Those of its sockets that are named as control sockets are by default.
+    pub fn control_sockets(&self) -> Vec<&PathBuf> {
+        self.sockets.iter().filter(|path| volume_of_control_socket(path).is_some()).collect()
     }
 
     /// Whether it listens on a socket of this name.

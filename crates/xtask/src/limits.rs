@@ -35,7 +35,7 @@ const LIMITS: [(&str, &[Limit]); 4] = [
             ),
             ("WATCHERS_MAX", "clients of all control sockets at once, and of the metrics"),
             ("REQUEST_PATIENCE", "time for one request on a control socket"),
-            ("ANSWER_PATIENCE", "time for the answer of a server on its control socket"),
+            ("ANSWER_PATIENCE", "time for the answer of a server or mount on its control socket"),
             ("SCRAPE_PATIENCE", "time for one scrape of the metrics"),
         ],
     ),

@@ -19,6 +19,9 @@ use tidegate_virtio_driver::{Command, Machine, Shape};
 
 /// The core of drivers, among those allowed.
 const DRIVER_CORE: usize = 0;
+/// Bytes of a write.
+const BLOCK: u32 = 4096;
+const _: () = assert!(BLOCK as usize == BLOCK_BYTES);
 /// Writes under way where there are many.
 const MANY: u16 = 32;
 /// How long a driver waits for an answer.
@@ -254,7 +257,7 @@ fn vhost_writes(machine: &mut Machine, count: u64, depth: u16, waiting: Waiting)
     while answered < count {
         while let Some(slot) = free.pop_if(|_| sent < count) {
             queue.fill(slot, block.bytes());
-            queue.submit(slot, Command::Write, blocks.next() * 8, BLOCK_BYTES as u32);
+            queue.submit(slot, Command::Write, blocks.next() * 8, BLOCK);
             sent += 1;
         }
         queue.kick();

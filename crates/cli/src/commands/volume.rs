@@ -9,3 +9,4 @@ pub(crate) mod list;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod stop;
+pub(crate) mod top;

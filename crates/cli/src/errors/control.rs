@@ -1,8 +1,10 @@
-//! Servers that do not answer, or refuse a request.
+//! Servers that do not answer, or refuse a request; and why there is no screen that shows them.
 
-use super::{Exit, Report};
+use super::{Exit, Failure, Report};
+use std::error::Error;
 use tidegate_host::owned;
 use tidegate_server::failure::{ControlFailure, Refused};
+use tidegate_top::TopFailure;
 
 impl From<&ControlFailure> for Report {
     fn from(failure: &ControlFailure) -> Report {
@@ -52,4 +54,29 @@ fn refused_by_server(what: String, refused: &Refused) -> Report {
         _ => (Exit::Refused, "see `tidegate stat` for its volumes"),
     };
     Report::new(("server-refuses", exit), what, refused.to_string(), next)
+}
+
+const ONCE: &str = "print the table once: tidegate top --once";
+
+impl From<TopFailure> for Failure {
+    fn from(failure: TopFailure) -> Failure {
+        Failure::Top(failure)
+    }
+}
+
+impl From<&TopFailure> for Report {
+    fn from(failure: &TopFailure) -> Report {
+        let what = failure.to_string();
+        match failure {
+            TopFailure::NoTerminal { why } => Report::new(("no-terminal", Exit::Usage), what, *why, ONCE),
+            TopFailure::Terminal(_) => {
+                let why = failure.source().map(ToString::to_string).unwrap_or_default();
+                Report::new(("terminal", Exit::Environment), what, why, ONCE)
+            }
+            TopFailure::Broken => {
+                let why = "its own words stand above";
+                Report::new(("unexpected", Exit::Unexpected), what, why, "report them; meanwhile: tidegate top --once")
+            }
+        }
+    }
 }

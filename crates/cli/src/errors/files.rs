@@ -23,6 +23,8 @@ const RECOVER_WITH_FORMER: &str = "write it back with the Tidegate that mounted 
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
 const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
 const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
+const ASK_LATER: &str =
+    "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<ServiceFailure> for Failure {
@@ -61,8 +63,7 @@ impl From<&ServiceFailure> for Report {
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
             }
             ServiceFailure::NotPersistent { is, .. } => {
-                let why = format!("it is {is}: a power loss takes what programs synced last");
-                reason("pool-not-persistent", Exit::Refused, &why, TRY)
+                reason("pool-not-persistent", Exit::Refused, &volatile(is), TRY)
             }
             ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
             ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
@@ -87,6 +88,7 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
                 reason("names", Exit::Refused, &error.to_string(), &next)
             }
+            ServiceFailure::NoAnswer { .. } => reason("no-answer", Exit::Environment, &cause_of(failure), ASK_LATER),
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }
@@ -94,6 +96,10 @@ impl From<&ServiceFailure> for Report {
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
     }
+}
+
+fn volatile(is: &str) -> String {
+    format!("it is {is}: a power loss takes what programs synced last")
 }
 
 /// The kind of failure that a pool cannot be opened, and what to do.

@@ -51,6 +51,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("stat", &[("Show every second what was added", "tidegate stat --pmem /mnt/pmem/v.pmem --watch")]),
     (
+        "top",
+        &[
+            ("Show what everything does now, the most dirty bytes first", "tidegate top --sort dirty"),
+            ("Look once, for scripts", "tidegate top --once --json"),
+        ],
+    ),
+    (
         "check",
         &[
             ("Check a volume", "tidegate check /mnt/pmem/v.pmem"),

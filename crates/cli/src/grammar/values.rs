@@ -16,6 +16,7 @@ use tidegate_policy::placement::NamedPlacement;
 use tidegate_server::sockets::access;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
+use tidegate_top::SortKey;
 
 /// Sizes of blocks as they are offered: [`SECTOR_SIZES`].
 pub(super) const BLOCK_WORDS: [&str; 7] = ["512", "520", "528", "4096", "4104", "4160", "4224"];
@@ -44,6 +45,11 @@ pub(super) fn byte_range(text: &str) -> Result<ByteRange, UsageFailure> {
 /// Reads the name of a placement.
 pub(super) fn policies() -> impl TypedValueParser<Value = NamedPlacement> {
     PossibleValuesParser::new(NamedPlacement::OF_ONE_TIER.map(NamedPlacement::name)).try_map(|name| name.parse())
+}
+
+/// Reads the word of a column to sort by.
+pub(super) fn sort_keys() -> impl TypedValueParser<Value = SortKey> {
+    PossibleValuesParser::new(SortKey::ALL.map(SortKey::word)).try_map(|word| word.parse())
 }
 
 pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {

@@ -3,7 +3,7 @@
 use super::disk_cache::{DISK_CACHE, DiskFlags};
 use super::values::{
     BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, group, listen, metrics, profile, size, socket_mode,
-    user, version,
+    sort_keys, user, version,
 };
 use super::words::words;
 use clap::{Args, ValueHint};
@@ -18,6 +18,7 @@ use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::CreateOptions;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
+use tidegate_top::SortKey;
 
 const REGION: &str = "Region";
 const VOLUME: &str = "Volume";
@@ -254,6 +255,21 @@ pub(crate) struct Stat {
     /// counters, and gauges as they are
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Print the table once, after two looks, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Seconds between two looks at each server and mount
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = from_one_on::<NonZeroU32>)]
+    pub(crate) interval: NonZeroU32,
+
+    /// The column to sort by at first
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = sort_keys())]
+    pub(crate) sort: SortKey,
 }
 
 #[derive(Args, Debug)]

@@ -180,7 +180,7 @@ fn blocks_that_pass_through_the_cache_are_counted() {
     }
     assert!(counts["cache_wake_ups"] <= 5.0 && counts["cache_slots_limit"] <= 256.0, "{counts:?}");
     assert_eq!(counts["cache_stalls"] > 0.0, counts["cache_stall_seconds"] > 0.0, "{counts:?}");
-    assert_eq!(counts.len(), 4 + 12, "{counts:?}");
+    assert_eq!(counts.len(), 4 + 13, "{counts:?}");
 }
 
 #[test]

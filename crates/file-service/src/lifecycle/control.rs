@@ -14,14 +14,16 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
+use tidegate_host::asking::{ANSWER_PATIENCE, connect_within, named};
 use tidegate_host::default_paths::control_socket;
 
 /// Longest line of a client: it may have a path, as an array of numbers.
 const LINE_BYTES_MAX: u64 = 32 << 10;
 
-/// How long a client that says nothing is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Clients that are answered at once. A flush takes long, and others ask meanwhile.
+const CLIENTS_MAX: usize = 8;
 
 /// What a client may ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,12 +80,24 @@ impl ControlSocket {
         Ok(ControlSocket { listener, path })
     }
 
-    /// Answers clients, one after the other, for as long as the process lives.
-    pub(crate) fn serve(&self, answer: impl Fn(Question, &mut dyn FnMut(&ControlReply))) {
-        for client in self.listener.incoming().flatten() {
-            // A client that went away needs no answer.
-            let _ = serve_client(&client, &answer);
-        }
+    /// Answers clients side by side, for as long as the process lives.
+    pub(crate) fn serve(&self, answer: impl Fn(Question, &mut dyn FnMut(&ControlReply)) + Sync) {
+        let serve = || {
+            for client in self.listener.incoming().flatten() {
+                // A client that went away needs no answer.
+                let _ = serve_client(&client, &answer);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..CLIENTS_MAX {
+                let begun = thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve);
+                if let Err(error) = begun {
+                    tracing::warn!("fewer clients of the control socket are answered at once: {error}");
+                    break;
+                }
+            }
+            serve();
+        });
     }
 
     /// The socket of a process that keeps the mount alive.
@@ -106,8 +120,8 @@ impl Drop for ControlSocket {
 }
 
 fn serve_client(client: &UnixStream, answer: impl Fn(Question, &mut dyn FnMut(&ControlReply))) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    client.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let mut line = String::new();
     BufReader::new(client.take(LINE_BYTES_MAX)).read_line(&mut line)?;
     let mut say = |line: &ControlReply| {
@@ -123,20 +137,34 @@ fn serve_client(client: &UnixStream, answer: impl Fn(Question, &mut dyn FnMut(&C
     Ok(())
 }
 
+/// For how long a service may say nothing before its answer, or between two lines of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silence {
+    /// Only so long.
+    AtMost(Duration),
+    /// As long as a disk takes.
+    AsLongAsItTakes,
+}
+
 /// Asks the service of `pool`; None: there is none.
-pub(crate) fn ask(
+fn ask(
     pool: &Path,
-    question: Question,
+    question: &Question,
+    silence: Silence,
     mut tell: impl FnMut(&str),
 ) -> Result<Option<ControlReply>, ServiceFailure> {
-    let failed = |error| ServiceFailure::NoAnswer { pool: pool.to_owned(), error };
-    let mut service = match UnixStream::connect(control_socket(pool)) {
+    let patience = if let Silence::AtMost(patience) = silence { patience } else { ANSWER_PATIENCE };
+    let failed = |error| ServiceFailure::NoAnswer { pool: pool.to_owned(), error: named(error, patience) };
+    let mut service = match connect_within(patience, &control_socket(pool)) {
         Ok(service) => service,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let text = serde_json::to_string(&question).map_err(|error| failed(error.into()))?;
+    let text = serde_json::to_string(question).map_err(|error| failed(error.into()))?;
     service.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
+    if silence == Silence::AsLongAsItTakes {
+        service.set_read_timeout(None).map_err(failed)?;
+    }
     for line in BufReader::new(service).lines() {
         let line = line.map_err(failed)?;
         match serde_json::from_str(&line).map_err(|error| failed(error.into()))? {
@@ -148,27 +176,47 @@ pub(crate) fn ask(
     Err(failed(ErrorKind::UnexpectedEof.into()))
 }
 
-/// The state of the mount with `pool`; None: no service has it.
+/// The state of the mount with `pool`; None: no service has it. A service that says nothing for
+/// 10 s is given up.
 pub fn status_of(pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
-    match ask(pool, Question::Status, |_| {})? {
+    status_within(ANSWER_PATIENCE, pool)
+}
+
+fn status_within(patience: Duration, pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
+    match ask(pool, &Question::Status, Silence::AtMost(patience), |_| {})? {
         Some(ControlReply::Status(status)) => Ok(Some(*status)),
-        Some(_) => Err(ServiceFailure::NoAnswer { pool: pool.to_owned(), error: ErrorKind::InvalidData.into() }),
+        Some(_) => Err(strange(pool)),
         None => Ok(None),
     }
 }
 
+fn strange(pool: &Path) -> ServiceFailure {
+    ServiceFailure::NoAnswer { pool: pool.to_owned(), error: ErrorKind::InvalidData.into() }
+}
+
 /// The state of the mount with `pool` after `pause`.
 pub fn status_after(pause: Duration, pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
-    std::thread::sleep(pause);
+    thread::sleep(pause);
     status_of(pool)
 }
 
 /// Has the service of `pool` write everything back, and waits for that. False: no service has it.
+///
+/// A flush may be silent for as long as the disk below takes, so it has no limit. Whether the
+/// service answers at all is asked first: one that says nothing for 10 s is given up.
 pub fn flush(pool: &Path, tell: impl FnMut(&str)) -> Result<bool, ServiceFailure> {
-    Ok(ask(pool, Question::Flush, tell)?.is_some())
+    flush_within(ANSWER_PATIENCE, pool, tell)
 }
 
-/// Where the bytes `range` of a file of a mount lie.
+fn flush_within(patience: Duration, pool: &Path, tell: impl FnMut(&str)) -> Result<bool, ServiceFailure> {
+    if status_within(patience, pool)?.is_none() {
+        return Ok(false);
+    }
+    Ok(ask(pool, &Question::Flush, Silence::AsLongAsItTakes, tell)?.is_some())
+}
+
+/// Where the bytes `range` of a file of a mount lie. A service that says nothing for 10 s is given
+/// up.
 pub fn explain(file: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFailure> {
     let no_file = |why: String| ServiceFailure::NotInMount { file: file.to_owned(), why };
     let no_mount = || no_file("no directory above it is a mountpoint, or SOURCE of a mount".to_owned());
@@ -183,9 +231,9 @@ pub fn explain(file: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFail
 
 fn part(pool: &Path, path: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFailure> {
     let question = Question::Explain { path: path.to_owned(), from: range.start, until: range.end };
-    match ask(pool, question, |_| {})? {
+    match ask(pool, &question, Silence::AtMost(ANSWER_PATIENCE), |_| {})? {
         Some(ControlReply::Explained(told)) => Ok(told),
-        Some(_) => Err(ServiceFailure::NoAnswer { pool: pool.to_owned(), error: ErrorKind::InvalidData.into() }),
+        Some(_) => Err(strange(pool)),
         None => Err(ServiceFailure::NotInUse { pool: pool.to_owned() }),
     }
 }
@@ -193,32 +241,97 @@ fn part(pool: &Path, path: &Path, range: Range<u64>) -> Result<FilePlaces, Servi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::counts::{FileStates, MountCounts};
+
+    /// A service's socket beside a pool, which `answer` answers. It ends with the test process.
+    fn served(
+        answer: impl Fn(Question, &mut dyn FnMut(&ControlReply)) + Send + Sync + 'static,
+    ) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = folder.path().join("pool");
+        let socket = ControlSocket::open(&pool).expect("made");
+        thread::spawn(move || socket.serve(answer));
+        (folder, pool)
+    }
+
+    fn status() -> ControlReply {
+        ControlReply::Status(Box::new(MountStatus {
+            source: "/s".into(),
+            mountpoint: "/m".into(),
+            pool_bytes: 7,
+            dram_bytes: 0,
+            dram_used_bytes: 0,
+            restarts: 0,
+            policy: String::new(),
+            files: FileStates::default(),
+            dirty_bytes: 0,
+            out_of_sync_bytes: 0,
+            clean_bytes: 0,
+            names_bytes: 0,
+            leases: 0,
+            contexts: None,
+            obstacle: None,
+            counts: MountCounts::default(),
+        }))
+    }
 
     #[test]
     fn a_client_hears_of_progress_and_gets_its_answer_and_a_strange_line_is_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let pool = folder.path().join("pool");
-        assert!(!flush(&pool, |_| {}).expect("nobody is there"));
-        let socket = ControlSocket::open(&pool).expect("made");
-        let server = ControlSocket::of(socket.try_clone().expect("cloned"));
-        std::thread::spawn(move || {
-            server.serve(|question, say| {
-                say(&ControlReply::Progress("half".to_owned()));
-                say(&if question == Question::Flush {
-                    ControlReply::Flushed
-                } else {
-                    ControlReply::Refused("no".to_owned())
-                });
+        let (_folder, pool) = served(|question, say| {
+            say(&ControlReply::Progress("half".to_owned()));
+            say(&match question {
+                Question::Status => status(),
+                Question::Flush => ControlReply::Flushed,
+                Question::Explain { .. } => ControlReply::Refused("no".to_owned()),
             });
         });
         let mut heard = Vec::new();
         assert!(flush(&pool, |text| heard.push(text.to_owned())).expect("answered"));
         assert_eq!(heard, ["half"]);
-        assert!(matches!(status_of(&pool), Err(ServiceFailure::Refused { .. })));
+        assert_eq!(status_of(&pool).expect("answered").map(|status| status.pool_bytes), Some(7));
+        assert!(matches!(part(&pool, Path::new("f"), 0..1), Err(ServiceFailure::Refused { .. })));
         let mut stranger = UnixStream::connect(control_socket(&pool)).expect("connected");
         stranger.write_all(b"quit\n").expect("sent");
         let mut answer = String::new();
         stranger.read_to_string(&mut answer).expect("answered");
         assert!(answer.starts_with("{\"refused\""), "{answer}");
+    }
+
+    #[test]
+    fn a_service_that_accepts_and_says_nothing_is_given_up_and_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = folder.path().join("pool");
+        let soon = Duration::from_millis(50);
+        assert!(!flush_within(soon, &pool, |_| {}).expect("no service is there"));
+        let listener = UnixListener::bind(control_socket(&pool)).expect("a socket");
+        let silent: Vec<_> = [status_within(soon, &pool).err(), flush_within(soon, &pool, |_| {}).err()].into();
+        drop(listener);
+        for failure in silent {
+            let Some(ServiceFailure::NoAnswer { pool: of, error }) = failure else { panic!("{failure:?}") };
+            assert_eq!((of, error.to_string()), (pool.clone(), "no answer within 0.05 s".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_service_that_flushes_tells_its_state_meanwhile_and_the_flush_may_be_silent_for_long() {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel();
+        let ends = std::sync::Mutex::new(ends);
+        let (_folder, pool) = served(move |question, say| match question {
+            Question::Flush => {
+                begun.send(()).expect("the test waits");
+                ends.lock().expect("no panic").recv().expect("the test says when");
+                say(&ControlReply::Flushed);
+            }
+            _ => say(&status()),
+        });
+        thread::scope(|scope| {
+            // No limit of the question before it is one of the flush.
+            let flushing = scope.spawn(|| flush_within(Duration::from_secs(600), &pool, |_| {}));
+            begins.recv().expect("the flush begins");
+            assert!(status_of(&pool).expect("answered").is_some());
+            end.send(()).expect("the flush goes on");
+            assert!(flushing.join().expect("no panic").expect("answered"));
+        });
     }
 }

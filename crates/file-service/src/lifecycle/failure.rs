@@ -157,6 +157,7 @@ pub enum ServiceFailure {
         /// The pool.
         pool: PathBuf,
         /// Why.
+        #[source]
         error: io::Error,
     },
     /// The service refused what it was asked for.

@@ -10,7 +10,9 @@ use tidegate_source_files::mark::PoolMark;
 
 /// The pool that `path` means: that of the mount, if it is a mountpoint or a SOURCE; else itself.
 pub fn pool_of(path: &Path) -> PathBuf {
-    let directory = if path.is_dir() { path.canonicalize().ok() } else { None };
+    // A mountpoint is not looked at, as its service may not answer.
+    let mountpoint = std::path::absolute(path).ok().filter(|path| shown_at(path).is_some());
+    let directory = mountpoint.or_else(|| if path.is_dir() { path.canonicalize().ok() } else { None });
     directory.and_then(|directory| pool_of_source(&source_of(directory))).unwrap_or_else(|| path.to_owned())
 }
 
@@ -24,8 +26,13 @@ pub(crate) fn mount_with(file: &Path) -> Option<(PathBuf, PathBuf)> {
 
 /// SOURCE, if one of our mounts shows it at `directory`; else `directory`.
 fn source_of(directory: PathBuf) -> PathBuf {
-    let shown = mount_table::at(&directory).filter(|mounted| mounted.kind == KIND);
-    shown.map_or(directory, |mounted| mounted.source_name.into())
+    shown_at(&directory).unwrap_or(directory)
+}
+
+/// SOURCE of the mount of ours at `directory`, if there is one.
+fn shown_at(directory: &Path) -> Option<PathBuf> {
+    let shown = mount_table::at(directory).filter(|mounted| mounted.kind == KIND);
+    shown.map(|mounted| mounted.source_name.into())
 }
 
 /// The pool that SOURCE is marked with, or the default one if that is in use for a mount. A mount

@@ -418,6 +418,7 @@ impl<R: Region + 'static> MetricSource for Cached<R> {
             gauge("disk_cache_dirty", "Bytes that only the cache has", dirty),
             gauge("disk_cache_clean", "Bytes that the disk has too", clean),
             gauge("disk_cache_size", "Bytes that the cache can hold", blocks),
+            gauge("disk_cache_block", "Bytes of a cached block", 1),
             Metric::gauge(
                 "disk_cache_refused_blocks",
                 "Blocks that do not reach the disk, which refuses them or which they would damage",

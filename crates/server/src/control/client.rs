@@ -14,11 +14,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+use tidegate_host::asking::{ANSWER_PATIENCE, connect_within, named};
 use tidegate_host::processes::Process;
 use tidegate_host::{default_paths, owned};
-
-/// How long a server may take to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of an answer that are read: far more than the most volumes need.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -37,21 +35,38 @@ pub fn ask_after(pause: Duration, path: &Path, pmem: Option<&Path>) -> Result<Sn
     ask(path, pmem)
 }
 
-/// What `ask` finds out about each of `processes`, each asked while the others are.
-pub fn ask_each<A: Send>(processes: &[Process], ask: impl Fn(&Process) -> Option<A> + Sync) -> Vec<A> {
+/// What `ask` finds out about each of `those`, each asked while the others are.
+pub fn ask_each<T: Sync, A: Send>(those: &[T], ask: impl Fn(&T) -> Option<A> + Sync) -> Vec<A> {
     thread::scope(|threads| {
-        let asking: Vec<_> = processes.iter().map(|process| threads.spawn(|| ask(process))).collect();
+        let asking: Vec<_> = those.iter().map(|one| threads.spawn(|| ask(one))).collect();
         asking.into_iter().filter_map(|answer| answer.join().ok().flatten()).collect()
     })
 }
 
 /// Asks the process `pid`, which listens on the socket `path`.
-pub fn ask_process(path: &Path, pid: u32) -> Result<Snapshot, ControlFailure> {
+fn ask_process(path: &Path, pid: u32) -> Result<Snapshot, ControlFailure> {
     let mut connection = ServerConnection::of(path, None, &ControlRequest::Snapshot)?;
     match connection.peer() {
         Some(peer) if peer.pid == pid => connection.answer(),
         _ => Err(connection.silent(io::ErrorKind::ConnectionRefused.into())),
     }
+}
+
+/// Asks the server `process`, wherever it may listen for that. The answer, and the socket on which
+/// it came; or why none came, unless the process listens nowhere.
+pub fn ask_found(process: &Process) -> Result<(PathBuf, Snapshot), Option<ControlFailure>> {
+    let mut sockets = process.control_sockets();
+    if sockets.is_empty() {
+        sockets = process.sockets.iter().collect();
+    }
+    let mut failure = None;
+    for socket in sockets {
+        match ask_process(socket, process.pid) {
+            Ok(snapshot) => return Ok((socket.clone(), snapshot)),
+            Err(failed) => failure = Some(failed),
+        }
+    }
+    Err(failure)
 }
 
 /// Who listens on a control socket, as the kernel tells.
@@ -80,7 +95,7 @@ impl Ending {
 
     /// What it tells when it has ended; None if it ends without a word.
     pub fn last_words(mut self) -> Option<EndReport> {
-        self.connection.wait(None).and_then(|()| self.connection.answer()).ok()
+        self.connection.wait_without_limit().and_then(|()| self.connection.answer()).ok()
     }
 }
 
@@ -127,7 +142,7 @@ pub fn ask_for(
             last => return Ok(last),
         }
         // A server that has begun makes the change in the time it takes, or closes.
-        connection.wait(None)?;
+        connection.wait_without_limit()?;
     }
 }
 
@@ -166,22 +181,21 @@ impl ServerConnection {
     fn of(path: &Path, pmem: Option<&Path>, request: &ControlRequest) -> Result<ServerConnection, ControlFailure> {
         let absent = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => ControlFailure::Denied { path: path.to_owned(), error },
+            io::ErrorKind::TimedOut => ControlFailure::Silent { path: path.to_owned(), error },
             _ => ControlFailure::NoServer { path: path.to_owned(), error },
         };
-        let mut stream = UnixStream::connect(path).map_err(absent)?;
+        let mut stream = connect_within(ANSWER_PATIENCE, path).map_err(absent)?;
         pmem.map_or(Ok(()), |pmem| refuse_stranger(&stream, path, pmem)).map_err(absent)?;
         let mut line = serde_json::to_vec(request).expect("a request is made of strings and numbers");
         line.push(b'\n');
         // A server that does not listen any more has answered.
         let _ = stream.write_all(&line);
-        let connection = ServerConnection { path: path.to_owned(), lines: BufReader::new(stream) };
-        connection.wait(Some(ANSWER_PATIENCE))?;
-        Ok(connection)
+        Ok(ServerConnection { path: path.to_owned(), lines: BufReader::new(stream) })
     }
 
-    /// Waits so long for each answer from now on. None: for ever.
-    fn wait(&self, limit: Option<Duration>) -> Result<(), ControlFailure> {
-        self.lines.get_ref().set_read_timeout(limit).map_err(|error| self.silent(error))
+    /// Waits for each answer as long as it takes from now on.
+    fn wait_without_limit(&self) -> Result<(), ControlFailure> {
+        self.lines.get_ref().set_read_timeout(None).map_err(|error| self.silent(error))
     }
 
     fn answer<A: DeserializeOwned>(&mut self) -> Result<A, ControlFailure> {
@@ -195,7 +209,7 @@ impl ServerConnection {
     }
 
     fn silent(&self, error: io::Error) -> ControlFailure {
-        ControlFailure::Silent { path: self.path.clone(), error }
+        ControlFailure::Silent { path: self.path.clone(), error: named(error, ANSWER_PATIENCE) }
     }
 
     /// Who listens there.

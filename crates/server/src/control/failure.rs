@@ -14,6 +14,7 @@ pub enum ControlFailure {
         /// The control socket.
         path: PathBuf,
         /// What the system answered.
+        #[source]
         error: io::Error,
     },
     /// The system lets this user not ask, whether somebody answers or not.
@@ -22,6 +23,7 @@ pub enum ControlFailure {
         /// The control socket.
         path: PathBuf,
         /// What the system answered.
+        #[source]
         error: io::Error,
     },
     /// Somebody listens on the socket, and does not answer.
@@ -30,6 +32,7 @@ pub enum ControlFailure {
         /// The control socket.
         path: PathBuf,
         /// What the system answered.
+        #[source]
         error: io::Error,
     },
     /// The answer is not one of this program's.
@@ -38,6 +41,7 @@ pub enum ControlFailure {
         /// The control socket.
         path: PathBuf,
         /// What is wrong with it.
+        #[source]
         error: serde_json::Error,
     },
     /// The server belongs to another user.

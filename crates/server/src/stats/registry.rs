@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_btt::Btt;
-use tidegate_media::{Counters, MappedRegion, Region};
+use tidegate_media::{BlockDevice, Counters, MappedRegion, Region};
 use tidegate_write_cache::WriteCache;
 
 /// One number.
@@ -158,6 +158,7 @@ impl MetricSource for WriteCache<MappedRegion> {
         } = self.counters();
         let counter = |name, help, value| Metric::counter(name, help, Unit::Count, value);
         let gauge = |name, help, value| Metric::gauge(name, help, Unit::Count, value);
+        let block_bytes = self.geometry().block_size.into();
         vec![
             counter("cache_written_blocks", "Blocks written into slots", cached),
             counter("cache_replaced_blocks", "Of these, blocks in the place of an older version", replaced),
@@ -175,6 +176,7 @@ impl MetricSource for WriteCache<MappedRegion> {
             counter("cache_flushes", "Flushes", flushes),
             gauge("cache_dirty_slots", "Slots whose block is not yet in the region", slots_used),
             gauge("cache_slots_limit", "Slots that may be used now", slots_limit),
+            Metric::gauge("cache_block", "Bytes of a slot's block", Unit::Bytes, block_bytes),
         ]
     }
 }

@@ -120,6 +120,16 @@ impl Snapshot {
 }
 
 impl VolumeCounts {
+    /// What is done with reads and writes: the mode of a disk cache, or whether there are writes.
+    pub fn mode(&self) -> &str {
+        match &self.disk {
+            Some(disk) if disk.attached => &disk.mode,
+            Some(_) => "detached",
+            None if self.read_only => "read-only",
+            None => "read-write",
+        }
+    }
+
     fn since(&self, before: &VolumeCounts) -> VolumeCounts {
         let requests = self.requests.iter().map(|requests| {
             let earlier = before.requests.iter().find(|earlier| earlier.kind == requests.kind);

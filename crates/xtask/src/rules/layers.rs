@@ -1,5 +1,5 @@
 //! Dependencies point down, as the table in ARCHITECTURE.md says: to a lower layer, among fronts
-//! also to a row above.
+//! and among services also to a row above.
 
 use crate::markdown::{cells, quoted};
 use crate::source::Finding;
@@ -12,8 +12,8 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const TESTS_MAY_USE: [&str; 3] = ["sim", "nbd-client", "virtio-driver"];
 /// What stands in for locks and atomics under its own `--cfg`, and is no dependency of the product.
 const STANDS_IN: (&str, &str) = ("cfg(virtual_cores)", "virtual-cores");
-/// The layer of fronts and of the crates they share.
-const FRONTS: u8 = 3;
+/// The layers of fronts with the crates they share, and of services with what shows them.
+const SHARING: [u8; 2] = [3, 4];
 const HEADER: [&str; 4] = ["crate", "layer", "is", "may use"];
 
 /// A row of the table, for one crate.
@@ -111,8 +111,10 @@ impl Layers {
     fn check_direction(&self, row: &Row, used: &str) -> Option<Finding> {
         let upward = match (row.level, self.row(used)) {
             (_, None) => return Some(finding(row.line, format!("`{}` may use `{used}`, which has no row", row.name))),
-            // Fronts share crates of their layer whose rows stand above theirs.
-            (Some(FRONTS), Some(Row { level: Some(FRONTS), line, .. })) => *line >= row.line,
+            // Such crates use those of their layer whose rows stand above theirs.
+            (Some(own), Some(Row { level: Some(other), line, .. })) if own == *other && SHARING.contains(&own) => {
+                *line >= row.line
+            }
             (Some(own), Some(Row { level: Some(other), .. })) => *other >= own,
             (Some(_), Some(Row { level: None, .. })) => true,
             (None, Some(_)) => false,
@@ -254,6 +256,7 @@ mod tests {
         };
         assert_eq!(bad_rows("| `export` | L3 | shared | `media` |\n| `nbd` | L3 | front | `export` |\n"), 0);
         assert_eq!(bad_rows("| `nbd` | L3 | front | `export` |\n| `export` | L3 | shared | `media` |\n"), 1);
+        assert_eq!(bad_rows("| `server` | L4 | shown | — |\n| `top` | L4 | shows | `server` |\n"), 0);
         assert_eq!(bad_rows("| `cache` | L2 | sibling | `btt` |\n"), 1);
     }
 

@@ -5,18 +5,18 @@
 //! (`host`'s `processes`), and are asked; what was left is looked for where it lies by default:
 //! caches and unsynced writes in shared memory, pools in the state folder.
 
-use crate::errors::{Exit, Failure};
+use crate::errors::{Exit, Failure, Report};
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use tidegate_file_service::{self as file_service, LeftMemory, LeftMountPool, MountStatus};
+use tidegate_file_service::{self as file_service, FoundMount, LeftMemory, LeftMountPool, MountStatus};
 use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_server::control::client;
-use tidegate_server::stats::snapshot::{Snapshot, VolumeCounts};
+use tidegate_server::stats::snapshot::VolumeCounts;
 use tidegate_server::volume::orphans::{self, Leftover};
 
 /// What `list` answers.
@@ -60,12 +60,14 @@ struct Mounted {
     user: String,
     #[serde(with = "tidegate_host::json_path")]
     pool: PathBuf,
-    #[serde(with = "tidegate_host::json_path")]
-    source: PathBuf,
-    #[serde(with = "tidegate_host::json_path")]
-    mountpoint: PathBuf,
+    #[serde(serialize_with = "tidegate_host::json_path::optional")]
+    source: Option<PathBuf>,
+    #[serde(serialize_with = "tidegate_host::json_path::optional")]
+    mountpoint: Option<PathBuf>,
     /// Bytes that SOURCE lacks.
-    waiting_bytes: u64,
+    waiting_bytes: Option<u64>,
+    /// Why its service does not answer, which leaves only what its pool's record tells.
+    silent: Option<String>,
 }
 
 /// What killed servers and mounts left.
@@ -113,38 +115,32 @@ impl fmt::Display for Listing {
 
 impl Mounted {
     fn line(&self) -> String {
-        let Mounted { pid, user, pool, source, mountpoint, waiting_bytes } = self;
-        let shown = format!("{} at {}", source.display(), mountpoint.display());
+        let Mounted { pid, user, pool, source, mountpoint, waiting_bytes, silent } = self;
+        let shown = |path: &Option<PathBuf>| path.as_ref().map_or("?".to_owned(), |path| path.display().to_string());
+        let begin = format!("{:<10} process {pid} of {user}", "mount");
+        if let Some(silent) = silent {
+            let (source, pool) = (shown(source), pool.display());
+            return format!("{begin} shows {source} with the pool {pool}, and does not answer: {silent}");
+        }
+        let waiting = Human(waiting_bytes.unwrap_or_default());
         let ask = format!("tidegate status {}", word(pool));
-        format!(
-            "{:<10} process {pid} of {user} shows {shown}, {} to write back; see {ask}",
-            "mount",
-            Human(*waiting_bytes)
-        )
+        format!("{begin} shows {} at {}, {waiting} to write back; see {ask}", shown(source), shown(mountpoint))
     }
 
-    /// The mounts of `process`, if it has any.
-    fn of(process: &Process) -> Vec<Mounted> {
-        let pools = process.sockets.iter().filter(|socket| is_control(socket)).map(|socket| socket.with_extension(""));
-        let status = |pool: PathBuf| {
-            let status = file_service::is_pool(&pool).then(|| file_service::status_of(&pool).ok()?)??;
-            let waiting_bytes = status.dirty_bytes + status.out_of_sync_bytes;
-            let MountStatus { source, mountpoint, .. } = status;
-            Some(Mounted {
-                pid: process.pid,
-                user: owned::named(process.user),
-                pool,
-                source,
-                mountpoint,
-                waiting_bytes,
-            })
+    /// What the service of `mount` says, or why it says nothing. None: it has ended meanwhile.
+    fn of(mount: &FoundMount) -> Option<Mounted> {
+        let (answer, silent) = match mount.ask() {
+            Ok(status) => (Some(status?), None),
+            Err(failure) => (None, Some(Report::from(&failure).why)),
         };
-        pools.filter_map(status).collect()
+        let waiting_bytes = answer.as_ref().map(|status| status.dirty_bytes + status.out_of_sync_bytes);
+        let (source, mountpoint) = match answer {
+            Some(MountStatus { source, mountpoint, .. }) => (Some(source), Some(mountpoint)),
+            None => (mount.recorded_source(), None),
+        };
+        let FoundMount { pid, user, pool } = mount.clone();
+        Some(Mounted { pid, user: owned::named(user), pool, source, mountpoint, waiting_bytes, silent })
     }
-}
-
-fn is_control(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "control")
 }
 
 impl Server {
@@ -169,8 +165,8 @@ impl Server {
         if process.sockets.is_empty() {
             return None;
         }
-        let answer = asked(process);
-        let (control, snapshot) = answer.map_or((None, None), |(control, snapshot)| (Some(control), Some(snapshot)));
+        let answer = client::ask_found(process).ok();
+        let (control, snapshot) = answer.unzip();
         let volumes = snapshot.map(|snapshot| snapshot.volumes).unwrap_or_default();
         Some(Server {
             pid: process.pid,
@@ -189,24 +185,10 @@ impl Server {
 
 impl ListedVolume {
     fn of(volume: VolumeCounts) -> ListedVolume {
-        let VolumeCounts { name, pmem: file, format, disk, read_only, uris, .. } = volume;
-        let mode = match disk {
-            Some(disk) if disk.attached => disk.mode,
-            Some(_) => "detached".to_owned(),
-            None if read_only => "read-only".to_owned(),
-            None => "read-write".to_owned(),
-        };
+        let mode = volume.mode().to_owned();
+        let VolumeCounts { name, pmem: file, format, uris, .. } = volume;
         ListedVolume { name, file, format, mode, uris }
     }
-}
-
-/// What the server `process` answers, and on which of its sockets.
-fn asked(process: &Process) -> Option<(PathBuf, Snapshot)> {
-    let mut sockets: Vec<_> = process.sockets.iter().filter(|path| is_control(path)).collect();
-    if sockets.is_empty() {
-        sockets = process.sockets.iter().collect();
-    }
-    sockets.into_iter().find_map(|socket| Some((socket.clone(), client::ask_process(socket, process.pid).ok()?)))
 }
 
 /// Every server that this user may ask, each asked while the others are.
@@ -216,9 +198,8 @@ pub(crate) fn servers(processes: &[Process]) -> Vec<Server> {
 
 /// Runs `tidegate list`.
 pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
-    let mut processes = processes::of_this_user();
-    let mounts: Vec<_> = processes.iter().flat_map(Mounted::of).collect();
-    processes.retain(|process| mounts.iter().all(|mount| mount.pid != process.pid));
+    let (found, processes) = FoundMount::among(processes::of_this_user());
+    let mounts = client::ask_each(&found, Mounted::of);
     let leftovers = Leftovers {
         caches: orphans::of_this_user(),
         mount_pools: file_service::left_mount_pools(),
