@@ -4,6 +4,7 @@
 use crate::artefacts::{MissingError, run};
 use crate::direct::library;
 use crate::served::{program, until};
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
@@ -56,7 +57,10 @@ impl PostgresTestbed {
 
     /// Unmounts the file system.
     pub fn unmount(&self) {
-        until("the last user's end", || unmount(self.root(), UnmountFlags::empty()).is_ok());
+        until("the last user's end", || match unmount(self.root(), UnmountFlags::empty()) {
+            Err(Errno::BUSY) => false,
+            end => end.map(|()| true).expect("the file system is there and ours"),
+        });
     }
 
     /// The power fails: what nobody serves any more is what the disk has, and so is the file system
@@ -217,12 +221,34 @@ fn tree(of: Pid) -> Vec<Pid> {
     std::iter::once(of).chain(children.flat_map(tree)).collect()
 }
 
+/// Stops a process and all that it started. One that begins while they are looked for is found the
+/// next time: its parent stands still by then.
+fn stop_tree(of: Pid) -> Vec<Pid> {
+    let mut stopped = Vec::new();
+    loop {
+        let fresh: Vec<Pid> = tree(of).into_iter().filter(|pid| !stopped.contains(pid)).collect();
+        if fresh.is_empty() {
+            return stopped;
+        }
+        fresh.iter().for_each(|pid| _ = kill_process(*pid, Signal::STOP));
+        // On a busy machine that takes a while, in which a thread could still do something.
+        until("all to stand still", || fresh.iter().all(|pid| stands_still(*pid)));
+        stopped.extend(fresh);
+    }
+}
+
+/// Whether no thread of a process does anything: it is stopped, waits for a file system, or is gone.
+fn stands_still(pid: Pid) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten().flatten();
+    let state = |thread: &Path| Some(fs::read_to_string(thread.join("stat")).ok()?.rsplit_once(") ")?.1.chars().next());
+    threads.filter_map(|thread| state(&thread.path())?).all(|state| "TDZX".contains(state))
+}
+
 /// Stops all of them, so that none sees another one's end, and kills them then.
 fn kill_tree(child: &mut Child) {
-    let all = tree(Pid::from_child(child));
-    for signal in [Signal::STOP, Signal::KILL] {
-        all.iter().for_each(|pid| _ = kill_process(*pid, signal));
-    }
+    let all = stop_tree(Pid::from_child(child));
+    // Children first: the kernel lets a stopped one go on whose parent has died.
+    all.iter().rev().for_each(|pid| _ = kill_process(*pid, Signal::KILL));
     child.wait().expect("it can be waited for");
     let is_gone = |pid: &Pid| {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
@@ -289,7 +315,11 @@ impl Server<'_> {
     }
 
     /// Kills it, all its processes and the service of the mount at once.
-    pub fn kill(self) {
+    ///
+    /// # Panics
+    /// If it had ended by itself.
+    pub fn kill(mut self) {
+        assert!(!self.has_ended(), "it ended by itself: {}", self.cluster.testbed.folder.path().join("log").display());
         let root = self.cluster.testbed.root();
         drop(self);
         // The dead mount over the root; without `run` there is none.
