@@ -237,7 +237,8 @@ fn stop_tree(of: Pid) -> Vec<Pid> {
     }
 }
 
-/// Whether no thread of a process does anything: it is stopped, waits for a file system, or is gone.
+/// Whether no thread of a process does anything: it is stopped, waits for a file system, or is
+/// gone.
 fn stands_still(pid: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten().flatten();
     let state = |thread: &Path| Some(fs::read_to_string(thread.join("stat")).ok()?.rsplit_once(") ")?.1.chars().next());

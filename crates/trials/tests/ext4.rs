@@ -145,6 +145,27 @@ struct Files {
     under_way: Option<(u64, u32)>,
 }
 
+/// The records in a block, and how many of each follow each other.
+fn records(bytes: &[u8]) -> Vec<(String, usize)> {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    for record in bytes.chunks(sectors::RECORD_BYTES) {
+        let record = String::from_utf8_lossy(record).into_owned();
+        match found.last_mut() {
+            Some((same, count)) if *same == record => *count += 1,
+            _ => found.push((record, 1)),
+        }
+    }
+    found
+}
+
+/// What a file holds when it is read from the volume once more: it tells a wrong write from a wrong
+/// read.
+fn read_again(point: &Path, number: u64) -> String {
+    let _forgotten = fs::write("/proc/sys/vm/drop_caches", "3");
+    let bytes = fs::read(point.join(number.to_string())).unwrap();
+    bytes.chunks(BLOCK_BYTES).map(|block| format!("{:?}", records(block))).collect()
+}
+
 impl Files {
     /// Writes the next file in place and syncs it: an error when the server is gone.
     fn write_one(&mut self, point: &Path) -> io::Result<()> {
@@ -170,7 +191,13 @@ impl Files {
             let bytes = fs::read(point.join(number.to_string())).unwrap();
             assert_eq!(bytes.len(), BLOCK_BYTES * FILE_BLOCKS as usize, "file {number}");
             for (block, bytes) in (number * FILE_BLOCKS..).zip(bytes.chunks(BLOCK_BYTES)) {
-                let found = sectors::generation(bytes, block).unwrap_or_else(|wrong| panic!("file {number}: {wrong}"));
+                let found = sectors::generation(bytes, block).unwrap_or_else(|wrong| {
+                    panic!(
+                        "file {number}: {wrong}; it is {:?}; read again {}",
+                        records(bytes),
+                        read_again(point, *number)
+                    )
+                });
                 let newer = self.under_way == Some((*number, found));
                 assert!(found == *synced || newer, "file {number} is {found}, {synced} was synced");
             }
