@@ -189,7 +189,7 @@ fn places(shape: &Shape, start: u64) -> RingPlaces {
 fn queue(shape: &Shape, places: RingPlaces, memory: Arc<GuestMemoryMmap>) -> io::Result<DriverQueue> {
     let (kick, call) = (EventFd::new(EFD_NONBLOCK)?, EventFd::new(EFD_NONBLOCK)?);
     let called = Epoll::new()?;
-    called.ctl(ControlOperation::Add, call.as_raw_fd(), EpollEvent::new(EventSet::IN, 0))?;
+    called.ctl(ControlOperation::Add, call.as_raw_fd(), EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, 0))?;
     Ok(DriverQueue {
         memory,
         places,

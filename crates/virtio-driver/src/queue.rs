@@ -97,7 +97,7 @@ pub struct DriverQueue {
     pub(crate) slot_bytes: u64,
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
-    /// Readable when `call` is.
+    /// Tells of each signal of `call` once: it need not be read.
     pub(crate) called: Epoll,
     pub(crate) with_event_index: bool,
     pub(crate) submitted: u16,
@@ -223,7 +223,6 @@ impl DriverQueue {
             if self.called.wait(milliseconds, &mut [EpollEvent::default()])? == 0 {
                 return Ok(self.has_answer());
             }
-            let _told = self.call.read();
         }
         Ok(true)
     }
@@ -244,7 +243,7 @@ impl DriverQueue {
     /// Waits until the device calls, or `milliseconds` have passed, and looks at nothing else.
     /// True: it called.
     pub fn await_call(&mut self, milliseconds: i32) -> io::Result<bool> {
-        Ok(self.called.wait(milliseconds, &mut [EpollEvent::default()])? > 0 && self.call.read().is_ok())
+        Ok(self.called.wait(milliseconds, &mut [EpollEvent::default()])? > 0)
     }
 
     /// Whether there is an answer that was not taken.
