@@ -168,21 +168,18 @@ impl<'scope, 'env> MonitorSession<'scope, 'env> {
         }
         self.halt(index..index + 1);
         let changed = change(&mut self.queues[index], &self.memory);
-        match changed.and_then(|()| self.begin(index, WithoutRings::Refuse)) {
-            Ok(()) => Ok(()),
-            Err(refusal) => self.refuse(refusal),
-        }
+        let begun = changed.and_then(|()| self.begin(index, WithoutRings::Refuse));
+        begun.or_else(|refusal| self.refuse(refusal))
     }
 
     /// Makes a change that concerns all queues while none works.
     fn change_all(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Refusal>) -> ProtocolResult<()> {
         self.halt(0..self.queues.len());
-        let begin =
-            |this: &mut Self| (0..this.queues.len()).try_for_each(|index| this.begin(index, WithoutRings::Stand));
-        match change(self).and_then(|()| begin(self)) {
-            Ok(()) => Ok(()),
-            Err(refusal) => self.refuse(refusal),
+        let mut begun = change(self);
+        for index in 0..self.queues.len() {
+            begun = begun.and_then(|()| self.begin(index, WithoutRings::Stand));
         }
+        begun.or_else(|refusal| self.refuse(refusal))
     }
 
     /// Ends the threads of these queues, as far as they work. All end side by side.
@@ -271,8 +268,8 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
         if foreign != 0 {
             return self.refuse(Refusal::Features { features: foreign });
         }
-        self.change_all(|connection| {
-            connection.acknowledged = features;
+        self.change_all(|session| {
+            session.acknowledged = features;
             Ok(())
         })
     }
@@ -284,7 +281,7 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
         _postcopy_listening: Option<bool>,
     ) -> ProtocolResult<Option<Vec<u64>>> {
         let table = table.iter().map(Place::from).zip(files).collect();
-        self.change_all(|connection| Ok(connection.memory.replace(table)?)).map(|()| None)
+        self.change_all(|session| Ok(session.memory.replace(table)?)).map(|()| None)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> ProtocolResult<()> {
@@ -413,12 +410,12 @@ impl VhostUserBackendReqHandlerMut for MonitorSession<'_, '_> {
         _postcopy_listening: Option<bool>,
     ) -> ProtocolResult<Option<u64>> {
         let place = Place::from(&**region);
-        self.change_all(|connection| Ok(connection.memory.add(place, file)?)).map(|()| None)
+        self.change_all(|session| Ok(session.memory.add(place, file)?)).map(|()| None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> ProtocolResult<()> {
         let place = Place::from(&**region);
-        self.change_all(|connection| Ok(connection.memory.remove(place)?))
+        self.change_all(|session| Ok(session.memory.remove(place)?))
     }
 
     fn set_device_state_fd(

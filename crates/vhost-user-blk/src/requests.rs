@@ -41,9 +41,11 @@ impl From<NoSuchMemory> for Unanswerable {
     }
 }
 
-/// The header of a request, and how long its parts are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+/// The header of a request, how long its parts are, and where they lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'c> {
+    chain: &'c RequestChain,
+    memory: &'c GuestMemoryMmap,
     kind: u32,
     sector: u64,
     /// Bytes behind the header.
@@ -52,14 +54,24 @@ pub(crate) struct Request {
     answer_bytes: usize,
 }
 
-impl Request {
+impl<'c> Request<'c> {
     /// The request at the beginning of `chain`.
-    pub(crate) fn read(chain: &RequestChain, memory: &GuestMemoryMmap) -> Result<Request, Unanswerable> {
+    pub(crate) fn read(chain: &'c RequestChain, memory: &'c GuestMemoryMmap) -> Result<Request<'c>, Unanswerable> {
         let answer_bytes = chain.answer.bytes().checked_sub(1).ok_or(Unanswerable::Chain)?;
         let given_bytes = chain.asked.bytes().checked_sub(size_of::<RequestStart>()).ok_or(Unanswerable::Chain)?;
         let mut start = RequestStart::new_zeroed();
         chain.asked.copy_to(memory, 0, start.as_mut_bytes())?;
-        Ok(Request { kind: start.kind.get(), sector: start.sector.get(), given_bytes, answer_bytes })
+        Ok(Request { chain, memory, kind: start.kind.get(), sector: start.sector.get(), given_bytes, answer_bytes })
+    }
+
+    /// Copies what is `skip` bytes behind the header into `out`.
+    fn take(&self, skip: usize, out: &mut [u8]) -> Result<(), NoSuchMemory> {
+        self.chain.asked.copy_to(self.memory, size_of::<RequestStart>() + skip, out)
+    }
+
+    /// Copies `data` to `skip` bytes behind the beginning of the answer.
+    fn put(&self, skip: usize, data: &[u8]) -> Result<(), NoSuchMemory> {
+        self.chain.answer.copy_from(self.memory, skip, data)
     }
 }
 
@@ -125,7 +137,7 @@ impl<'e> Executor<'e> {
     }
 
     /// Whether `request` may take so long that answers before it should not wait for its own.
-    pub(crate) fn may_last(&self, request: &Request) -> bool {
+    pub(crate) fn may_last(&self, request: &Request<'_>) -> bool {
         match request.kind {
             VIRTIO_BLK_T_IN => request.answer_bytes > SHORT_BYTES_MAX,
             VIRTIO_BLK_T_OUT => request.given_bytes > SHORT_BYTES_MAX || self.durability == Durability::Fua,
@@ -138,18 +150,16 @@ impl<'e> Executor<'e> {
     /// none, not even the status, if it was `is_over` amid a long one.
     pub(crate) fn answer(
         &mut self,
-        request: &Request,
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
-        is_over: &dyn Fn() -> bool,
+        request: &Request<'_>,
+        is_over: impl Fn() -> bool,
     ) -> Result<Option<u32>, Unanswerable> {
         let (kind, fate) = match request.kind {
-            VIRTIO_BLK_T_IN => (RequestKind::Read, self.read(request, chain, memory, is_over)),
-            VIRTIO_BLK_T_OUT => (RequestKind::Write, self.write(request, chain, memory, is_over)),
+            VIRTIO_BLK_T_IN => (RequestKind::Read, self.read(request, is_over)),
+            VIRTIO_BLK_T_OUT => (RequestKind::Write, self.write(request, is_over)),
             VIRTIO_BLK_T_FLUSH => (RequestKind::Flush, self.flush()),
-            VIRTIO_BLK_T_DISCARD => (RequestKind::Trim, self.discard(request, chain, memory)),
-            VIRTIO_BLK_T_WRITE_ZEROES => (RequestKind::WriteZeroes, self.write_zeroes(request, chain, memory)),
-            VIRTIO_BLK_T_GET_ID => (RequestKind::Unknown, self.tell_identity(request, chain, memory)),
+            VIRTIO_BLK_T_DISCARD => (RequestKind::Trim, self.discard(request)),
+            VIRTIO_BLK_T_WRITE_ZEROES => (RequestKind::WriteZeroes, self.write_zeroes(request)),
+            VIRTIO_BLK_T_GET_ID => (RequestKind::Unknown, self.tell_identity(request)),
             _ => (RequestKind::Unknown, Err(RequestError::Unsupported)),
         };
         let has_data = matches!(request.kind, VIRTIO_BLK_T_IN | VIRTIO_BLK_T_GET_ID);
@@ -159,7 +169,7 @@ impl<'e> Executor<'e> {
             Err(RequestError::Unsupported) => (status::UNSUPPORTED, 0),
             Err(RequestError::Over) => return Ok(None),
         };
-        chain.answer.copy_from(memory, request.answer_bytes, &[said])?;
+        request.put(request.answer_bytes, &[said])?;
         if request.kind != VIRTIO_BLK_T_GET_ID {
             self.count(kind, fate.ok());
         }
@@ -176,45 +186,42 @@ impl<'e> Executor<'e> {
         self.now = now;
     }
 
-    fn read(
-        &mut self,
-        request: &Request,
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<u64, RequestError> {
-        let len = request.answer_bytes;
-        let offset = self.offset(request.sector, len as u64)?;
-        self.make_room(len);
-        for from in (0..len).step_by(BUFFER_BYTES) {
-            if from > 0 && is_over() {
-                return Err(RequestError::Over);
-            }
-            let piece = &mut self.buffer[..BUFFER_BYTES.min(len - from)];
-            self.export.read(offset + from as u64, piece, &mut self.scratch)?;
-            chain.answer.copy_from(memory, from, piece)?;
-        }
-        Ok(len as u64)
+    fn read(&mut self, request: &Request<'_>, is_over: impl Fn() -> bool) -> Result<u64, RequestError> {
+        let offset = self.offset(request.sector, request.answer_bytes as u64)?;
+        self.in_pieces(request.answer_bytes, is_over, |export, from, piece, scratch| {
+            export.read(offset + from as u64, piece, scratch)?;
+            Ok(request.put(from, piece)?)
+        })
     }
 
-    fn write(
-        &mut self,
-        request: &Request,
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<u64, RequestError> {
-        let len = request.given_bytes;
-        let offset = self.offset(request.sector, len as u64)?;
+    fn write(&mut self, request: &Request<'_>, is_over: impl Fn() -> bool) -> Result<u64, RequestError> {
+        let offset = self.offset(request.sector, request.given_bytes as u64)?;
         self.check_access()?;
-        self.make_room(len);
+        let durability = self.durability;
+        self.in_pieces(request.given_bytes, is_over, |export, from, piece, scratch| {
+            request.take(from, piece)?;
+            Ok(export.write(offset + from as u64, piece, durability, scratch)?)
+        })
+    }
+
+    /// Moves `len` bytes, as many at a time as the buffer has. `move_piece` gets the bytes moved
+    /// before, and the buffer.
+    fn in_pieces(
+        &mut self,
+        len: usize,
+        is_over: impl Fn() -> bool,
+        mut move_piece: impl FnMut(&Export, usize, &mut [u8], &mut Scratch) -> Result<(), RequestError>,
+    ) -> Result<u64, RequestError> {
+        let needed = len.min(BUFFER_BYTES);
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed, 0);
+        }
         for from in (0..len).step_by(BUFFER_BYTES) {
             if from > 0 && is_over() {
                 return Err(RequestError::Over);
             }
             let piece = &mut self.buffer[..BUFFER_BYTES.min(len - from)];
-            chain.asked.copy_to(memory, size_of::<RequestStart>() + from, piece)?;
-            self.export.write(offset + from as u64, piece, self.durability, &mut self.scratch)?;
+            move_piece(self.export, from, piece, &mut self.scratch)?;
         }
         Ok(len as u64)
     }
@@ -229,27 +236,17 @@ impl<'e> Executor<'e> {
         Ok(0)
     }
 
-    fn discard(
-        &mut self,
-        request: &Request,
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
-    ) -> Result<u64, RequestError> {
-        let ranges = self.ranges(request, (DISCARD_RANGES_MAX, DISCARD_BYTES_MAX, 0), chain, memory)?;
+    fn discard(&mut self, request: &Request<'_>) -> Result<u64, RequestError> {
+        let ranges = self.ranges(request, (DISCARD_RANGES_MAX, DISCARD_BYTES_MAX, 0))?;
         for (offset, len, _) in &ranges {
             self.export.trim(*offset, *len, self.durability)?;
         }
         Ok(ranges.iter().map(|(_, len, _)| len).sum())
     }
 
-    fn write_zeroes(
-        &mut self,
-        request: &Request,
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
-    ) -> Result<u64, RequestError> {
+    fn write_zeroes(&mut self, request: &Request<'_>) -> Result<u64, RequestError> {
         let unmap = VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP;
-        let ranges = self.ranges(request, (1, ZEROES_BYTES_MAX, unmap), chain, memory)?;
+        let ranges = self.ranges(request, (1, ZEROES_BYTES_MAX, unmap))?;
         for (offset, len, flags) in &ranges {
             let zeroing = if *flags == unmap { Zeroing::AnyWay } else { Zeroing::AsData };
             self.export.write_zeroes(*offset, *len, (zeroing, self.durability), &mut self.scratch)?;
@@ -260,10 +257,8 @@ impl<'e> Executor<'e> {
     /// The ranges that a request names, all of them checked: offset, bytes and flags of each.
     fn ranges(
         &self,
-        request: &Request,
+        request: &Request<'_>,
         (ranges_max, bytes_max, flags_known): (u32, u64, u32),
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
     ) -> Result<Vec<(u64, u64, u32)>, RequestError> {
         self.check_access()?;
         let count = request.given_bytes / size_of::<RequestRange>();
@@ -274,7 +269,7 @@ impl<'e> Executor<'e> {
             return Err(RequestError::Unsupported);
         }
         let mut ranges = vec![RequestRange::new_zeroed(); count];
-        chain.asked.copy_to(memory, size_of::<RequestStart>(), ranges.as_mut_bytes())?;
+        request.take(0, ranges.as_mut_bytes())?;
         let checked = ranges.iter().map(|range| {
             let (len, flags) = (u64::from(range.sectors.get()) * SECTOR_BYTES, range.flags.get());
             if len > bytes_max || flags & !flags_known != 0 {
@@ -285,14 +280,9 @@ impl<'e> Executor<'e> {
         checked.collect()
     }
 
-    fn tell_identity(
-        &self,
-        request: &Request,
-        chain: &RequestChain,
-        memory: &GuestMemoryMmap,
-    ) -> Result<u64, RequestError> {
+    fn tell_identity(&self, request: &Request<'_>) -> Result<u64, RequestError> {
         let len = request.answer_bytes.min(IDENTITY_BYTES);
-        chain.answer.copy_from(memory, 0, &self.identity[..len])?;
+        request.put(0, &self.identity[..len])?;
         Ok(len as u64)
     }
 
@@ -302,13 +292,5 @@ impl<'e> Executor<'e> {
         let offset = offset.ok_or(RequestError::Failed)?;
         let end = offset.checked_add(len).ok_or(RequestError::Failed)?;
         if end <= capacity_bytes(self.export) { Ok(offset) } else { Err(RequestError::Failed) }
-    }
-
-    /// Makes the buffer as long as a request of `len` bytes needs it.
-    fn make_room(&mut self, len: usize) {
-        let needed = len.min(BUFFER_BYTES);
-        if self.buffer.len() < needed {
-            self.buffer.resize(needed, 0);
-        }
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_block_export::{PollBudget, Poller};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::GuestAddress;
+use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 /// How long an answer may wait for others to be told together with them.
 const UNTOLD_MAX: Duration = Duration::from_micros(50);
@@ -84,14 +84,19 @@ fn signal(eventfd: &OwnedFd) {
 
 /// A queue that is about to work.
 pub(crate) struct Ring<'e> {
-    queue: Queue,
+    rings: GuestRings,
     memory: Mapped,
-    settings: RingSettings,
     executor: Executor<'e>,
     poll_budget: &'e PollBudget,
     stop: Arc<Stop>,
     waiting: OwnedFd,
     chain: RequestChain,
+}
+
+/// The rings in the guest's memory, and the means to tell of them.
+struct GuestRings {
+    queue: Queue,
+    settings: RingSettings,
     /// Since when there is an answer that the guest was not told of.
     untold: Option<Instant>,
 }
@@ -115,8 +120,8 @@ impl<'e> Ring<'e> {
         let system = |what| move |error: io::Error| Refusal::System { what, error };
         let stop = Arc::new(Stop::new().map_err(system("an eventfd"))?);
         let waiting = waiting_for(&settings, &stop).map_err(|errno| system("waiting for a queue")(errno.into()))?;
-        let (chain, untold) = (RequestChain::default(), None);
-        Ok(Ring { queue, memory, settings, executor, poll_budget, stop, waiting, chain, untold })
+        let rings = GuestRings { queue, settings, untold: None };
+        Ok(Ring { rings, memory, executor, poll_budget, stop, waiting, chain: RequestChain::default() })
     }
 
     /// By which it is asked to end.
@@ -129,16 +134,12 @@ impl<'e> Ring<'e> {
     pub(crate) fn run(mut self) -> (u16, Result<(), BrokenQueue>) {
         // The queue's last thread, or that of a server that was killed, may have left answers that
         // it did not tell; and the guest may be waiting for those alone.
-        self.call();
+        self.rings.call();
         let end = self.serve();
         if end.is_err() {
-            self.settings.broken.iter().for_each(|eventfd| signal(eventfd));
+            self.rings.settings.broken.iter().for_each(|eventfd| signal(eventfd));
         }
-        (self.queue.next_used(), end)
-    }
-
-    fn call(&self) {
-        self.settings.call.iter().for_each(|eventfd| signal(eventfd));
+        (self.rings.queue.next_used(), end)
     }
 
     fn serve(&mut self) -> Result<(), BrokenQueue> {
@@ -148,13 +149,14 @@ impl<'e> Ring<'e> {
             if self.stop.is_asked() {
                 return Ok(());
             }
-            let arrival = match poller.poll(|| (self.stop.is_asked() || self.has_more()).then_some(())) {
-                Ok(((), arrival)) => arrival,
-                Err(vain) => {
-                    self.sleep(&poller)?;
-                    vain.ended()
-                }
-            };
+            let arrival =
+                match poller.poll(|| (self.stop.is_asked() || self.rings.has_more(&self.memory)).then_some(())) {
+                    Ok(((), arrival)) => arrival,
+                    Err(vain) => {
+                        self.sleep(&poller)?;
+                        vain.ended()
+                    }
+                };
             poller.learn(arrival);
             self.executor.wake();
         }
@@ -162,7 +164,8 @@ impl<'e> Ring<'e> {
 
     /// Waits for the guest, who is asked to tell of its next request.
     fn sleep(&mut self, poller: &Poller<'_>) -> Result<(), BrokenQueue> {
-        let is_late = self.queue.enable_notification(&*self.memory).map_err(damaged)?;
+        let queue = &mut self.rings.queue;
+        let is_late = queue.enable_notification(&*self.memory).map_err(damaged)?;
         if !is_late {
             poller.rest(|| {
                 let mut events = Vec::with_capacity(2);
@@ -171,13 +174,7 @@ impl<'e> Ring<'e> {
                     epoll::wait(&self.waiting, rustix::buffer::spare_capacity(&mut events), None);
             });
         }
-        self.queue.disable_notification(&*self.memory).map_err(damaged)
-    }
-
-    fn has_more(&self) -> bool {
-        let available = self.queue.avail_idx(&*self.memory, Ordering::Acquire);
-        // A ring that cannot be read is found out by whoever takes a request out of it.
-        available.map_or(true, |index| index.0 != self.queue.next_avail())
+        queue.disable_notification(&*self.memory).map_err(damaged)
     }
 
     fn serve_available(&mut self) -> Result<(), BrokenQueue> {
@@ -189,48 +186,62 @@ impl<'e> Ring<'e> {
                 Ok(true) => {}
                 end => break end.map(|_| ()),
             }
-            if self.untold.is_some_and(|since| self.executor.now() - since > UNTOLD_MAX) {
-                self.tell()?;
+            if self.rings.untold.is_some_and(|since| self.executor.now() - since > UNTOLD_MAX) {
+                self.rings.tell(&self.memory)?;
             }
         };
-        self.tell()?;
+        self.rings.tell(&self.memory)?;
         end
     }
 
     /// Takes a request, carries it out and answers it. False: there is none, or it was left to
     /// whoever serves the queue next.
     fn serve_one(&mut self) -> Result<bool, BrokenQueue> {
-        let memory = Arc::clone(&self.memory);
-        let Some(descriptors) = self.queue.iter(&*memory).map_err(damaged)?.next() else { return Ok(false) };
-        let head = descriptors.head_index();
-        if !self.chain.collect(descriptors) {
-            return Err(BrokenQueue::Chain { head });
-        }
+        let memory = &*self.memory;
+        let Some(head) = self.rings.take(memory, &mut self.chain)? else { return Ok(false) };
         let broken = |why| match why {
             Unanswerable::Chain => BrokenQueue::Chain { head },
             Unanswerable::Address => BrokenQueue::NoPlaceForAnswer { head },
         };
-        let request = Request::read(&self.chain, &memory).map_err(broken)?;
+        let request = Request::read(&self.chain, memory).map_err(broken)?;
         if self.executor.may_last(&request) {
-            self.tell()?;
+            self.rings.tell(memory)?;
         }
-        let stop = Arc::clone(&self.stop);
-        let is_over = || stop.is_asked();
-        let Some(written) = self.executor.answer(&request, &self.chain, &memory, &is_over).map_err(broken)? else {
-            self.queue.go_to_previous_position();
+        let Some(written) = self.executor.answer(&request, || self.stop.is_asked()).map_err(broken)? else {
+            self.rings.queue.go_to_previous_position();
             return Ok(false);
         };
-        self.queue.add_used(&*memory, head, written).map_err(damaged)?;
-        self.untold.get_or_insert(self.executor.now());
+        self.rings.queue.add_used(memory, head, written).map_err(damaged)?;
+        self.rings.untold.get_or_insert(self.executor.now());
         Ok(true)
+    }
+}
+
+impl GuestRings {
+    fn has_more(&self, memory: &GuestMemoryMmap) -> bool {
+        let available = self.queue.avail_idx(memory, Ordering::Acquire);
+        // A ring that cannot be read is found out by whoever takes a request out of it.
+        available.map_or(true, |index| index.0 != self.queue.next_avail())
+    }
+
+    /// Takes the next request into `chain`; the number of its first descriptor. None: there is
+    /// none.
+    fn take(&mut self, memory: &GuestMemoryMmap, chain: &mut RequestChain) -> Result<Option<u16>, BrokenQueue> {
+        let Some(descriptors) = self.queue.iter(memory).map_err(damaged)?.next() else { return Ok(None) };
+        let head = descriptors.head_index();
+        if chain.collect(descriptors) { Ok(Some(head)) } else { Err(BrokenQueue::Chain { head }) }
     }
 
     /// Tells the guest of answers, if there are some and it wants to be told.
-    fn tell(&mut self) -> Result<(), BrokenQueue> {
-        if self.untold.take().is_some() && self.queue.needs_notification(&*self.memory).map_err(damaged)? {
+    fn tell(&mut self, memory: &GuestMemoryMmap) -> Result<(), BrokenQueue> {
+        if self.untold.take().is_some() && self.queue.needs_notification(memory).map_err(damaged)? {
             self.call();
         }
         Ok(())
+    }
+
+    fn call(&self) {
+        self.settings.call.iter().for_each(|eventfd| signal(eventfd));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::log_ratelimit::LogRatelimit;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -83,15 +82,11 @@ impl Attached {
             _ if is_ending() => "the server ends",
             Ok(()) => "its monitor closed the connection",
             Err(why) => {
-                self.tell_rejected(number, &why);
+                if let Some(more) = self.rejected.ask() {
+                    tracing::warn!("rejected the monitor of a virtual machine, client {number}: {why}{more}");
+                }
                 "it was rejected"
             }
-        }
-    }
-
-    fn tell_rejected(&self, number: u64, why: &dyn fmt::Display) {
-        if let Some(more) = self.rejected.ask() {
-            tracing::warn!("rejected the monitor of a virtual machine, client {number}: {why}{more}");
         }
     }
 
