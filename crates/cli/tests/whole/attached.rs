@@ -86,6 +86,8 @@ fn each_printed_mount_is_its_own_volume_and_makes_a_file_system_once() {
         assert!(printed.mount.contains("mkfs"), "{}", printed.mount);
         let place = printed.mounted(&folders[0]);
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "it is a new file system: lost+found");
+        let block = peer("stat", &["-f", "-c", "%S", place.to_str().unwrap()]);
+        assert_eq!(block, "4096\n", "a page of a file is one block of the volume");
         fs::write(place.join("number"), nth.to_string()).unwrap();
     }
     let numbers = || printed.iter().map(|printed| fs::read_to_string(printed.place().join("number")).unwrap());

@@ -159,7 +159,10 @@ fn mounting(folder: &str, uri: &str, holds: ExportContents) -> String {
     )
 }
 
-const MAKE_IF_ZERO: &str = r#"cmp -s -n "$(blockdev --getsize64 "$loop")" "$loop" /dev/zero && mkfs.ext4 -q "$loop"; "#;
+/// Blocks of 4 KiB, whatever the size: below 512 MiB `mkfs.ext4` chooses 1 KiB, and a page of a file
+/// may then lie across two blocks of the volume, so that a power loss tears it.
+const MAKE_IF_ZERO: &str =
+    r#"cmp -s -n "$(blockdev --getsize64 "$loop")" "$loop" /dev/zero && mkfs.ext4 -q -b 4096 "$loop"; "#;
 
 /// Takes back what [`mounting`] did, as far as that came. What is busy stays.
 fn unmounting(folder: &str) -> String {
@@ -295,6 +298,6 @@ mod tests {
             [ExportContents::ReadOnly, ExportContents::Something, ExportContents::Zeroes].map(mounting);
         assert!(!read_only.contains("mkfs") && read_only.contains("mount -o ro"), "{read_only}");
         assert!(!something.contains("mkfs") && something.contains("mount \"$loop\""), "{something}");
-        assert!(zeroes.contains("/dev/zero && mkfs.ext4"), "{zeroes}");
+        assert!(zeroes.contains("/dev/zero && mkfs.ext4 -q -b 4096 "), "{zeroes}");
     }
 }
