@@ -8,14 +8,15 @@ mod redis;
 mod settings;
 mod sqlite;
 
-use crate::answers::in_time;
+use crate::answers::{PlaceAnswer, answer_of};
 use crate::failure::DoctorFailure;
 use crate::finding::{DoctorFinding, Examination, Level};
 use crate::machine_view::MachineView;
 use crate::place::{DirectoryPlace, PoolOf};
-use rustix::fs::statvfs;
+use rustix::io::Errno;
 use settings::FoundSettings;
 use sqlite::SqliteFile;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,15 +40,13 @@ fn examine(
     settings: Option<&Path>,
 ) -> Result<Examination, DoctorFailure> {
     let unreadable = |error| DoctorFailure::Unreadable { path: named.to_owned(), error };
-    let own = named.to_owned();
-    // The kernel may have the path of a dead or silent mount, and asks for its room each time.
-    let resolved = in_time(move || {
-        let path = own.canonicalize()?;
-        statvfs(&path)?;
-        Ok((path.metadata()?.is_dir(), path))
-    });
-    let resolved = resolved.ok_or_else(|| DoctorFailure::Silent { path: named.to_owned() })?;
-    let (is_directory, directory) = resolved.map_err(unreadable)?;
+    match answer_of(named) {
+        PlaceAnswer::Given => {}
+        PlaceAnswer::Dead => return Err(unreadable(Errno::NOTCONN.into())),
+        PlaceAnswer::Silent => return Err(DoctorFailure::Silent { path: named.to_owned() }),
+    }
+    let directory = named.canonicalize().map_err(unreadable)?;
+    let is_directory = directory.metadata().map_err(unreadable)?.is_dir();
     if !is_directory {
         return Err(DoctorFailure::NoDirectory { path: directory });
     }
@@ -142,7 +141,9 @@ fn known() -> String {
 /// Which files of settings were read, as findings: `lacking` is what helps if there are none.
 fn of_files(settings: &FoundSettings, lacking: &str) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
-    let files: Vec<_> = settings.files.iter().map(|file| file.display().to_string()).collect();
+    let mut files: Vec<_> = settings.files.iter().map(|file| file.display().to_string()).collect();
+    let mut seen = BTreeSet::new();
+    files.retain(|file| seen.insert(file.clone()));
     if files.is_empty() && settings.gaps.is_empty() {
         findings.push(DoctorFinding::new(
             (Level::Warning, "settings"),
@@ -257,7 +258,8 @@ mod tests {
         assert_eq!(level_of(&of_files(&settings, "x"), "settings"), Level::Warning);
         settings.gap(Path::new("/a"), &"no");
         assert_eq!(level_of(&of_files(&settings, "x"), "settings-gap"), Level::Warning);
-        settings.files.push("/b".into());
+        settings.files.extend(["/b".into(), "/b".into()]);
         assert_eq!(level_of(&of_files(&settings, "x"), "settings"), Level::Ok);
+        assert!(of_files(&settings, "x").iter().any(|found| found.found == "read from /b"));
     }
 }

@@ -37,16 +37,11 @@ fn newest_options(directory: &Path) -> Option<PathBuf> {
 
 fn settings(path: &Path) -> FoundSettings {
     let mut found = FoundSettings::default();
-    match text_of(path) {
-        Ok(text) => {
-            found.files.push(path.to_owned());
-            for (at, line) in text.lines().enumerate() {
-                if let Some((name, value)) = line.split_once('=').filter(|(name, _)| !name.trim().starts_with('#')) {
-                    found.set(name.trim(), value.trim(), (path, at + 1));
-                }
-            }
+    let text = found.read(path, 0).unwrap_or_default();
+    for (at, line) in text.lines().enumerate() {
+        if let Some((name, value)) = line.split_once('=').filter(|(name, _)| !name.trim().starts_with('#')) {
+            found.set(name.trim(), value.trim(), (path, at + 1));
         }
-        Err(error) => found.gap(path, &error),
     }
     found
 }

@@ -1,10 +1,11 @@
 //! MariaDB and MySQL: settings of InnoDB and of the binary log.
 
-use crate::database::settings::{FoundSettings, INCLUDES_MAX, files_in, text_of};
+use crate::database::settings::{FoundSettings, files_in};
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use crate::place::DirectoryPlace;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths::is_same_file;
 
 /// What a directory of either has in it.
 pub(super) const MARK: &str = "ibdata1";
@@ -66,23 +67,14 @@ fn settings(view: &MachineView, directory: &Path, named: Option<&Path>) -> Found
         read(&mut found, file, 0);
     }
     let of = found.value("datadir", USUAL);
-    let is_of_directory = Path::new(of).canonicalize().is_ok_and(|of| of == directory);
-    if is_of_directory { found } else { FoundSettings::default() }
+    if is_same_file(Path::new(of), directory) { found } else { FoundSettings::default() }
 }
 
 fn read(found: &mut FoundSettings, path: &Path, depth: usize) {
     if found.files.iter().any(|file| file == path) {
         return;
     }
-    if depth > INCLUDES_MAX {
-        found.gap(path, &"files include each other in a longer chain than the server reads");
-        return;
-    }
-    let text = match text_of(path) {
-        Ok(text) => text,
-        Err(error) => return found.gap(path, &error),
-    };
-    found.files.push(path.to_owned());
+    let Some(text) = found.read(path, depth) else { return };
     let mut is_of_server = false;
     for (at, line) in text.lines().map(str::trim).enumerate() {
         if let Some(file) = line.strip_prefix("!includedir") {

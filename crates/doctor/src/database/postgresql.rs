@@ -3,12 +3,13 @@
 //! The order is the server's: `postgresql.conf` with what it includes, `postgresql.auto.conf`, and
 //! the command line of the last start (`postmaster.opts`). The last value of a name counts.
 
-use crate::database::settings::{FoundSettings, INCLUDES_MAX, files_in, text_of};
+use crate::database::settings::{FoundSettings, files_in, text_of};
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use crate::place::{DirectoryPlace, PoolOf};
 use std::fs;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths::is_same_file;
 
 /// What a directory of PostgreSQL has in it.
 pub(super) const MARK: &str = "PG_VERSION";
@@ -67,21 +68,13 @@ fn of_debian(view: &MachineView, directory: &Path) -> Option<PathBuf> {
     clusters.map(|file| view.at(&file)).find(|file| {
         let mut found = FoundSettings::default();
         read(&mut found, file, 0);
-        found.get("data_directory").is_some_and(|of| Path::new(&of.value) == directory)
+        found.get("data_directory").is_some_and(|of| is_same_file(Path::new(&of.value), directory))
     })
 }
 
 /// Takes in the settings of a file, and of those that it includes.
 fn read(found: &mut FoundSettings, path: &Path, depth: usize) {
-    if depth > INCLUDES_MAX {
-        found.gap(path, &"files include each other in a longer chain than PostgreSQL reads");
-        return;
-    }
-    let text = match text_of(path) {
-        Ok(text) => text,
-        Err(error) => return found.gap(path, &error),
-    };
-    found.files.push(path.to_owned());
+    let Some(text) = found.read(path, depth) else { return };
     let folder = path.parent().unwrap_or(path);
     for (line, (name, value)) in text.lines().enumerate().filter_map(|(at, line)| Some((at + 1, parsed(line)?))) {
         match name.as_str() {

@@ -1,10 +1,11 @@
 //! Redis and Valkey: the log of commands, and when it is synced.
 
-use crate::database::settings::{FoundSettings, INCLUDES_MAX, text_of};
+use crate::database::settings::FoundSettings;
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use crate::place::DirectoryPlace;
 use std::path::{Path, PathBuf};
+use tidegate_host::default_paths::is_same_file;
 
 /// What a directory of either has in it: one of these.
 pub(super) const MARKS: [&str; 5] = ["appendonlydir", "redis.conf", "valkey.conf", "dump.rdb", "appendonly.aof"];
@@ -39,7 +40,7 @@ fn settings(view: &MachineView, directory: &Path, named: Option<&Path>) -> Found
     for file in OF_MACHINE.map(|file| view.at(file)).iter().filter(|file| file.is_file()) {
         let mut of_machine = FoundSettings::default();
         read(&mut of_machine, file, 0);
-        if of_machine.get("dir").is_some_and(|dir| Path::new(&dir.value) == directory) {
+        if of_machine.get("dir").is_some_and(|dir| is_same_file(Path::new(&dir.value), directory)) {
             return of_machine;
         }
     }
@@ -47,15 +48,7 @@ fn settings(view: &MachineView, directory: &Path, named: Option<&Path>) -> Found
 }
 
 fn read(found: &mut FoundSettings, path: &Path, depth: usize) {
-    if depth > INCLUDES_MAX {
-        found.gap(path, &"files include each other in too long a chain");
-        return;
-    }
-    let text = match text_of(path) {
-        Ok(text) => text,
-        Err(error) => return found.gap(path, &error),
-    };
-    found.files.push(path.to_owned());
+    let Some(text) = found.read(path, depth) else { return };
     for (at, line) in text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.starts_with('#')) {
         let Some((name, value)) = line.split_once(char::is_whitespace) else { continue };
         let (name, value) = (name.to_ascii_lowercase(), value.trim().trim_matches(['"', '\'']));

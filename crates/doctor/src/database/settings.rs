@@ -13,7 +13,11 @@ const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 
 /// Most files of settings that include each other in a chain; the databases' own limits are about
 /// as high.
-pub(super) const INCLUDES_MAX: usize = 10;
+const INCLUDES_MAX: usize = 10;
+
+/// Most files of settings of one database, and most of them that are told to be unreadable.
+const FILES_MAX: usize = 256;
+const GAPS_MAX: usize = 16;
 
 /// Why a file of settings is not read.
 #[derive(Debug, thiserror::Error)]
@@ -28,12 +32,15 @@ pub(crate) enum UnreadableSettings {
     NoText,
 }
 
-/// The text of a file of settings. Pipes and devices are refused: they may never end.
+/// The text of a file of settings. Pipes and devices are refused, and not opened: they may never
+/// end, and some act when they are opened.
 pub(super) fn text_of(path: &Path) -> Result<String, UnreadableSettings> {
+    if !path.metadata()?.is_file() {
+        return Err(UnreadableSettings::NoFile);
+    }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
-    let about = file.metadata()?;
-    if !about.is_file() {
+    if !file.metadata()?.is_file() {
         return Err(UnreadableSettings::NoFile);
     }
     let mut bytes = Vec::new();
@@ -66,6 +73,8 @@ pub(super) struct FoundSettings {
     pub(super) files: Vec<PathBuf>,
     /// Files that could not be read, with the reason.
     pub(super) gaps: Vec<String>,
+    /// Whether a file was left out because there are too many.
+    is_cut_off: bool,
 }
 
 impl FoundSettings {
@@ -80,7 +89,32 @@ impl FoundSettings {
         self.values.insert(name.to_owned(), setting);
     }
 
+    /// The text of the file at `path`, which a chain of `depth` files includes. `None`: it cannot
+    /// be read, or it is one file too many, and is a gap.
+    pub(super) fn read(&mut self, path: &Path, depth: usize) -> Option<String> {
+        if depth > INCLUDES_MAX || self.files.len() >= FILES_MAX {
+            if !self.is_cut_off {
+                self.gap(path, &"files include each other, or more of them than are read");
+            }
+            self.is_cut_off = true;
+            return None;
+        }
+        match text_of(path) {
+            Ok(text) => {
+                self.files.push(path.to_owned());
+                Some(text)
+            }
+            Err(error) => {
+                self.gap(path, &error);
+                None
+            }
+        }
+    }
+
     pub(super) fn gap(&mut self, path: &Path, why: &impl fmt::Display) {
+        if self.gaps.len() >= GAPS_MAX {
+            return;
+        }
         self.gaps.push(format!("{}: {why}", path.display()));
     }
 
@@ -154,6 +188,18 @@ mod tests {
         assert_eq!(settings.shown("fsync", "on"), "fsync = off (/b:7)");
         settings.set_by_command_line("fsync", "on");
         assert_eq!(settings.shown("fsync", "on"), "fsync = on (the server's command line)");
+    }
+
+    #[test]
+    fn files_that_include_each_other_many_times_come_to_an_end() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut settings = FoundSettings::default();
+        assert_eq!(settings.read(file.path(), INCLUDES_MAX).as_deref(), Some(""));
+        assert_eq!(settings.read(file.path(), INCLUDES_MAX + 1), None);
+        assert_eq!((0..2 * FILES_MAX).filter_map(|_| settings.read(file.path(), 0)).count(), FILES_MAX - 1);
+        assert_eq!(settings.gaps.len(), 1);
+        (0..2 * GAPS_MAX).for_each(|_| settings.gap(Path::new("/a"), &"no"));
+        assert_eq!(settings.gaps.len(), GAPS_MAX);
     }
 
     #[test]

@@ -36,6 +36,8 @@ enum SqliteJournal {
 impl SqliteFile {
     /// The database in the file at `path`, if it is one.
     pub(super) fn read(path: &Path) -> Option<SqliteFile> {
+        // Devices are not opened: some act then.
+        path.metadata().is_ok_and(|about| about.is_file()).then_some(())?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
         if !file.metadata().ok()?.is_file() {

@@ -3,6 +3,7 @@
 use crate::finding::{DoctorFinding, Level};
 use crate::host::kernel::KernelVersion;
 use crate::machine_view::MachineView;
+use std::path::Path;
 use tidegate_server::options::Plan;
 use tidegate_server::sockets::capacity::{room_of_descriptors, room_of_mappings};
 
@@ -57,16 +58,26 @@ fn threads(view: &MachineView, wanted: u64) -> DoctorFinding {
     let subject = "threads";
     let limits = ["/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"].map(|path| view.number(path));
     let of_user = view.hard_limit("Max processes").filter(|_| view.user() != Some(0));
-    let Some(limit) = limits.into_iter().chain([of_user]).flatten().min() else {
+    let Some(limit) = limits.into_iter().chain([of_user, of_control_group(view)]).flatten().min() else {
         return unknown(subject, "the limit of threads");
     };
-    let found = format!("there may be {limit} threads (kernel.threads-max, kernel.pid_max, ulimit -u)");
+    let found =
+        format!("there may be {limit} threads (the least of kernel.threads-max, kernel.pid_max, ulimit -u, pids.max)");
     let room = limit.saturating_sub(THREADS_RESERVED);
     if room >= wanted {
         return DoctorFinding::ok(subject, found, format!("each of {wanted} connections of a server can have its own"));
     }
-    let fix = "sysctl kernel.threads-max=65536 kernel.pid_max=65536, and ulimit -Hu 65536 as root";
+    let fix =
+        "sysctl kernel.threads-max=65536 kernel.pid_max=65536; ulimit -Hu 65536 as root; TasksMax=65536 in a unit";
     DoctorFinding::new((Level::Advice, subject), found, serves(room, wanted), fix)
+}
+
+/// The most tasks of the control groups that this process is in.
+fn of_control_group(view: &MachineView) -> Option<u64> {
+    let groups = view.text("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+    let above = Path::new(&own).ancestors();
+    above.filter_map(|group| view.number(&format!("/sys/fs/cgroup{}/pids.max", group.display()))).min()
 }
 
 /// What kernels before 5.12 count for io_uring. Newer ones do not.
@@ -125,6 +136,17 @@ mod tests {
         let words = |subject: &str| low.iter().find(|found| found.subject == subject).expect("it is told").why.clone();
         assert!(words("open-files").starts_with("a server can serve 3968 connections"), "{}", words("open-files"));
         assert!(words("threads").starts_with("a server can serve 976 connections"), "{}", words("threads"));
+    }
+
+    #[test]
+    fn a_control_group_limits_threads_and_so_do_those_above_it() {
+        let machine = machine("1048576", "unlimited", "8192");
+        machine.write("/proc/self/cgroup", "0::/user.slice/a.scope\n");
+        machine.write("/sys/fs/cgroup/user.slice/a.scope/pids.max", "max\n");
+        assert_eq!(of_control_group(&machine.view()), None);
+        machine.write("/sys/fs/cgroup/user.slice/pids.max", "500\n");
+        assert_eq!(of_control_group(&machine.view()), Some(500));
+        assert_eq!(level_of(&findings(&machine.view()), "threads"), Level::Advice);
     }
 
     #[test]

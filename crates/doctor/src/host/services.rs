@@ -3,11 +3,9 @@
 //! Servers and mounts are found as `tidegate list` finds them: by processes, and by what killed
 //! ones left. Mounts are found in the kernel's table too, where a dead one stays.
 
-use crate::answers::in_time;
+use crate::answers::{PlaceAnswer, answer_of};
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
-use rustix::fs::statvfs;
-use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use tidegate_file_service::{FoundMount, LeftMemory, LeftMountPool, left_memory, left_mount_pools};
 use tidegate_host::processes::{self, Process};
@@ -29,23 +27,15 @@ pub(super) struct SeenServices {
     memory: Vec<LeftMemory>,
 }
 
-/// What a mountpoint answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MountAnswer {
-    Alive,
-    Dead,
-    Silent,
-}
-
 impl SeenServices {
     /// Looks at this machine, as this user may; root sees services of all users.
     pub(super) fn look() -> SeenServices {
         let mut seen = SeenServices { pools: left_mount_pools(), memory: left_memory(), ..SeenServices::default() };
         for (mountpoint, _) in MachineView::own().mounts().into_iter().filter(|(_, mounted)| mounted.kind == KIND) {
             match answer_of(&mountpoint) {
-                MountAnswer::Alive => seen.answering += 1,
-                MountAnswer::Dead => seen.dead.push(mountpoint),
-                MountAnswer::Silent => seen.silent.push(format!("the mount at {}", mountpoint.display())),
+                PlaceAnswer::Given => seen.answering += 1,
+                PlaceAnswer::Dead => seen.dead.push(mountpoint),
+                PlaceAnswer::Silent => seen.silent.push(format!("the mount at {}", mountpoint.display())),
             }
         }
         let (mounts, others) = FoundMount::among(processes::of_this_user());
@@ -116,17 +106,6 @@ fn dead(mountpoint: &Path) -> DoctorFinding {
     )
 }
 
-/// Whether the service of a mountpoint answers.
-fn answer_of(mountpoint: &Path) -> MountAnswer {
-    let asked = mountpoint.to_owned();
-    // The kernel has attributes of a dead mount's files, but asks for its room each time.
-    match in_time(move || statvfs(asked)) {
-        None => MountAnswer::Silent,
-        Some(Err(Errno::NOTCONN)) => MountAnswer::Dead,
-        Some(_) => MountAnswer::Alive,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,11 +136,5 @@ mod tests {
         let fix =
             |subject: &str| findings.iter().find(|found| found.subject == subject).and_then(|found| found.fix.clone());
         assert!(fix("pool").is_some_and(|fix| fix.ends_with("tidegate recover '/s/a b.pool'")));
-    }
-
-    #[test]
-    fn a_directory_that_answers_is_alive() {
-        assert_eq!(answer_of(Path::new("/")), MountAnswer::Alive);
-        assert_eq!(answer_of(Path::new("/no such directory")), MountAnswer::Alive);
     }
 }
