@@ -35,6 +35,20 @@ use tidegate_server::volume::write_cache::WriteCacheSize;
 /// A file with every key, which the manual page shows and packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 
+/// Every key at the top of the file.
+pub(crate) const KEYS: [&str; 10] = [
+    "listen",
+    "insecure",
+    "tls",
+    "socket_mode",
+    "allow_uids",
+    "allow_gids",
+    "connections_max",
+    "control",
+    "metrics",
+    "volume",
+];
+
 /// The whole file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -289,25 +303,27 @@ fn read_file(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let mut text = String::new();
-    file.read_to_string(&mut text)?;
+    (&mut file).take(CONFIG_BYTES_MAX).read_to_string(&mut text)?;
+    if file.read(&mut [0])? > 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has more than 1 MiB, which no configuration has"));
+    }
     Ok(text)
 }
 
+/// Most bytes of a configuration file.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
 fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
+    let plan = planned(path, text)?;
+    conflicts(path, &plan).into_iter().next().map_or(Ok(plan), Err)
+}
+
+/// Reads the plan in the text of a file of `serve`. [`conflicts`] says whether it can be followed.
+pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
     let written: ConfigFile = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
     let folder = path.parent().unwrap_or(path);
     let listen = written.listen.into_iter().map(|WrittenPlace(place)| place.below(folder)).collect();
-    let volumes: Vec<_> = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
-    if volumes.is_empty() {
-        return Err(ConfigFailure::NoVolume { path: path.to_owned() });
-    }
-    let mut names = BTreeSet::new();
-    if let Some(twice) = volumes.iter().find(|volume| !names.insert(&volume.name)) {
-        return Err(ConfigFailure::SameName { path: path.to_owned(), name: twice.name.clone() });
-    }
-    if let Some(twice) = served_twice(&volumes) {
-        return Err(ConfigFailure::SameFile { path: path.to_owned(), pmem: twice.clone() });
-    }
+    let volumes = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
     let usual = Plan::default();
     Ok(Plan {
         volumes,
@@ -323,6 +339,17 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
     })
+}
+
+/// Everything that keeps the plan of a file from being followed.
+pub(crate) fn conflicts(path: &Path, plan: &Plan) -> Vec<ConfigFailure> {
+    let (path, volumes) = (|| path.to_owned(), &plan.volumes);
+    let mut names = BTreeSet::new();
+    let twice = volumes.iter().filter(|volume| !names.insert(&volume.name));
+    let absent = volumes.is_empty().then(|| ConfigFailure::NoVolume { path: path() });
+    let same_names = twice.map(|twice| ConfigFailure::SameName { path: path(), name: twice.name.clone() });
+    let same_file = served_twice(volumes).map(|pmem| ConfigFailure::SameFile { path: path(), pmem: pmem.clone() });
+    absent.into_iter().chain(same_names).chain(same_file).collect()
 }
 
 /// The region of two volumes one of which may change it.
@@ -578,6 +605,37 @@ mod tests {
             let Err(ConfigFailure::Invalid { line: at, what, .. }) = plan(text) else { panic!("{text:?}") };
             assert!(at == line && what.contains(words), "{text:?}: line {at}: {what}");
         }
+    }
+
+    #[test]
+    fn the_keys_at_the_top_are_those_that_the_file_knows() {
+        let Err(ConfigFailure::UnknownKey { known, .. }) = plan("other = 1\n") else { panic!("it is taken") };
+        assert_eq!(known, KEYS);
+    }
+
+    #[test]
+    fn all_mistakes_are_told_in_the_order_of_their_lines() {
+        let text = "listne = 1\nmetrics = \"x\"\n[[volume]]\npmem = \"a\"\nemulate = \"tape\"\n[[volum]]\npmem = 1\n";
+        let read = |text: &str| planned(Path::new("/etc/t.toml"), text);
+        let refused = tidegate_doctor::read_all(text, read, ConfigFailure::refused_at).expect_err("a bad file");
+        let lines: Vec<_> = refused.iter().map(ConfigFailure::refused_at).collect();
+        assert_eq!(lines, [1, 2, 5, 6].map(tidegate_doctor::RefusedAt::Line));
+        let missing = planned(Path::new("t"), "[[volume]]\nname = \"x\"\n").expect_err("no pmem");
+        assert_eq!(missing.refused_at(), tidegate_doctor::RefusedAt::MissingKey);
+        let path = Path::new("/etc/t.toml");
+        let plan = planned(path, &"[[volume]]\npmem = \"/v\"\n".repeat(3)).expect("it is read");
+        assert_eq!(conflicts(path, &plan).len(), 3);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("long.toml");
+        let file = File::create(&path).expect("made");
+        file.set_len(CONFIG_BYTES_MAX + 1).expect("sparse");
+        assert!(matches!(text_of(&path), Err(ConfigFailure::Unreadable { .. })));
+        file.set_len(CONFIG_BYTES_MAX).expect("sparse");
+        assert!(text_of(&path).is_ok());
     }
 
     #[test]

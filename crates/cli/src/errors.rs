@@ -27,6 +27,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidegate_doctor::DoctorFailure;
 use tidegate_file_service::ServiceFailure;
 use tidegate_host::shell::{Ends, shown};
 use tidegate_server::failure as of_server;
@@ -59,7 +60,7 @@ impl Exit {
         (Exit::Usage, "the command line or the configuration file is wrong"),
         (
             Exit::Refused,
-            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right, or a repair lost blocks",
+            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right, doctor found a fault, or a repair lost blocks",
         ),
         (Exit::InUse, "the volume, disk, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
@@ -98,6 +99,8 @@ pub(crate) enum Failure {
     Stop(StopFailure),
     /// A screen.
     Top(TopFailure),
+    /// A directory to examine.
+    Doctor(DoctorFailure),
     /// A folder that files cannot be written to.
     Output {
         /// The folder.
@@ -173,6 +176,7 @@ impl From<&Failure> for Option<Report> {
             Failure::Files(failure) => failure.into(),
             Failure::Stop(stop) => stop.into(),
             Failure::Top(top) => top.into(),
+            Failure::Doctor(doctor) => doctor.into(),
             Failure::Output { folder, error } => output(&folder.display().to_string(), error),
             Failure::Stdout { error } => stdout(error),
             Failure::NobodyReads => return None,
@@ -200,6 +204,12 @@ impl From<UsageFailure> for Failure {
 impl From<ConfigFailure> for Failure {
     fn from(config: ConfigFailure) -> Failure {
         Failure::Config(config)
+    }
+}
+
+impl From<DoctorFailure> for Failure {
+    fn from(doctor: DoctorFailure) -> Failure {
+        Failure::Doctor(doctor)
     }
 }
 

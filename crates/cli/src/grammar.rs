@@ -18,7 +18,7 @@ pub(crate) use examples::examples;
 pub(crate) use files::{Explain, Mount, Recover, Run, Status, Umount};
 pub(crate) use help::command;
 pub(crate) use helper::{FstabMount, Pretence};
-pub(crate) use tools::{Completions, Help, Man};
+pub(crate) use tools::{Completions, Config, Doctor, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
     ByteRange, admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode,
@@ -116,6 +116,18 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Write the pool of a mount or run back to its files, without mounting it
     Recover(Recover),
+    /// Examine this machine, or the directory of a database: findings with reasons and fixes
+    ///
+    /// Without DIR the command looks at persistent memory, the kernel, limits, and Tidegate's own
+    /// mounts, services and leftovers. With DIR it recognises the database, and tells how safe its
+    /// place and its settings are. It changes no file.
+    Doctor(Doctor),
+    /// Check a configuration file of serve, mount or run, and tell all its mistakes
+    ///
+    /// The parsers of these commands read the file. Then the command looks at the files that it
+    /// names. It serves, mounts and creates none of them, and opens none for writing.
+    #[command(override_usage = "tidegate config check [OPTIONS] <FILE>")]
+    Config(Config),
     /// Write manual pages: for the program, each command, and configuration files
     Man(Man),
     /// Print a script that completes command lines in a shell

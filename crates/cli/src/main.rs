@@ -67,6 +67,8 @@ fn run(program: &Program) -> ExitCode {
         Command::Status(args) => status::run(args, json),
         Command::Explain(args) => explain::run(args, json),
         Command::Recover(args) => recover::run(args, json),
+        Command::Doctor(args) => tools::doctor::run(args, json),
+        Command::Config(args) => tools::check_config::run(args, json),
         Command::Man(args) => tools::write_pages(args),
         Command::Completions(args) => tools::print_completions(args),
         Command::Help(args) => tools::print_help(args),

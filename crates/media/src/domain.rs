@@ -59,6 +59,35 @@ mod in_memory {
     pub(super) const HUGETLBFS: u64 = 0x9584_58f6;
 }
 
+/// A device of persistent memory, as the kernel names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryDevice {
+    /// Its name below `/dev`, such as `pmem0` or `dax0.0`.
+    pub name: String,
+    /// What the contents of a region on it survive.
+    pub domain: Domain,
+}
+
+/// Returns the devices of persistent memory that the kernel's description at `sys` (usually `/sys`)
+/// has, by name: block devices for DAX file systems, and DAX devices. A device whose memory
+/// declares nothing has the domain [`Domain::ProcessCrash`].
+pub fn memory_devices(sys: &Path) -> Vec<MemoryDevice> {
+    let sysfs = Sysfs { root: sys.to_owned() };
+    let names = |folder: &str| {
+        let entries = fs::read_dir(sys.join(folder)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+    };
+    let blocks = names("block").filter(|(name, _)| name.starts_with("pmem"));
+    let blocks = blocks.map(|(name, folder)| (name, sysfs.block_persistence(&folder)));
+    let dax = names("bus/dax/devices").map(|(name, folder)| (name, sysfs.persistence(&folder)));
+    let mut devices: Vec<_> = blocks
+        .chain(dax)
+        .map(|(name, domain)| MemoryDevice { name, domain: domain.unwrap_or(Domain::ProcessCrash) })
+        .collect();
+    devices.sort_by(|one, other| one.name.cmp(&other.name));
+    devices
+}
+
 /// What is known of an open file when its domain is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence {

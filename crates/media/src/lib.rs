@@ -31,7 +31,7 @@ pub use block::contents::Contents;
 pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 pub use counters::Counters;
 pub use disk::{Claim, DiskAccess, DiskIdentity, DiskMark, FileDisk, IoMethod, Refusal, Refusals, claim_of};
-pub use domain::Domain;
+pub use domain::{Domain, MemoryDevice, memory_devices};
 pub use error::{Corrupt, Error, Misuse, NoRoom, Poison, Result, Sealed};
 pub use file_backed::FileBacked;
 pub use flushes::Flushes;

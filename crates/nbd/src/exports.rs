@@ -47,25 +47,33 @@ const SHOWN_CHARS_MAX: usize = 64;
 impl Exports {
     /// Offers `exports`; the first is also what a client gets that asks for the empty name.
     pub fn new(exports: Vec<Export>) -> Result<Exports, ExportsError> {
-        if exports.is_empty() {
-            return Err(ExportsError::None);
-        }
-        if exports.len() > EXPORTS_MAX {
-            return Err(ExportsError::TooMany { found: exports.len() });
-        }
-        for (index, export) in exports.iter().enumerate() {
-            let name = export.name().to_owned();
-            if exports[..index].iter().any(|other| other.name() == name) {
-                return Err(ExportsError::SameName { name });
-            }
-            if !is_protocol_string(&name) || !is_protocol_string(export.description()) {
-                return Err(ExportsError::BadString { name: name.chars().take(SHOWN_CHARS_MAX).collect() });
-            }
-            if export.geometry().block_size > BLOCK_BYTES_MAX {
-                return Err(ExportsError::LargeBlocks { name, block_size: export.geometry().block_size });
+        Exports::check_texts(exports.iter().map(|export| (export.name(), export.description())))?;
+        for export in &exports {
+            let block_size = export.geometry().block_size;
+            if block_size > BLOCK_BYTES_MAX {
+                return Err(ExportsError::LargeBlocks { name: export.name().to_owned(), block_size });
             }
         }
         Ok(Exports(exports))
+    }
+
+    /// Checks that a server can offer exports with these names and descriptions.
+    pub fn check_texts<'t>(texts: impl Iterator<Item = (&'t str, &'t str)>) -> Result<(), ExportsError> {
+        let mut names: Vec<&str> = Vec::new();
+        for (name, description) in texts {
+            if names.contains(&name) {
+                return Err(ExportsError::SameName { name: name.to_owned() });
+            }
+            if !is_protocol_string(name) || !is_protocol_string(description) {
+                return Err(ExportsError::BadString { name: name.chars().take(SHOWN_CHARS_MAX).collect() });
+            }
+            names.push(name);
+        }
+        match names.len() {
+            0 => Err(ExportsError::None),
+            found if found > EXPORTS_MAX => Err(ExportsError::TooMany { found }),
+            _ => Ok(()),
+        }
     }
 
     /// All of them, the default one first.

@@ -213,6 +213,16 @@ fn programs() -> Result<PathBuf, MissingError> {
     folders.max().ok_or_else(|| MissingError::Program { program: "postgres".to_owned(), package: "postgresql" })
 }
 
+/// Makes an empty cluster in `data`, an empty directory that belongs to the server's user from now
+/// on.
+pub fn make_cluster(data: &Path) -> Result<(), MissingError> {
+    run(Command::new("chown").arg(format!("{USER}:{USER}")).arg(data), "coreutils")?;
+    let mut made = Command::new("setpriv");
+    made.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]).current_dir("/");
+    made.arg(programs()?.join("initdb")).args(["--auth=trust", "--no-sync", "-U", USER, "-D"]).arg(data);
+    run(&mut made, "postgresql").map(drop)
+}
+
 /// A process and all that it started, and that those started.
 fn tree(of: Pid) -> Vec<Pid> {
     let pid = of.as_raw_nonzero();

@@ -1,8 +1,10 @@
-//! Configuration files that are refused: each with the file, the line, and the correction.
+//! Configuration files that are refused: each with the file, the line, and the correction; and
+//! directories that `tidegate doctor` does not examine.
 
 use super::{Exit, Report};
 use std::io;
 use std::path::{Path, PathBuf};
+use tidegate_doctor::{DoctorFailure, FileMistake, RefusedAt};
 use tidegate_host::spelling::nearest;
 
 /// Why a configuration file is not followed.
@@ -89,6 +91,23 @@ pub(crate) enum ConfigFailure {
         /// The region.
         pmem: PathBuf,
     },
+    /// A file that the configuration names is not what it should be.
+    Files(FileMistake),
+}
+
+impl ConfigFailure {
+    /// Where the parser refused the file.
+    pub(crate) fn refused_at(&self) -> RefusedAt {
+        if let ConfigFailure::Invalid { what, .. } = self
+            && what.starts_with("missing field")
+        {
+            return RefusedAt::MissingKey;
+        }
+        if let ConfigFailure::UnknownKey { line, .. } | ConfigFailure::Invalid { line, .. } = self {
+            return RefusedAt::Line(*line);
+        }
+        RefusedAt::Nowhere
+    }
 }
 
 impl From<&ConfigFailure> for Report {
@@ -107,6 +126,9 @@ impl From<&ConfigFailure> for Report {
             ConfigFailure::UnknownMount { path, name, names } => unknown_mount(path, name, names),
             ConfigFailure::SameFile { path, pmem } => same_file(path, pmem),
             ConfigFailure::SameName { path, name } => same_name(path, name),
+            ConfigFailure::Files(FileMistake { what, why, next }) => {
+                Report::new(("config-file", Exit::Usage), what, why, next)
+            }
         }
     }
 }
@@ -181,4 +203,32 @@ fn same_name(path: &Path, name: &str) -> Report {
     let what = format!("{}: two volumes are named {name:?}", path.display());
     let next = "give one of them another: name = \"...\"";
     Report::new(("config-same-name", Exit::Usage), what, "clients choose a volume by its name", next)
+}
+
+impl From<&DoctorFailure> for Report {
+    fn from(failure: &DoctorFailure) -> Report {
+        let (kind, why, next) = match failure {
+            DoctorFailure::Unreadable { error, .. } => {
+                let next = "name a directory that this user may read; as root: sudo tidegate doctor DIR";
+                (("doctor-unreadable", Exit::Environment), error.to_string(), next)
+            }
+            DoctorFailure::NoDirectory { .. } => {
+                let next = "name the directory that it is in: tidegate doctor DIR";
+                (("doctor-no-directory", Exit::Usage), "a database has a directory".to_owned(), next)
+            }
+            DoctorFailure::Silent { .. } => {
+                let why = "its file system gave no answer in 2 s: the service of a mount hangs, or a server far away";
+                (("doctor-silent", Exit::Environment), why.to_owned(), "see what hangs: tidegate doctor")
+            }
+            DoctorFailure::NotRecognised { known, .. } => {
+                let next = "name the directory with the data; without one, doctor examines this machine";
+                (("doctor-not-recognised", Exit::Refused), format!("recognised are {known}"), next)
+            }
+            DoctorFailure::Settings { why, .. } => {
+                let next = "name the main file of settings, which is text: --settings FILE";
+                (("doctor-settings", Exit::Usage), why.clone(), next)
+            }
+        };
+        Report::new(kind, failure.to_string(), why, next)
+    }
 }

@@ -14,6 +14,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("Serve a volume of 1 GiB in the state directory, created if absent", "tidegate serve"),
             ("See which servers run", "tidegate list"),
+            ("See what this machine lacks, or a database risks", "tidegate doctor"),
         ],
     ),
     (
@@ -116,6 +117,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("umount", &[("End a mount", "tidegate umount /srv/app")]),
     ("recover", &[("Write back what a run left", "tidegate recover /mnt/pmem/pool")]),
+    (
+        "doctor",
+        &[
+            ("Examine this machine", "tidegate doctor"),
+            ("Examine a cluster of PostgreSQL", "tidegate doctor /var/lib/postgresql/15/main"),
+            ("Name the settings of MariaDB", "tidegate doctor /srv/mysql --settings /etc/mysql/my.cnf"),
+        ],
+    ),
+    ("config", &[("Check a file before a server is started", "tidegate config check /etc/tidegate/db.toml")]),
     ("man", &[("Write the pages to a directory", "tidegate man --out ~/.local/share/man/man1")]),
     ("completions", &[("Complete command lines in this shell", "source <(tidegate completions bash)")]),
     (

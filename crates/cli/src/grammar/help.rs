@@ -12,7 +12,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("Volumes", &["create", "serve", "info", "list", "stop", "stat", "top", "check"]),
     ("Disk cache", &["flush", "mode", "detach", "attach", "resize", "scrub", "salvage", "replay"]),
     ("Files and programs", &["mount", "umount", "run", "status", "explain", "recover"]),
-    ("Tools", &["man", "completions", "help"]),
+    ("Tools", &["doctor", "config", "man", "completions", "help"]),
 ];
 
 /// The grammar with everything that its help shows.

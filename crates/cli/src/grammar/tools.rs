@@ -1,4 +1,4 @@
-//! Commands that print texts: manual pages, completions and help.
+//! Commands that examine, and those that print texts: manual pages, completions and help.
 
 use super::help::subjects;
 use super::words::words;
@@ -6,6 +6,29 @@ use crate::errors::UsageFailure;
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// The directory of a database [default: examine this machine]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+
+    /// The database's main file of settings, if it is not found beside the data or where its
+    /// package has it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "directory")]
+    pub(crate) settings: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Config {
+    /// The action: only check
+    #[arg(value_name = "ACTION", value_parser = ["check"])]
+    pub(crate) action: String,
+
+    /// The configuration file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
 
 #[derive(Args, Debug)]
 pub(crate) struct Man {

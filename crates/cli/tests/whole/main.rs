@@ -11,6 +11,7 @@ mod configured;
 mod damaged;
 mod disk;
 mod encrypted;
+mod examined;
 mod foreign;
 mod listed;
 mod manual;

@@ -83,6 +83,8 @@ const COMMANDS: &[&[&str]] = &[
     &["recover", "{}"],
     &["create", "--pmem", "{}", "--size", "1000"],
     &["serve", "--config", "{}"],
+    &["doctor", "{}"],
+    &["config", "check", "{}"],
 ];
 
 /// A folder's files as they are: what they are and what they hold.

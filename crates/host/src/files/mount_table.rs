@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A file system at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct MountedFileSystem {
     pub kind: String,
     /// What it says it shows.
     pub source_name: OsString,
+    /// Options of the file system itself, such as `rw,huge=never`.
+    pub options: String,
 }
 
 impl MountedFileSystem {
@@ -29,6 +31,13 @@ pub fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
     topmost(&std::fs::read("/proc/self/mountinfo").ok()?, mountpoint.as_os_str())
 }
 
+/// Returns every mount of a table as `/proc/self/mountinfo` has them, in its order, each with its
+/// directory. Lines that cannot be read are left out.
+pub fn parsed(table: &[u8]) -> Vec<(PathBuf, MountedFileSystem)> {
+    let lines = table.split(|byte| *byte == b'\n').filter_map(parse);
+    lines.map(|(at, mounted)| (PathBuf::from(OsString::from_vec(at)), mounted)).collect()
+}
+
 /// The last line about a directory is about the topmost file system.
 fn topmost(table: &[u8], mountpoint: &OsStr) -> Option<MountedFileSystem> {
     let lines = table.split(|byte| *byte == b'\n');
@@ -43,7 +52,8 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, MountedFileSystem)> {
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source_name = OsString::from_vec(unescape(fields.next()?));
-    Some((mountpoint, MountedFileSystem { number, kind, source_name }))
+    let options = String::from_utf8_lossy(&unescape(fields.next().unwrap_or_default())).into_owned();
+    Some((mountpoint, MountedFileSystem { number, kind, source_name, options }))
 }
 
 /// Replaces `\040` and so on by the byte with this number in octal.
@@ -82,6 +92,15 @@ mod tests {
         assert_eq!(source.as_deref(), Some(OsStr::new("/srv/x")));
         let number = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.number);
         assert_eq!(number.as_deref(), Some("0:42"));
+    }
+
+    #[test]
+    fn a_table_has_each_mount_in_its_order_with_its_options() {
+        let all = parsed(TABLE);
+        let places: Vec<_> = all.iter().map(|(at, _)| at.as_path()).collect();
+        assert_eq!(places, ["/", "/mnt/a b", "/mnt/c", "/mnt/c"].map(Path::new));
+        assert_eq!((&*all[1].1.options, &*all[3].1.options), ("rw,user_id=0", "rw"));
+        assert_eq!(parsed(b"no table\n\n1 2 3"), []);
     }
 
     #[test]

@@ -139,6 +139,20 @@ fn only_dax_devices_have_a_size() {
 }
 
 #[test]
+fn devices_of_persistent_memory_are_listed_with_their_domains() {
+    let tree = Tree::new();
+    assert_eq!(memory_devices(&tree.sysfs().root), []);
+    let block = tree.folder("devices/ndbus0/region1/namespace1.0/block/pmem1");
+    tree.attribute("devices/ndbus0/region1/persistence_domain", "cpu_cache\n");
+    symlink(block, tree.folder("block").join("pmem1")).expect("links");
+    symlink(tree.folder("devices/virtual/block/loop0"), tree.folder("block").join("loop0")).expect("links");
+    symlink(tree.folder("devices/dax0.0"), tree.folder("bus/dax/devices").join("dax0.0")).expect("links");
+    let device = |name: &str, domain| MemoryDevice { name: name.to_owned(), domain };
+    let expected = [device("dax0.0", Domain::ProcessCrash), device("pmem1", IN_CACHES)];
+    assert_eq!(memory_devices(&tree.sysfs().root), expected);
+}
+
+#[test]
 fn domains_are_shown_by_the_names_documents_use() {
     let names = [IN_CACHES, IN_CONTROLLER, Domain::DiskFile, Domain::ProcessCrash, Domain::Volatile];
     let names = names.map(|domain| domain.to_string());

@@ -13,12 +13,23 @@ use tidegate_nbd::{Encryption, Exports, ExportsError, Service, Tls};
 /// sockets.
 pub fn services(plan: &Plan, exports: Exports) -> Result<Services, ListenFailure> {
     let plain = Service::plain(exports);
-    let Some(TlsIdentity { certificate, key, clients }) = &plan.tls else {
+    let Some(tls) = identity(plan)? else {
         return Ok(Services { tcp: plain.with(Encryption::Off), unix: plain });
     };
-    let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
-    let tls = tls.map_err(|error| ListenFailure::Identity { error })?;
     Ok(Services { unix: plain.with(Encryption::Allowed(tls.clone())), tcp: plain.with(Encryption::Required(tls)) })
+}
+
+/// The identity of the server, read from the PEM files of `plan`, if it has one.
+pub fn identity(plan: &Plan) -> Result<Option<Tls>, ListenFailure> {
+    let Some(TlsIdentity { certificate, key, clients }) = &plan.tls else { return Ok(None) };
+    let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
+    tls.map(Some).map_err(|error| ListenFailure::Identity { error })
+}
+
+/// Checks that the names and descriptions of `plan` can be offered.
+pub fn check_texts(plan: &Plan) -> Result<(), ExportsError> {
+    let texts = plan.volumes.iter().map(|volume| (&*volume.name, volume.description.as_deref().unwrap_or_default()));
+    Exports::check_texts(texts)
 }
 
 /// The exports of `volumes`, each as `plan` describes it.

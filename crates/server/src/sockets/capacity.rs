@@ -27,10 +27,20 @@ const DESCRIPTORS_OF_QUEUE: u64 = 5;
 /// Lets this process open as many files as it may, and returns how many of `wanted` connections
 /// have room beside `queues` of virtual machines.
 pub fn connections(wanted: usize, queues: u64) -> usize {
-    let descriptors = raise_descriptors().saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_OF_QUEUE * queues);
-    let mappings = mappings_max().saturating_sub(MAPPINGS_RESERVED + MAPPINGS_EACH * queues) / MAPPINGS_EACH;
-    let room = usize::try_from(descriptors.min(mappings)).unwrap_or(usize::MAX);
-    room.clamp(1, wanted)
+    let room = room_of_descriptors(raise_descriptors(), queues).min(room_of_mappings(mappings_max(), queues));
+    usize::try_from(room).unwrap_or(usize::MAX).clamp(1, wanted)
+}
+
+/// Returns how many connections have room beside `queues` of virtual machines in a process that may
+/// open so many descriptors.
+pub fn room_of_descriptors(descriptors: u64, queues: u64) -> u64 {
+    descriptors.saturating_sub(DESCRIPTORS_RESERVED + DESCRIPTORS_OF_QUEUE * queues)
+}
+
+/// Returns how many connections have room beside `queues` of virtual machines in a process that may
+/// have so many mappings.
+pub fn room_of_mappings(mappings: u64, queues: u64) -> u64 {
+    mappings.saturating_sub(MAPPINGS_RESERVED + MAPPINGS_EACH * queues) / MAPPINGS_EACH
 }
 
 #[cfg(test)]

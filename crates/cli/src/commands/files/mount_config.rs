@@ -5,6 +5,7 @@ use crate::errors::{ConfigFailure, Failure};
 use crate::grammar::Mount;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use tidegate_doctor::MountPlaces;
 use tidegate_policy::placement::NamedPlacement;
 
 /// A file with every key, which packages install.
@@ -64,15 +65,40 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
     })
 }
 
+/// The mounts of the file, each with its places.
+pub(crate) fn places(path: &Path, text: &str) -> Result<Vec<MountPlaces>, ConfigFailure> {
+    let folder = path.parent().unwrap_or(path);
+    let places = |written: WrittenMount| MountPlaces {
+        name: written.name(),
+        source: folder.join(written.source),
+        mountpoint: folder.join(written.mountpoint),
+        pool: written.pool.map(|pool| folder.join(pool)),
+    };
+    Ok(read(path, text)?.into_iter().map(places).collect())
+}
+
+/// Everything that keeps mounts of these names from being told apart.
+pub(crate) fn conflicts(path: &Path, names: &[String]) -> Vec<ConfigFailure> {
+    let absent = names.is_empty().then(|| ConfigFailure::NoMount { path: path.to_owned() });
+    let twice = names.iter().enumerate().filter(|(at, name)| names[..*at].contains(name));
+    let twice = twice.map(|(_, name)| ConfigFailure::SameMount { path: path.to_owned(), name: name.clone() });
+    absent.into_iter().chain(twice).collect()
+}
+
+fn read(path: &Path, text: &str) -> Result<Vec<WrittenMount>, ConfigFailure> {
+    let read: Result<MountsFile, _> = toml::from_str(text);
+    read.map(|file| file.mount).map_err(|error| config::refused(path, text, &error))
+}
+
 /// The mount of the file that is called `name`, or the only one.
 fn chosen((path, text): (&Path, &str), name: Option<&str>) -> Result<WrittenMount, ConfigFailure> {
-    let MountsFile { mut mount } = toml::from_str(text).map_err(|error| config::refused(path, text, &error))?;
-    let (path, names) = (path.to_owned(), mount.iter().map(WrittenMount::name).collect::<Vec<_>>());
-    if let Some((_, twice)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-        return Err(ConfigFailure::SameMount { path, name: twice.clone() });
+    let mut mount = read(path, text)?;
+    let names: Vec<_> = mount.iter().map(WrittenMount::name).collect();
+    if let Some(conflict) = conflicts(path, &names).into_iter().next() {
+        return Err(conflict);
     }
+    let path = path.to_owned();
     let at = match name {
-        _ if names.is_empty() => return Err(ConfigFailure::NoMount { path }),
         None if names.len() > 1 => return Err(ConfigFailure::WhichMount { path, names }),
         None => 0,
         Some(name) => match names.iter().position(|known| known == name) {

@@ -24,6 +24,7 @@ use serde::de::{Deserializer, Error as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidegate_access_trace::{Recording, lost_records};
+use tidegate_doctor::MountPlaces;
 use tidegate_file_wire::FRAMES_MAX;
 use tidegate_host::threads::SignalsHandedOn;
 use tidegate_policy::placement::NamedPlacement;
@@ -121,6 +122,15 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, ConfigFailure> {
     let folder = path.parent().unwrap_or(path);
     let root = written.root.into_iter().map(|root| folder.join(root)).collect();
     Ok(RunConfig { pool: written.pool.map(|pool| folder.join(pool)), root, ..written })
+}
+
+/// The roots of a file, each with its places: it is mounted over itself.
+pub(crate) fn places(path: &Path, text: &str) -> Result<Vec<MountPlaces>, ConfigFailure> {
+    let RunConfig { pool, root, .. } = parse(path, text)?;
+    let name = |root: &Path| root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let places =
+        |root: PathBuf| MountPlaces { name: name(&root), source: root.clone(), mountpoint: root, pool: pool.clone() };
+    Ok(root.into_iter().map(places).collect())
 }
 
 /// The failure that the root at `root` cannot be used, as `why` says.

@@ -33,6 +33,8 @@ const SEE: &[(&str, &[&str])] = &[
     ("status", &["run", "list", "explain", "top"]),
     ("explain", &["mount", "status"]),
     ("recover", &["run", "list"]),
+    ("doctor", &["config", "list", "status"]),
+    ("config", &["serve", "mount", "run", "doctor"]),
     ("man", &["completions"]),
     ("completions", &["man"]),
     ("help", &["man"]),
@@ -64,7 +66,7 @@ pub(super) fn of(command: &str) -> Option<String> {
     line(".SH \"SEE ALSO\"".to_owned());
     let program = (command != "tidegate").then(|| "tidegate(1)".to_owned());
     let others = see.iter().map(|other| format!("tidegate\\-{other}(1)"));
-    let file = ["serve", "mount", "run"].contains(&command).then(|| "tidegate.toml(5)".to_owned());
+    let file = ["serve", "mount", "run", "config"].contains(&command).then(|| "tidegate.toml(5)".to_owned());
     line(program.into_iter().chain(others).chain(file).collect::<Vec<_>>().join(", "));
     Some(page)
 }

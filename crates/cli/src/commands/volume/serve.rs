@@ -8,7 +8,7 @@
 mod announce;
 mod farewell;
 mod look;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod uris;
 
 use crate::errors::{Exit, Failure, UsageFailure, refusal};

@@ -35,10 +35,13 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
     plan.connections_max = args.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
     plan.control = args.control.clone().or(plan.control);
     plan.metrics = args.metrics.or(plan.metrics);
-    let exposed = plan.listen.iter().try_for_each(|place| place.check_exposure(plan.may_be_exposed()));
-    exposed.map_err(UsageFailure::from)?;
-    refuse_place_twice(&plan)?;
-    Ok(plan)
+    conflicts(&plan).into_iter().next().map_or(Ok(plan), |conflict| Err(conflict.into()))
+}
+
+/// Everything that no server does: ports that are open to all by mistake, two sockets in one place.
+pub(crate) fn conflicts(plan: &Plan) -> Vec<UsageFailure> {
+    let exposed = plan.listen.iter().filter_map(|place| place.check_exposure(plan.may_be_exposed()).err());
+    exposed.map(UsageFailure::from).chain(places_twice(plan)).collect()
 }
 
 /// Where virtual machines attach the volume of the command line.
@@ -49,13 +52,13 @@ pub(super) fn vhost_user(args: &Serve) -> Option<PathBuf> {
 }
 
 /// Two sockets cannot be in one place. Port 0 is another one each time.
-fn refuse_place_twice(plan: &Plan) -> Result<(), UsageFailure> {
+fn places_twice(plan: &Plan) -> Vec<UsageFailure> {
     let at = |path: &PathBuf| ListenAddress::Unix(path.clone()).below(Path::new(""));
     let control = plan.control.as_ref().map(at);
     let monitors: Vec<_> = plan.volumes.iter().filter_map(|volume| volume.vhost_user.as_ref().map(at)).collect();
     let metrics = plan.metrics.map(ListenAddress::Tcp);
     let places: Vec<&ListenAddress> =
         plan.listen.iter().chain(&monitors).chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
-    let twice = places.iter().enumerate().find(|(nth, place)| places[..*nth].contains(place));
-    twice.map_or(Ok(()), |(_, place)| Err(UsageFailure::PlaceTwice { place: place.to_string() }))
+    let twice = places.iter().enumerate().filter(|(nth, place)| places[..*nth].contains(place));
+    twice.map(|(_, place)| UsageFailure::PlaceTwice { place: place.to_string() }).collect()
 }

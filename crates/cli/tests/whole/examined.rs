@@ -1,0 +1,179 @@
+//! `tidegate doctor` and `tidegate config check`: their answers, exit codes and JSON, and bad
+//! input.
+
+use crate::program::{Folder, as_nobody, ended, json, need_root, run};
+use serde_json::Value;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+const USAGE: i32 = 2;
+const REFUSED: i32 = 3;
+const ENVIRONMENT: i32 = 5;
+
+/// A directory of PostgreSQL with these settings.
+fn cluster(folder: &Folder, settings: &str) -> String {
+    let path = folder.path("data");
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("PG_VERSION"), "15\n").unwrap();
+    fs::write(path.join("postgresql.conf"), settings).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn this_machine_is_examined_for_people_and_for_scripts() {
+    let text = run(&["doctor"]);
+    assert!([0, REFUSED].contains(&text.code), "{}{}", text.stdout, text.stderr);
+    assert!(text.stdout.starts_with("examined   this machine, Linux "), "{}", text.stdout);
+    let answer = run(&["doctor", "--json"]);
+    let examined: Value = serde_json::from_str(&answer.stdout).unwrap();
+    let findings = examined["findings"].as_array().unwrap();
+    let levels = ["ok", "advice", "warning", "fault"];
+    for finding in findings {
+        let level = finding["level"].as_str().unwrap();
+        assert!(levels.contains(&level) && finding["fix"].is_string() == (level != "ok"), "{finding}");
+        let has_text = |key: &str| finding[key].as_str().is_some_and(|text| !text.is_empty());
+        assert!(["subject", "found", "why"].into_iter().all(has_text), "{finding}");
+    }
+    let counted: u64 = levels.iter().map(|level| examined["counts"][level].as_u64().unwrap()).sum();
+    assert_eq!(counted, findings.len() as u64);
+    assert_eq!(answer.code == REFUSED, examined["level"] == "fault", "{examined}");
+}
+
+#[test]
+fn a_fault_decides_the_exit_code() {
+    let folder = Folder::new();
+    let good = cluster(&folder, "fsync = on\n");
+    let examined = json(&["doctor", &good]);
+    assert_ne!(examined["level"], "fault", "{examined}");
+    cluster(&folder, "fsync = off\n");
+    let bad = run(&["doctor", &good]);
+    assert_eq!(bad.code, REFUSED, "{}", bad.stderr);
+    let lines: Vec<_> = bad.stdout.lines().collect();
+    assert!(
+        lines[1].starts_with("fault      fsync: fsync = off (") && lines[1].ends_with("postgresql.conf:1)"),
+        "{}",
+        bad.stdout
+    );
+    assert!(lines[2].starts_with("  why: ") && lines[3].starts_with("  fix: psql"), "{}", bad.stdout);
+}
+
+#[test]
+fn directories_that_cannot_be_examined_are_refused_in_words() {
+    let folder = Folder::new();
+    fs::write(folder.path("file"), "").unwrap();
+    symlink(folder.path("loop"), folder.path("loop")).unwrap();
+    fs::create_dir(folder.path("empty")).unwrap();
+    for (name, code, words) in [
+        ("none", ENVIRONMENT, "No such file"),
+        ("file", USAGE, "is no directory"),
+        ("loop", ENVIRONMENT, "ymbolic links"),
+        ("empty", REFUSED, "RocksDB"),
+    ] {
+        let refused = run(&["doctor", &folder.text(name)]);
+        assert!(refused.code == code && refused.stderr.contains(words), "{name}: {} {}", refused.code, refused.stderr);
+        assert!(refused.stdout.is_empty() && refused.stderr.lines().count() == 3, "{name}: {}", refused.stderr);
+    }
+    let mixed = run(&["doctor", "--settings", "/etc/my.cnf"]);
+    assert_eq!(mixed.code, USAGE, "{}", mixed.stderr);
+}
+
+#[test]
+fn a_directory_that_this_user_may_not_read_is_refused() {
+    need_root("make a directory that another user may not read");
+    let folder = Folder::new();
+    let data = cluster(&folder, "");
+    let mut doctor = as_nobody(&folder);
+    fs::set_permissions(&data, Permissions::from_mode(0o700)).unwrap();
+    let refused = ended(doctor.args(["doctor", &data]));
+    assert!(refused.code == ENVIRONMENT && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("sudo tidegate doctor"), "{}", refused.stderr);
+}
+
+#[test]
+fn settings_that_are_long_or_no_text_are_refused_if_named_and_told_if_found() {
+    let folder = Folder::new();
+    let data = cluster(&folder, "");
+    File::create(folder.path("long")).unwrap().set_len(100 << 20).unwrap();
+    fs::write(folder.path("garbage"), [0xff, 0, 0x80].repeat(100)).unwrap();
+    for (name, words) in
+        [("long", "more than 1024 KiB"), ("garbage", "no text"), ("none", "No such file"), ("data", "no regular file")]
+    {
+        let refused = run(&["doctor", &data, "--settings", &folder.text(name)]);
+        assert!(refused.code == USAGE && refused.stderr.contains(words), "{name}: {}", refused.stderr);
+    }
+    for name in ["long", "garbage"] {
+        fs::copy(folder.path(name), folder.path("data/postgresql.conf")).unwrap();
+        let examined = json(&["doctor", &data]);
+        let gap = examined["findings"].as_array().unwrap().iter().find(|finding| finding["subject"] == "settings-gap");
+        assert_eq!(gap.unwrap()["level"], "warning", "{examined}");
+    }
+}
+
+#[test]
+fn a_configuration_of_a_server_is_checked_with_its_files() {
+    let folder = Folder::new();
+    let config = folder.text("t.toml");
+    let socket = folder.text("s");
+    fs::write(&config, format!("listen = \"unix:{socket}\"\n[[volume]]\npmem = \"v\"\n")).unwrap();
+    let absent = run(&["config", "check", &config]);
+    assert!(absent.code == USAGE && absent.stderr.contains("tidegate create --pmem"), "{}", absent.stderr);
+    let volume = folder.volume("v");
+    let checked = run(&["config", "check", &config]);
+    let expected =
+        format!("ok         {config}, a configuration of serve\nvolume     v in {volume}\nlistener   unix:{socket}\n");
+    assert_eq!((checked.code, checked.stdout), (0, expected), "{}", checked.stderr);
+    let checked = json(&["config", "check", &config]);
+    assert_eq!((&checked["of"], &checked["volumes"][0]["file"]), (&"serve".into(), &volume.as_str().into()));
+    assert!(!folder.path("s").exists());
+}
+
+#[test]
+fn every_mistake_of_a_configuration_is_told() {
+    let folder = Folder::new();
+    let config = folder.text("t.toml");
+    fs::write(&config, "listne = 1\n[[volume]]\npmem = \"v\"\nread_only = 7\nemulat = \"pcm\"\n").unwrap();
+    let refused = run(&["config", "check", &config]);
+    assert_eq!(refused.code, USAGE);
+    for words in [":1: unknown key `listne`", ":4: invalid type", ":5: unknown key `emulat`", "write `emulate`"] {
+        assert!(refused.stderr.contains(words), "no {words:?} in {}", refused.stderr);
+    }
+    assert_eq!(refused.stderr.matches("tidegate: error: ").count(), 3, "{}", refused.stderr);
+    let told = run(&["config", "check", &config, "--json"]);
+    let kinds: Vec<_> =
+        told.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["error"]["kind"].clone()).collect();
+    assert_eq!(kinds, ["config-unknown-key", "config-invalid", "config-unknown-key"]);
+    let served = run(&["serve", "--config", &config]);
+    assert!(served.code == USAGE && refused.stderr.starts_with(&served.stderr), "{}", served.stderr);
+    let text = "listen = [\"tcp:0.0.0.0:1\", \"unix:s\"]\ncontrol = \"s\"\n[[volume]]\npmem = \"v\"\n[[volume]]\npmem = \"v\"\n";
+    fs::write(&config, text).unwrap();
+    let refused = run(&["config", "check", &config]);
+    for words in ["two volumes are named", "two volumes are in", "--insecure", "is named twice"] {
+        assert!(refused.code == USAGE && refused.stderr.contains(words), "no {words:?} in {}", refused.stderr);
+    }
+}
+
+#[test]
+fn configurations_of_mounts_and_runs_are_checked_too() {
+    let folder = Folder::new();
+    let config = folder.text("t.toml");
+    ["s", "m"].iter().for_each(|name| fs::create_dir(folder.path(name)).unwrap());
+    fs::write(&config, "[[mount]]\nsource = \"s\"\nmountpoint = \"m\"\npool = \"pool\"\n").unwrap();
+    let checked = json(&["config", "check", &config]);
+    assert_eq!((&checked["of"], &checked["mounts"][0]["name"]), (&"mount".into(), &"m".into()), "{checked}");
+    fs::write(&config, "root = \"s\"\npool = \"pool\"\n").unwrap();
+    let checked = json(&["config", "check", &config]);
+    assert_eq!(
+        (&checked["of"], &checked["mounts"][0]["mountpoint"]),
+        (&"run".into(), &folder.text("s").into()),
+        "{checked}"
+    );
+    let twice = "[[mount]]\nsource = \"s\"\nmountpoint = \"m\"\n[[mount]]\nsource = \"none\"\nmountpoint = \"m\"\n";
+    fs::write(&config, twice).unwrap();
+    let refused = run(&["config", "check", &config]);
+    for words in ["two mounts are named", "have one mountpoint", "the source"] {
+        assert!(refused.code == USAGE && refused.stderr.contains(words), "no {words:?} in {}", refused.stderr);
+    }
+    assert!(!folder.path("pool").exists());
+    let unknown = run(&["config", "chekc", &config]);
+    assert!(unknown.code == USAGE && unknown.stderr.contains("'check'"), "{}", unknown.stderr);
+}

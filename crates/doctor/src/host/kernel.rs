@@ -1,0 +1,261 @@
+//! The kernel: its version, and the features of it that Tidegate uses.
+
+use crate::finding::{DoctorFinding, Level};
+use crate::machine_view::MachineView;
+use rustix::fs::{Access, access};
+use std::os::unix::fs::PermissionsExt;
+
+/// A version of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KernelVersion(pub(super) u32, pub(super) u32);
+
+impl KernelVersion {
+    /// The kernel of a machine, if it tells.
+    pub(super) fn of(view: &MachineView) -> Option<KernelVersion> {
+        let release = view.text("/proc/sys/kernel/osrelease")?;
+        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+        Some(KernelVersion(numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
+/// Mounts need at least this.
+const MOUNTS_MIN: KernelVersion = KernelVersion(5, 4);
+
+/// What programs on a mount see on kernels before each of these.
+const LACKING: [(KernelVersion, &str); 4] = [
+    (KernelVersion(5, 11), "each write to a mount takes one more request"),
+    (KernelVersion(6, 1), "O_TMPFILE fails in a mount"),
+    (KernelVersion(6, 6), "files in a mount have no time of birth"),
+    (KernelVersion(6, 9), "if a mount's server dies, requests under way fail with ECONNABORTED"),
+];
+
+pub(super) fn findings(view: &MachineView) -> Vec<DoctorFinding> {
+    let mut findings = vec![version(view), fuse_device(view)];
+    findings.extend(fusermount(view));
+    findings.extend([io_uring(view), protection_keys(view), nbd_module(view), virtual_machines(view)]);
+    findings
+}
+
+fn version(view: &MachineView) -> DoctorFinding {
+    let subject = "kernel";
+    let Some(version) = KernelVersion::of(view) else {
+        return DoctorFinding::ok(subject, "its version is not known", "the system does not tell it");
+    };
+    let found = format!("Linux {}.{}", version.0, version.1);
+    if version < MOUNTS_MIN {
+        let fix = "Linux 6.9 or newer; volumes, tidegate serve, work as they are";
+        return DoctorFinding::new(
+            (Level::Warning, subject),
+            found,
+            "tidegate mount and run refuse kernels before 5.4",
+            fix,
+        );
+    }
+    let lacking: Vec<_> = LACKING.iter().filter(|(since, _)| version < *since).map(|(_, what)| *what).collect();
+    if lacking.is_empty() {
+        return DoctorFinding::ok(subject, found, "it has all that mounts use");
+    }
+    DoctorFinding::new((Level::Advice, subject), found, lacking.join("; "), "Linux 6.9 or newer")
+}
+
+fn fuse_device(view: &MachineView) -> DoctorFinding {
+    let (subject, device) = ("fuse-device", view.at("/dev/fuse"));
+    if !device.exists() {
+        let why = "tidegate mount and run show files through it";
+        return DoctorFinding::new(
+            (Level::Warning, subject),
+            "there is no /dev/fuse",
+            why,
+            "modprobe fuse; in a container: --device /dev/fuse",
+        );
+    }
+    if access(&device, Access::READ_OK | Access::WRITE_OK).is_err() {
+        let why = "this user cannot mount";
+        return DoctorFinding::new(
+            (Level::Warning, subject),
+            "this user may not open /dev/fuse",
+            why,
+            "chmod 0666 /dev/fuse, as distributions have it",
+        );
+    }
+    DoctorFinding::ok(subject, "/dev/fuse can be opened", "tidegate mount and run show files through it")
+}
+
+/// The program that mounts for users other than root. None: this user is root.
+fn fusermount(view: &MachineView) -> Option<DoctorFinding> {
+    let subject = "fusermount3";
+    (view.user() != Some(0)).then_some(())?;
+    let why = "users other than root mount by it";
+    let install = "apt-get install fuse3";
+    Some(match view.program(subject) {
+        None => DoctorFinding::new((Level::Warning, subject), "there is no fusermount3", why, install),
+        Some(path) if path.metadata().is_ok_and(|about| about.permissions().mode() & 0o4000 == 0) => {
+            DoctorFinding::new(
+                (Level::Warning, subject),
+                format!("{} is not set-user-ID", path.display()),
+                why,
+                format!("chmod u+s {}, or {install}", path.display()),
+            )
+        }
+        Some(path) => DoctorFinding::ok(subject, format!("{} is there", path.display()), why),
+    })
+}
+
+fn io_uring(view: &MachineView) -> DoctorFinding {
+    let subject = "io-uring";
+    let why = "a disk cache writes to its disk by it, many writes at once";
+    let otherwise = "without it a disk cache writes to its disk one write at a time; no other part uses it";
+    match view.number("/proc/sys/kernel/io_uring_disabled") {
+        Some(2) => DoctorFinding::new(
+            (Level::Advice, subject),
+            "kernel.io_uring_disabled is 2: no process may use it",
+            otherwise,
+            "sysctl kernel.io_uring_disabled=0",
+        ),
+        Some(1) if view.user() != Some(0) => DoctorFinding::new(
+            (Level::Advice, subject),
+            "kernel.io_uring_disabled is 1: only a group of users may use it",
+            otherwise,
+            "add the server's user to the group of kernel.io_uring_group, or sysctl kernel.io_uring_disabled=0",
+        ),
+        Some(_) => DoctorFinding::ok(subject, "io_uring is allowed", why),
+        // The setting came with Linux 6.6.
+        None => DoctorFinding::ok(subject, "no setting forbids io_uring", why),
+    }
+}
+
+fn protection_keys(view: &MachineView) -> DoctorFinding {
+    let subject = "protection-keys";
+    let processor = view.text("/proc/cpuinfo").unwrap_or_default();
+    let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    if flags.split_whitespace().any(|flag| flag == "ospke") {
+        return DoctorFinding::ok(
+            subject,
+            "the processor has protection keys",
+            "stray stores of a program with the direct path do not reach the pool",
+        );
+    }
+    DoctorFinding::ok(
+        subject,
+        "the processor or the kernel has no protection keys",
+        "stray stores of a program with the direct path may spoil blocks that it has a lease of; tidegate run --no-direct maps none",
+    )
+}
+
+fn nbd_module(view: &MachineView) -> DoctorFinding {
+    let subject = "nbd-module";
+    if view.exists("/sys/module/nbd") || view.exists("/sys/block/nbd0") {
+        return DoctorFinding::ok(
+            subject,
+            "the kernel has the module nbd",
+            "nbd-client can attach volumes as /dev/nbdN",
+        );
+    }
+    let release = view.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = view.text(&format!("/lib/modules/{release}/modules.dep")).unwrap_or_default();
+    let has_module = modules.lines().any(|line| line.split(':').next().is_some_and(|file| file.contains("/nbd.ko")));
+    if has_module {
+        return DoctorFinding::new(
+            (Level::Advice, subject),
+            "the module nbd is not loaded",
+            "nbd-client needs it to attach a volume; nbdfuse and QEMU do not",
+            "modprobe nbd",
+        );
+    }
+    DoctorFinding::ok(
+        subject,
+        "this kernel has no module nbd",
+        "nbd-client cannot attach volumes; nbdfuse with a loop device, and virtual machines, can",
+    )
+}
+
+fn virtual_machines(view: &MachineView) -> DoctorFinding {
+    let subject = "virtual-machines";
+    match view.program("qemu-system-x86_64").or_else(|| view.program("qemu-system-aarch64")) {
+        Some(path) => DoctorFinding::ok(
+            subject,
+            format!("{} is there", path.display()),
+            "for serve --vhost-user it has to share the guest's memory: -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram",
+        ),
+        None => DoctorFinding::ok(
+            subject,
+            "QEMU is not installed",
+            "another monitor with vhost-user-blk and shared memory can attach volumes too",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine_view::tests::MadeMachine;
+
+    fn with(files: &[(&str, &str)]) -> MadeMachine {
+        MadeMachine::with(files)
+    }
+
+    #[test]
+    fn old_kernels_are_told_what_they_lack() {
+        for (release, level, words) in [
+            ("6.18.1", Level::Ok, "all that mounts use"),
+            ("6.8.0-45", Level::Advice, "ECONNABORTED"),
+            ("5.10.0", Level::Advice, "one more request"),
+            ("4.19.0", Level::Warning, "before 5.4"),
+            ("strange", Level::Ok, "does not tell"),
+        ] {
+            let found = version(&with(&[("/proc/sys/kernel/osrelease", release)]).view());
+            assert!(found.level == level && found.why.contains(words), "{release}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn mounts_need_the_device_and_other_users_fusermount() {
+        assert_eq!(fuse_device(&with(&[]).view()).level, Level::Warning);
+        assert_eq!(fuse_device(&with(&[("/dev/fuse", "")]).view()).level, Level::Ok);
+        let (root, user) = (("/proc/self/status", "Uid:\t0\t0\t0\t0"), ("/proc/self/status", "Uid:\t9\t9\t9\t9"));
+        assert_eq!(fusermount(&with(&[root]).view()), None);
+        assert_eq!(fusermount(&with(&[user]).view()).map(|found| found.level), Some(Level::Warning));
+        let machine = with(&[user, ("/usr/bin/fusermount3", "")]);
+        let view = machine.view();
+        assert!(fusermount(&view).is_some_and(|found| found.found.contains("set-user-ID")));
+        let mode = std::fs::Permissions::from_mode(0o4755);
+        std::fs::set_permissions(view.at("/usr/bin/fusermount3"), mode).expect("its own file");
+        assert_eq!(fusermount(&view).map(|found| found.level), Some(Level::Ok));
+    }
+
+    #[test]
+    fn io_uring_is_forbidden_to_some_or_to_all() {
+        let of = |setting: &str, uid: &str| {
+            io_uring(
+                &with(&[
+                    ("/proc/sys/kernel/io_uring_disabled", setting),
+                    ("/proc/self/status", &format!("Uid:\t{uid}\t{uid}")),
+                ])
+                .view(),
+            )
+            .level
+        };
+        assert_eq!([of("0", "9"), of("1", "9"), of("2", "9")], [Level::Ok, Level::Advice, Level::Advice]);
+        assert_eq!([of("1", "0"), of("2", "0")], [Level::Ok, Level::Advice]);
+        assert_eq!(io_uring(&with(&[]).view()).level, Level::Ok);
+    }
+
+    #[test]
+    fn keys_modules_and_monitors_are_told() {
+        assert!(
+            protection_keys(&with(&[("/proc/cpuinfo", "flags : pku ospke")]).view())
+                .found
+                .contains("has protection keys")
+        );
+        assert!(
+            protection_keys(&with(&[("/proc/cpuinfo", "flags : pku")]).view()).found.contains("has no protection keys")
+        );
+        let release = ("/proc/sys/kernel/osrelease", "6.1.0");
+        let modules = ("/lib/modules/6.1.0/modules.dep", "kernel/drivers/block/nbd.ko.xz:\n");
+        assert_eq!(nbd_module(&with(&[release, modules]).view()).level, Level::Advice);
+        assert_eq!(nbd_module(&with(&[release]).view()).level, Level::Ok);
+        assert!(nbd_module(&with(&[("/sys/module/nbd/x", "")]).view()).found.contains("has the module"));
+        assert!(virtual_machines(&with(&[("/usr/bin/qemu-system-x86_64", "")]).view()).why.contains("share=on"));
+        assert!(virtual_machines(&with(&[]).view()).found.contains("not installed"));
+    }
+}
