@@ -159,8 +159,8 @@ fn mounting(folder: &str, uri: &str, holds: ExportContents) -> String {
     )
 }
 
-/// Blocks of 4 KiB, whatever the size: below 512 MiB `mkfs.ext4` chooses 1 KiB, and a page of a file
-/// may then lie across two blocks of the volume, so that a power loss tears it.
+/// Blocks of 4 KiB, whatever the size: below 512 MiB `mkfs.ext4` chooses 1 KiB, and a page of a
+/// file may then lie across two blocks of the volume, so that a power loss tears it.
 const MAKE_IF_ZERO: &str =
     r#"cmp -s -n "$(blockdev --getsize64 "$loop")" "$loop" /dev/zero && mkfs.ext4 -q -b 4096 "$loop"; "#;
 
