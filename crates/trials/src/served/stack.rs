@@ -44,8 +44,8 @@ impl Attached {
     }
 
     /// Makes an empty ext4 on the device. Its blocks are the volume's: below 512 MiB, `mkfs.ext4`
-    /// makes blocks of 1 KiB by itself, a page of a file then lies anywhere between them, and a kill
-    /// may tear it.
+    /// makes blocks of 1 KiB by itself, a page of a file then lies anywhere between them, and a
+    /// kill may tear it.
     pub fn make_ext4(&self) {
         let mut mkfs = Command::new("mkfs.ext4");
         run(mkfs.args(["-q", "-F", "-b", "4096", self.device()]), "e2fsprogs")
