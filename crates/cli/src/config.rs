@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
@@ -27,7 +27,7 @@ use tidegate_policy::placement::{NamedPlacement, UnknownPlacement};
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
+use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -98,6 +98,9 @@ struct WrittenVolume {
     #[serde(alias = "level_wear")]
     wear_leveling: Option<NonZeroU32>,
     vhost_user: Option<PathBuf>,
+    #[serde(default, deserialize_with = "ublk")]
+    ublk: Option<UblkPlan>,
+    ublk_queues: Option<NonZeroU16>,
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
@@ -208,6 +211,30 @@ impl Visitor<'_> for NameOrNumber {
 
     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u32, E> {
         u32::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+/// A block device: whether there is one, or its number.
+fn ublk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UblkPlan>, D::Error> {
+    deserializer.deserialize_any(WhetherOrNumber)
+}
+
+struct WhetherOrNumber;
+
+impl Visitor<'_> for WhetherOrNumber {
+    type Value = Option<UblkPlan>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false or the number of a block device")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, whether: bool) -> Result<Option<UblkPlan>, E> {
+        Ok(whether.then(UblkPlan::default))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Option<UblkPlan>, E> {
+        let number = u32::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
+        Ok(Some(UblkPlan { number: Some(number), queues: None }))
     }
 }
 
@@ -384,6 +411,7 @@ impl WrittenVolume {
             level_wear: self.wear_leveling,
             disk,
             vhost_user: self.vhost_user.map(|socket| folder.join(socket)),
+            ublk: self.ublk.map(|plan| UblkPlan { queues: self.ublk_queues, ..plan }),
             ..plan
         }
     }
@@ -468,6 +496,8 @@ mod tests {
             write_cache = "32M"
             wear_leveling = 100
             vhost_user = "v/one.vhost"
+            ublk = 3
+            ublk_queues = 2
             disk = "v/disk"
             disk_mode = "write-through"
             accept_volatile = true
@@ -525,10 +555,23 @@ mod tests {
                 ..DiskPlan::default()
             },
             vhost_user: Some("/etc/tidegate/v/one.vhost".into()),
+            ublk: Some(UblkPlan { number: Some(3), queues: NonZeroU16::new(2) }),
         };
         assert_eq!(*first, expected);
         assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));
         assert_eq!(second.name, "two");
+    }
+
+    #[test]
+    fn a_block_device_is_wished_for_by_a_word_or_its_number() {
+        let of = |value: &str| plan(&format!("[[volume]]\npmem = \"a\"\nublk = {value}\n"));
+        let wish = |value| of(value).expect(value).volumes[0].ublk;
+        assert_eq!(wish("true"), Some(UblkPlan::default()));
+        assert_eq!(wish("false"), None);
+        assert_eq!(wish("0").and_then(|plan| plan.number), Some(0));
+        for refused in ["-1", "4294967296", "\"3\""] {
+            assert!(matches!(of(refused), Err(ConfigFailure::Invalid { line: 3, .. })), "{refused}");
+        }
     }
 
     #[test]

@@ -424,7 +424,7 @@ fn open(path: &Path, access: DiskAccess) -> Result<(LockedFile, FileType), MapEr
     // A FIFO would make a plain open wait for its other end.
     let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::BUSY => MapError::InUse { path: path.to_owned(), holder: users::of_device(path) },
+        Errno::BUSY => MapError::InUse { path: path.to_owned(), holder: users::user_of_device(path) },
         errno => MapError::opening(path, errno),
     })?;
     let stat = fstat(&file).map_err(|errno| MapError::io(path, "read its attributes", errno.into()))?;

@@ -6,6 +6,7 @@ pub use crate::control::failure::{ControlFailure, Refused};
 pub use crate::sockets::failure::{Exposed, Exposure, ListenFailure, NoListenAddress};
 pub use crate::volume::failure::{CreateFailure, VolumeFailure, WriteCacheFailure};
 pub use tidegate_host::Doing;
+pub use tidegate_ublk::{CommandError, UblkFailure};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ pub enum Failure {
     /// A socket to listen on.
     #[error(transparent)]
     Listen(#[from] ListenFailure),
+    /// The block device of a volume.
+    #[error(transparent)]
+    BlockDevice(#[from] UblkFailure),
     /// The control socket of a running server.
     #[error(transparent)]
     Control(#[from] ControlFailure),

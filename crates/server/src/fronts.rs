@@ -1,6 +1,7 @@
 //! Fronts: the protocols by which clients use volumes.
 
 pub mod nbd;
+pub mod ublk;
 pub(crate) mod vhost_user;
 
 /// The protocol of those who connect to a socket.

@@ -10,7 +10,7 @@ use crate::sockets::listen::{ListenAddress, SocketAccess};
 use crate::volume::write_cache::WriteCacheSize;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use tidegate_layout::btt::Version;
 use tidegate_media::Access;
@@ -87,6 +87,17 @@ pub struct VolumePlan {
     pub disk: DiskPlan,
     /// The socket where virtual machines attach it as a disk of theirs.
     pub vhost_user: Option<PathBuf>,
+    /// The block device of this machine that it is to be.
+    pub ublk: Option<UblkPlan>,
+}
+
+/// A block device of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UblkPlan {
+    /// Its number; None: the kernel chooses.
+    pub number: Option<u32>,
+    /// Its queues; None: one for each processor, up to four.
+    pub queues: Option<NonZeroU16>,
 }
 
 impl VolumePlan {
@@ -103,6 +114,7 @@ impl VolumePlan {
             level_wear: None,
             disk: DiskPlan::default(),
             vhost_user: None,
+            ublk: None,
         }
     }
 }

@@ -7,6 +7,7 @@ pub use farewell::Farewell;
 
 use crate::cached_disk::online::{DiskEnd, OnlineDisk};
 use crate::failure::{Failure, VolumeFailure, WriteCacheFailure};
+use crate::fronts::ublk::BlockDevices;
 use crate::signals::Signals;
 use crate::sockets::connections::{Connections, FINISHING_MAX};
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub struct Ending {
     /// The clients.
     pub connections: Arc<Connections>,
+    /// The block devices of the volumes.
+    pub devices: BlockDevices,
     /// The volumes.
     pub volumes: Vec<ServedVolume>,
     /// What started it.
@@ -82,6 +85,7 @@ impl Ending {
         let abandoned = Arc::clone(&ending);
         signals.on_the_next(move || abandoned.abandon()).map_err(Failure::system("waiting for a second signal"))?;
         ending.systemd.stopping();
+        ending.devices.end();
         let open = ending.connections.counts().open;
         tracing::info!("ending: {open} connections");
         let clients: Vec<u64> = ending.connections.exports().map(|export| export.counters().connections_open).collect();
@@ -205,6 +209,7 @@ mod tests {
         };
         let ending = Ending {
             connections: Connections::new(Services { unix, tcp }, Peers::default(), 1),
+            devices: BlockDevices::default(),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
             systemd: SystemdNotify::from_environment(),
             show_progress: |_| {},

@@ -16,7 +16,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 36] = [
+pub(crate) const PACKAGES: [Package; 37] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -31,6 +31,7 @@ pub(crate) const PACKAGES: [Package; 36] = [
     package("libpmempool-dev", "PMDK's checker of BTT images"),
     package("libleveldb-dev", "the store of an experiment"),
     package("libnbd-bin", "NBD clients: nbdinfo, nbdcopy, nbdfuse"),
+    package("nbd-client", "the kernel's NBD client, in the guest"),
     package("python3-libnbd", "the scripted NBD client: nbdsh"),
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
     package("fio", "verified random writes"),

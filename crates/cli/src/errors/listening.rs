@@ -1,7 +1,7 @@
-//! Sockets that cannot be listened on.
+//! Sockets that cannot be listened on, and block devices that a volume cannot be.
 
 use super::{Exit, Report};
-use tidegate_server::failure::ListenFailure;
+use tidegate_server::failure::{ListenFailure, UblkFailure};
 use tidegate_server::sockets::listen::SOCKET_PATH_BYTES_MAX;
 
 impl From<&ListenFailure> for Report {
@@ -65,4 +65,56 @@ fn of_group(what: String, group: u32, why: String) -> Report {
 
 fn refused(what: String, why: String) -> Report {
     Report::new(("listen", Exit::Environment), what, why, "choose another place with --listen")
+}
+
+impl From<&UblkFailure> for Report {
+    fn from(failure: &UblkFailure) -> Report {
+        let what = failure.to_string();
+        let report = |kind, exit, why: String, next: &str| Report::new((kind, exit), what.clone(), why, next);
+        match failure {
+            UblkFailure::NoDriver => {
+                let why = "/dev/ublk-control does not exist: the module ublk_drv is not loaded, or the kernel has none";
+                let next = "load it: modprobe ublk_drv (Linux 6.5 or newer), or leave out --ublk";
+                report("no-ublk", Exit::Environment, why.to_owned(), next)
+            }
+            UblkFailure::Denied => {
+                let why = "making a block device takes the capability CAP_SYS_ADMIN".to_owned();
+                report("permission", Exit::Environment, why, "run it as root, or leave out --ublk")
+            }
+            UblkFailure::TooOld => {
+                let why = "it cannot hand a device over from a killed server to the next one".to_owned();
+                report("ublk-too-old", Exit::Environment, why, "boot Linux 6.5 or newer, or leave out --ublk")
+            }
+            UblkFailure::NumberTaken { number } => {
+                let why = format!("another program made /dev/ublkc{number}");
+                report("device-in-use", Exit::InUse, why, "name another number, or none: --ublk")
+            }
+            UblkFailure::Served { pid, .. } => {
+                let why =
+                    format!("process {pid} has the device of this volume open, or the kernel has not ended it yet");
+                report("device-in-use", Exit::InUse, why, "stop that process, and start this one again")
+            }
+            UblkFailure::Changed { number, what: differs } => {
+                let why = format!("{differs} is not the same now, and the device is in use");
+                let next = format!(
+                    "serve the volume as before, end the use of /dev/ublkb{number} (umount), and start this server again"
+                );
+                report("device-in-use", Exit::InUse, why, &next)
+            }
+            UblkFailure::Command { error, .. } => {
+                let next = "look at the kernel's log (dmesg), and at `ls /dev/ublk*`";
+                report("ublk", Exit::Environment, error.to_string(), next)
+            }
+            UblkFailure::System { error, .. } => {
+                let next = "give the server more of it (ulimit -a), allow io_uring (sysctl kernel.io_uring_disabled=0), or leave out --ublk";
+                report("ublk", Exit::Environment, error.to_string(), next)
+            }
+            UblkFailure::File { error, .. } => report(
+                "ublk",
+                Exit::Environment,
+                error.to_string(),
+                "run it as root, where udev or devtmpfs keeps /dev",
+            ),
+        }
+    }
 }

@@ -16,6 +16,7 @@ impl From<&of_server::Failure> for Report {
             of_server::Failure::Disk(disk) => disk.into(),
             of_server::Failure::Journal(journal) => journal.into(),
             of_server::Failure::Listen(listen) => listen.into(),
+            of_server::Failure::BlockDevice(device) => device.into(),
             of_server::Failure::Control(control) => control.into(),
             of_server::Failure::NotOwn(not_own) => not_own.into(),
             of_server::Failure::IsPool { .. } => Report::new(

@@ -9,13 +9,13 @@ use super::words::words;
 use clap::{Args, ValueHint};
 use rustix::fs::Mode;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use tidegate_host::default_paths;
 use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::CreateOptions;
+use tidegate_server::options::{CreateOptions, UblkPlan};
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 use tidegate_top::SortKey;
@@ -26,13 +26,15 @@ const CONNECTIONS: &str = "Connections";
 const MONITORING: &str = "Monitoring and control";
 
 /// Flags of `serve` about one volume, which a configuration file says of each of its volumes.
-const OF_ONE_VOLUME: [&str; 16] = [
+const OF_ONE_VOLUME: [&str; 18] = [
     "pmem",
     "emulate",
     "write_cache",
     "wear_leveling",
     "read_only",
     "vhost_user",
+    "ublk",
+    "ublk_queues",
     "disk",
     "disk_mode",
     "accept_volatile",
@@ -156,6 +158,15 @@ pub(crate) struct Serve {
     #[arg(long, help_heading = CONNECTIONS, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) vhost_user: Option<PathBuf>,
 
+    /// Make the volume a block device of this machine, /dev/ublkbN: the number N, or a free one. It
+    /// needs root and the kernel's module ublk_drv (Linux 6.5 or newer)
+    #[arg(long, help_heading = CONNECTIONS, value_name = "N", num_args = 0..=1, require_equals = true)]
+    pub(crate) ublk: Option<Option<u32>>,
+
+    /// Queues of the block device, a thread each [default: one for each processor, up to 4]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "COUNT", requires = "ublk", value_parser = from_one_on::<NonZeroU16>)]
+    pub(crate) ublk_queues: Option<NonZeroU16>,
+
     /// The server's certificate, PEM. TCP connections must then be encrypted, and unix ones may be
     #[arg(long, help_heading = CONNECTIONS, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -199,6 +210,13 @@ pub(crate) struct Serve {
     /// user of this machine may read the metrics there, and change nothing
     #[arg(long, help_heading = MONITORING, value_name = "PLACE", value_parser = metrics)]
     pub(crate) metrics: Option<SocketAddr>,
+}
+
+impl Serve {
+    /// The block device that the volume is to be.
+    pub(crate) fn ublk(&self) -> Option<UblkPlan> {
+        self.ublk.map(|number| UblkPlan { number, queues: self.ublk_queues })
+    }
 }
 
 #[derive(Args, Debug)]

@@ -23,7 +23,7 @@ fn commands() -> Vec<String> {
 fn flags(command: &str) -> BTreeSet<String> {
     let help = run(&[command, "--help"]).stdout;
     let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-    let words = options.flat_map(|line| line.split([' ', ',']).take(3)).filter(|word| word.starts_with("--"));
+    let words = options.flat_map(|line| line.split([' ', ',', '[']).take(3)).filter(|word| word.starts_with("--"));
     words.map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-').to_owned()).collect()
 }
 

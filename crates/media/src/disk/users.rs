@@ -27,7 +27,7 @@ pub(super) fn of_file(file: &File) -> io::Result<Option<LockHolder>> {
 }
 
 /// Who uses the block device at `path`, which cannot be opened for one alone.
-pub(super) fn of_device(path: &Path) -> LockHolder {
+pub fn user_of_device(path: &Path) -> LockHolder {
     let used = || of_number(&name_of(fs::metadata(path).ok()?.rdev())?);
     match LockHolder::of_path(path) {
         LockHolder::Unseen => used().map_or(LockHolder::Unseen, |by| LockHolder::User { by }),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_block_export::Export;
+use tidegate_block_export::{Export, PollBudget};
 use tidegate_nbd::{Service, serve};
 
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
@@ -130,6 +130,11 @@ impl Connections {
     /// What is offered, the default export first.
     pub fn exports(&self) -> impl Iterator<Item = &Export> {
         self.services.unix.exports.iter()
+    }
+
+    /// The busy-poll budget of all that is served.
+    pub(crate) fn poll_budget(&self) -> &PollBudget {
+        &self.services.unix.poll_budget
     }
 
     /// What became of those who connected so far.
@@ -252,7 +257,7 @@ impl Admitted {
     fn serve_monitor(&self, stream: &Stream, volume: usize) -> String {
         let Stream::Unix(socket) = stream else { return "it is not on a unix socket".to_owned() };
         let is_ending = || self.connections.ending.load(Ordering::Acquire);
-        let poll_budget = &self.connections.services.unix.poll_budget;
+        let poll_budget = self.connections.poll_budget();
         match (self.connections.exports().nth(volume), socket.try_clone()) {
             (Some(export), Ok(socket)) => self
                 .connections

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory
-/// as block and character devices, ext4 with what that needs, FUSE, disks, and the kernel's own
-/// caches in front of them.
-pub(super) const MODULES: [&str; 23] = [
+/// as block and character devices, ext4 with what that needs, FUSE, disks, those of servers, and
+/// the kernel's own caches in front of them.
+pub(super) const MODULES: [&str; 25] = [
     "drivers/nvdimm/libnvdimm.ko",
     "drivers/acpi/nfit/nfit.ko",
     "drivers/nvdimm/nd_btt.ko",
@@ -28,12 +28,17 @@ pub(super) const MODULES: [&str; 23] = [
     "drivers/virtio/virtio_pci_modern_dev.ko",
     "drivers/virtio/virtio_pci.ko",
     "drivers/block/virtio_blk.ko",
+    "drivers/block/nbd.ko",
+    "drivers/block/ublk_drv.ko",
     "drivers/md/dm-mod.ko",
     "drivers/md/dm-writecache.ko",
     "drivers/md/dm-flakey.ko",
     "lib/crc64.ko",
     "drivers/md/bcache/bcache.ko",
 ];
+
+/// Modules that Debian 12's own kernel does not have at all.
+const ONLY_NEWER: [&str; 1] = ["drivers/block/ublk_drv.ko"];
 
 /// The list of modules that a kernel has in its image.
 const BUILT_IN: &str = "modules.builtin";
@@ -60,16 +65,17 @@ impl GuestKernel {
 
 /// A kernel image and its modules.
 pub(super) struct Kernel {
+    kind: GuestKernel,
     pub(super) package: String,
     folder: PathBuf,
 }
 
 impl Kernel {
     /// The kernel that Debian has today, fetched unless the cache has it.
-    pub(super) fn fetch(kernel: GuestKernel) -> Result<Kernel, MissingError> {
-        let package = current_package(kernel.metapackage())?;
+    pub(super) fn fetch(kind: GuestKernel) -> Result<Kernel, MissingError> {
+        let package = current_package(kind.metapackage())?;
         let cache = cache()?;
-        let kernel = Kernel { folder: cache.join(folder_name(&package)), package };
+        let kernel = Kernel { kind, folder: cache.join(folder_name(&package)), package };
         let lock_path = cache.join("kernel.lock");
         let lock = File::create(&lock_path).map_err(MissingError::file(&lock_path))?;
         lock.lock().map_err(MissingError::file(&lock_path))?;
@@ -83,9 +89,9 @@ impl Kernel {
         self.folder.join("boot").join(format!("vmlinuz-{}", self.release()))
     }
 
-    /// Those of [`MODULES`] that are no part of the image.
+    /// Those of [`MODULES`] that it has beside its image.
     pub(super) fn modules(&self) -> Result<Vec<&'static str>, MissingError> {
-        modules_beside_image(&self.tree(&self.folder))
+        self.modules_beside_image(&self.tree(&self.folder))
     }
 
     pub(super) fn module(&self, name: &str) -> PathBuf {
@@ -101,6 +107,15 @@ impl Kernel {
         self.package.trim_start_matches("linux-image-")
     }
 
+    /// Those of [`MODULES`] that it has, and not in its image, by this folder of modules.
+    fn modules_beside_image(&self, tree: &Path) -> Result<Vec<&'static str>, MissingError> {
+        let list = tree.join(BUILT_IN);
+        let built_in = fs::read_to_string(&list).map_err(MissingError::file(&list))?;
+        let is_in_image = |module: &str| built_in.lines().any(|line| line.strip_prefix("kernel/") == Some(module));
+        let lacks = |module: &str| self.kind == GuestKernel::Stable && ONLY_NEWER.contains(&module);
+        Ok(MODULES.into_iter().filter(|module| !is_in_image(module) && !lacks(module)).collect())
+    }
+
     fn download(&self, cache: &Path) -> Result<(), MissingError> {
         let fresh = cache.join(format!("{}.{}", self.package, std::process::id()));
         fs::create_dir_all(&fresh).map_err(MissingError::file(&fresh))?;
@@ -108,7 +123,7 @@ impl Kernel {
         let shell = |line: &str| run(Command::new("sh").args(["-e", "-c", line]).current_dir(&fresh), "dpkg");
         let (package, tree) = (&self.package, format!("./lib/modules/{}", self.release()));
         shell(&format!("dpkg --fsys-tarfile {package}_*.deb >tar; tar -xf tar ./boot {tree}/{BUILT_IN}"))?;
-        let wanted = modules_beside_image(&self.tree(&fresh))?;
+        let wanted = self.modules_beside_image(&self.tree(&fresh))?;
         // Newer kernels have them compressed.
         let wanted: String = wanted.iter().map(|module| format!(" '{tree}/kernel/{module}*'")).collect();
         shell(&format!("tar -xf tar --wildcards {wanted}; rm tar {package}_*.deb"))?;
@@ -121,14 +136,6 @@ impl Kernel {
 /// other ones lie in another.
 fn folder_name(package: &str) -> String {
     format!("{package}-{}", &hex(&Sha256::digest(format!("{} {BUILT_IN}", MODULES.join(" "))))[..8])
-}
-
-/// Those of [`MODULES`] that the kernel with this folder of modules does not have in its image.
-fn modules_beside_image(tree: &Path) -> Result<Vec<&'static str>, MissingError> {
-    let list = tree.join(BUILT_IN);
-    let built_in = fs::read_to_string(&list).map_err(MissingError::file(&list))?;
-    let is_in_image = |module: &str| built_in.lines().any(|line| line.strip_prefix("kernel/") == Some(module));
-    Ok(MODULES.into_iter().filter(|module| !is_in_image(module)).collect())
 }
 
 fn current_package(metapackage: &str) -> Result<String, MissingError> {

@@ -15,9 +15,9 @@ const NOT_OF_PROGRAM: [&str; 4] = ["Mutex", "RwLock", "Condvar", "Region"];
 const LEVEL_WITHOUT_STORES: u8 = 3;
 /// Verbs of `Region` that store and that no other trait has.
 const STORES: [&str; 3] = ["stream", "store_u64", "fence"];
-/// Crates that describe records: those on a medium, those between processes, and those between a
-/// guest and its disk.
-const OF_RECORDS: [&str; 3] = ["layout", "file-wire", "vhost-user-blk"];
+/// Crates that describe records: those on a medium, those between processes, those between a guest
+/// and its disk, and those between the kernel and a server.
+const OF_RECORDS: [&str; 4] = ["layout", "file-wire", "ublk", "vhost-user-blk"];
 
 /// Files of the program with a lock, an atomic, a thread, or a region.
 pub(crate) fn concurrency(workspace: &Workspace, _: &Layers) -> Vec<Measured> {

@@ -4,8 +4,8 @@ use crate::rules::preambles::is_crate_root;
 use crate::source::{Finding, SourceFile};
 use syn::visit::Visit;
 
-/// The crates that touch memory or speak C.
-const ADDRESSES: [&str; 9] = [
+/// The crates that touch memory, share it with the kernel, or speak C.
+const ADDRESSES: [&str; 10] = [
     "capi",
     "context-probe",
     "direct-preload",
@@ -15,6 +15,7 @@ const ADDRESSES: [&str; 9] = [
     "program-context",
     "rivals",
     "sqlite-vfs",
+    "ublk",
 ];
 /// Lines of a statement that may stand between a proof and its block.
 const STATEMENT_LINES_MAX: usize = 6;

@@ -110,6 +110,7 @@ fn table<'a>(args: impl Iterator<Item = &'a Arg>) -> String {
 fn row(arg: &Arg) -> String {
     let value = arg.get_value_names().map(|names| names.join(" ")).filter(|_| arg.get_action().takes_values());
     let name = match (arg.get_long(), arg.get_short(), value) {
+        (Some(long), _, Some(value)) if arg.is_require_equals_set() => format!("`--{long}[={value}]`"),
         (Some(long), _, Some(value)) => format!("`--{long} {value}`"),
         (Some(long), Some(short), None) => format!("`-{short}`, `--{long}`"),
         (Some(long), None, None) => format!("`--{long}`"),

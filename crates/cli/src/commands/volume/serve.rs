@@ -1,4 +1,5 @@
-//! `tidegate serve`: volumes over NBD and vhost-user-blk, until a signal says that it is enough.
+//! `tidegate serve`: volumes over NBD, vhost-user-blk and ublk, until a signal says that it is
+//! enough.
 //!
 //! One thread waits for clients and signals; each client has a thread of its own. On SIGTERM or
 //! SIGINT: listening ends, requests in progress finish, blocks on their way arrive, the volumes are
@@ -22,6 +23,7 @@ use tidegate_host::default_paths;
 use tidegate_host::sd_notify::SystemdNotify;
 use tidegate_media::Access;
 use tidegate_server::control::watching::Watching;
+use tidegate_server::fronts::ublk::BlockDevices;
 use tidegate_server::fronts::{Protocol, nbd};
 use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::shutdown::{self, Ended, Ending};
@@ -52,8 +54,9 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let exports = exports.map_err(|error| UsageFailure::Exports { why: error.to_string() })?;
     let services = nbd::services(&plan, exports)?;
     let connections = Connections::new(services, plan.peers.clone(), connections_max(&plan));
-    let serving = serving(&plan, &volumes, created, &listeners);
-    let uris = (0..volumes.len()).map(|nth| serving.uris_of(nth)).collect();
+    let devices = BlockDevices::begin(&plan, &volumes, &connections)?;
+    let serving = serving(&plan, &volumes, created, &listeners, &devices);
+    let uris = (0..volumes.len()).map(|nth| serving.places_of(nth)).collect();
     let watching = Watching::begin(&plan, &volumes, &connections, uris, refusal)?;
     let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| shutdown::ServedVolume {
         name: plan.name.clone(),
@@ -64,6 +67,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     });
     let ending = Ending {
         connections,
+        devices,
         volumes: served.collect(),
         systemd,
         show_progress: if json { output::teller(true) } else { show_progress },
@@ -121,6 +125,7 @@ fn add_default_volume(plan: &mut Plan, args: &Serve) -> Result<bool, Failure> {
         level_wear: args.wear_leveling,
         disk: args.disk.plan(),
         vhost_user: plan::vhost_user(args),
+        ublk: args.ublk(),
         ..VolumePlan::of(path, access(args.read_only))
     });
     Ok(created)
@@ -189,8 +194,8 @@ fn warn_of_the_shut_out(plan: &Plan, listeners: &[Listener]) {
 }
 
 /// What to say as soon as clients can connect.
-fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener]) -> Serving {
-    let served = plan.volumes.iter().zip(volumes).map(|(plan, volume)| ServedExport {
+fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener], devices: &BlockDevices) -> Serving {
+    let served = plan.volumes.iter().zip(volumes).enumerate().map(|(nth, (plan, volume))| ServedExport {
         name: plan.name.clone(),
         read_only: volume.access != Access::ReadWrite,
         cache: volume.cache.as_ref().map_or_else(String::clone, |transit| transit.describe()),
@@ -199,6 +204,7 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         holds: look::holds(plan, volume),
         attaching: None,
         vhost_user: plan.vhost_user.clone(),
+        ublk: devices.path_of(nth),
         facts: volume.facts.clone(),
     });
     let places: Vec<ListenAddress> = listeners.iter().map(Listener::place).collect();

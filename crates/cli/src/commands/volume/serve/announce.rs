@@ -45,6 +45,9 @@ pub(super) struct ServedExport {
     /// The socket where virtual machines attach it.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "tidegate_host::json_path::optional")]
     pub(super) vhost_user: Option<PathBuf>,
+    /// The block device of this machine that it is.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "tidegate_host::json_path::optional")]
+    pub(super) ublk: Option<PathBuf>,
     /// What a client finds in it.
     #[serde(skip)]
     pub(super) holds: ExportContents,
@@ -76,13 +79,18 @@ impl Serving {
             if let (Some(attaching), Some(socket)) = (&mut volume.attaching, &volume.vhost_user) {
                 attaching.attach.push(uris::virtual_machine(socket));
             }
+            if let (Some(attaching), Some(device)) = (&mut volume.attaching, &volume.ublk) {
+                attaching.attach.push(uris::block_device(device, exported));
+            }
         }
         Serving { created, volumes, serving, control: Vec::new(), metrics: None }
     }
 
-    /// The URIs of the volume `index`, one for each place.
-    pub(super) fn uris_of(&self, index: usize) -> Vec<String> {
-        self.serving.iter().skip(index).step_by(self.volumes.len().max(1)).cloned().collect()
+    /// Where the volume `index` is found: its URI at each place, and its block device.
+    pub(super) fn places_of(&self, index: usize) -> Vec<String> {
+        let uris = self.serving.iter().skip(index).step_by(self.volumes.len().max(1)).cloned();
+        let device = self.volumes.get(index).and_then(|volume| volume.ublk.as_ref());
+        uris.chain(device.map(|path| path.display().to_string())).collect()
     }
 
     /// All of it in one line, for a supervisor.

@@ -19,8 +19,16 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
         let volume = VolumePlan::of(pmem.clone(), access(args.read_only));
         let cache = args.write_cache.unwrap_or_default();
         let (emulate, level_wear) = (args.emulate, args.wear_leveling);
-        let vhost_user = vhost_user(args);
-        plan.volumes.push(VolumePlan { emulate, cache, level_wear, disk: args.disk.plan(), vhost_user, ..volume });
+        let (vhost_user, ublk) = (vhost_user(args), args.ublk());
+        plan.volumes.push(VolumePlan {
+            emulate,
+            cache,
+            level_wear,
+            disk: args.disk.plan(),
+            vhost_user,
+            ublk,
+            ..volume
+        });
     }
     if !args.listen.is_empty() {
         plan.listen.clone_from(&args.listen);

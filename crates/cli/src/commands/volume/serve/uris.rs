@@ -126,6 +126,17 @@ pub(crate) fn virtual_machine(socket: &Path) -> String {
     )
 }
 
+/// Mounts the block device `device` of `exported`, as root.
+pub(crate) fn block_device(device: &Path, exported: Exported<'_>) -> String {
+    let (device, folder) = (word(device), folder_of(exported, &device.display().to_string()));
+    let (make, options) = match exported.holds {
+        ExportContents::ReadOnly => (String::new(), " -o ro"),
+        ExportContents::Something => (String::new(), ""),
+        ExportContents::Zeroes => (make_if_zero(&device), ""),
+    };
+    format!("mkdir -m 700 {folder} && {make}mount{options} {device} {folder}")
+}
+
 /// The first NBD device that no client uses.
 const FREE_DEVICE: &str = r#"for d in /sys/block/nbd*; do [ -e "$d/pid" ] || { echo "/dev/${d##*/}"; break; }; done"#;
 
@@ -148,9 +159,9 @@ fn folder_of(exported: Exported<'_>, uri: &str) -> String {
 fn mounting(folder: &str, uri: &str, holds: ExportContents) -> String {
     let (disk, mount) = (format!("{folder}/nbd/disk"), format!("{folder}/mnt"));
     let (fuse, losetup, options, make) = match holds {
-        ExportContents::ReadOnly => (" --readonly", " --read-only", " -o ro", ""),
-        ExportContents::Something => ("", "", "", ""),
-        ExportContents::Zeroes => ("", "", "", MAKE_IF_ZERO),
+        ExportContents::ReadOnly => (" --readonly", " --read-only", " -o ro", String::new()),
+        ExportContents::Something => ("", "", "", String::new()),
+        ExportContents::Zeroes => ("", "", "", make_if_zero("\"$loop\"")),
     };
     format!(
         "mkdir -m 700 {folder} && mkdir {folder}/nbd {mount} && {{ nbdfuse{fuse} {disk} {uri} & \
@@ -161,8 +172,9 @@ fn mounting(folder: &str, uri: &str, holds: ExportContents) -> String {
 
 /// Blocks of 4 KiB, whatever the size: below 512 MiB `mkfs.ext4` chooses 1 KiB, and a page of a
 /// file may then lie across two blocks of the volume, so that a power loss tears it.
-const MAKE_IF_ZERO: &str =
-    r#"cmp -s -n "$(blockdev --getsize64 "$loop")" "$loop" /dev/zero && mkfs.ext4 -q -b 4096 "$loop"; "#;
+fn make_if_zero(device: &str) -> String {
+    format!("cmp -s -n \"$(blockdev --getsize64 {device})\" {device} /dev/zero && mkfs.ext4 -q -b 4096 {device}; ")
+}
 
 /// Takes back what [`mounting`] did, as far as that came. What is busy stays.
 fn unmounting(folder: &str) -> String {
@@ -288,6 +300,16 @@ mod tests {
             assert!(folder.starts_with("/tmp/tide-") && folder.len() < 100, "{folder}");
             assert!(!folder["/tmp/".len()..].contains('/') && word(folder) == *folder, "{folder}");
         }
+    }
+
+    #[test]
+    fn a_block_device_is_mounted_and_a_file_system_made_only_where_all_is_zero() {
+        let of = |holds| block_device(Path::new("/dev/ublkb3"), exported("", holds));
+        let [read_only, something, zeroes] =
+            [ExportContents::ReadOnly, ExportContents::Something, ExportContents::Zeroes].map(of);
+        assert!(!read_only.contains("mkfs") && read_only.contains("mount -o ro /dev/ublkb3 /tmp/"), "{read_only}");
+        assert!(!something.contains("mkfs") && something.contains("mount /dev/ublkb3 /tmp/"), "{something}");
+        assert!(zeroes.contains("/dev/ublkb3 /dev/zero && mkfs.ext4 -q -b 4096 /dev/ublkb3; "), "{zeroes}");
     }
 
     #[test]

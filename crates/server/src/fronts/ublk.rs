@@ -1,0 +1,159 @@
+//! Volumes as block devices of this machine.
+
+use crate::failure::{Doing, Failure, UblkFailure, VolumeFailure};
+use crate::options::{Plan, UblkPlan, VolumePlan};
+use crate::sockets::connections::Connections;
+use crate::volume::compose::Volume;
+use std::fs;
+use std::num::NonZeroU16;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use tidegate_media::Access;
+use tidegate_ublk::{ClaimedDevice, EndOutcome, Ended, Ender, Exclusivity, Mark, UblkVolume, Wanted, claim};
+
+/// Queues of a device that is served on a machine with that many processors or more.
+const QUEUES_MAX: usize = 4;
+
+/// The devices that are served now. They end when this is dropped, if not before.
+#[derive(Default)]
+pub struct BlockDevices(Mutex<Vec<BlockDevice>>);
+
+/// A device that is served now.
+struct BlockDevice {
+    volume: usize,
+    path: PathBuf,
+    ender: Ender,
+    /// Set once, before the end: whether the device's thread expects it.
+    is_ending: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+const HOLDER_PANICKED: &str = "nothing that holds this lock panics";
+
+impl BlockDevices {
+    /// Makes a device of each of `volumes` that is to have one, or takes over the one that it has
+    /// from an earlier server, and serves it.
+    pub fn begin(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>) -> Result<BlockDevices, Failure> {
+        let devices = BlockDevices::default();
+        for (number, (plan, volume)) in plan.volumes.iter().zip(volumes).enumerate() {
+            if let Some(wish) = plan.ublk {
+                let device = begin(number, (plan, wish), volume, connections)?;
+                devices.0.lock().expect(HOLDER_PANICKED).push(device);
+            }
+        }
+        Ok(devices)
+    }
+
+    /// The device of the volume of this number.
+    pub fn path_of(&self, volume: usize) -> Option<PathBuf> {
+        let devices = self.0.lock().expect(HOLDER_PANICKED);
+        devices.iter().find(|device| device.volume == volume).map(|device| device.path.clone())
+    }
+
+    /// Takes the devices away. One with a user stays, and waits for the next server.
+    pub fn end(&self) {
+        let devices = std::mem::take(&mut *self.0.lock().expect(HOLDER_PANICKED));
+        for device in devices {
+            let path = device.path.display();
+            device.is_ending.store(true, Ordering::Release);
+            match device.ender.end() {
+                Ok(EndOutcome::Removed) => tracing::info!("{path} is removed"),
+                Ok(EndOutcome::Waiting { user }) => tracing::warn!(
+                    "{path} is in use: {user}. It waits, and so do requests to it, until `tidegate serve --ublk` \
+                     serves the volume again"
+                ),
+                Err(failure) => tracing::warn!("{path} waits for the next server of its volume: {failure}"),
+            }
+            if device.thread.join().is_err() {
+                tracing::error!("the server of {path} failed in a way that nobody expected");
+            }
+        }
+    }
+}
+
+impl Drop for BlockDevices {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Serves the volume `number` as a device, which answers when this returns.
+fn begin(
+    number: usize,
+    (plan, wish): (&VolumePlan, UblkPlan),
+    volume: &Volume,
+    connections: &Arc<Connections>,
+) -> Result<BlockDevice, Failure> {
+    let file = fs::metadata(&plan.pmem).map_err(|error| VolumeFailure::of_io(&plan.pmem, Doing::Read, error))?;
+    let export = connections.exports().nth(number).expect("each volume has an export");
+    let wanted = Wanted {
+        export,
+        mark: Mark::of(volume.facts.uuid.into_bytes(), file.dev(), file.ino()),
+        exclusivity: match volume.access {
+            Access::ReadWrite => Exclusivity::Sole,
+            Access::Private | Access::PrivateUnlocked => Exclusivity::Shared,
+        },
+        number: wish.number,
+        queues: wish.queues.map_or_else(usual_queues, NonZeroU16::get),
+    };
+    let claimed = claim(&wanted)?;
+    let (path, ender, was_left) = (claimed.path(), claimed.ender(), claimed.was_left());
+    let is_ending = Arc::new(AtomicBool::new(false));
+    let (ready, begun) = channel();
+    let (connections, expected, shown) = (Arc::clone(connections), Arc::clone(&is_ending), path.clone());
+    let work = move || {
+        let is_ending = || expected.load(Ordering::Acquire);
+        serve(claimed, number, &connections, &ready, is_ending, &shown.display().to_string());
+    };
+    let spawned = thread::Builder::new().name(format!("device {}", path.display())).spawn(work);
+    let thread = spawned.map_err(Failure::system("starting a thread"))?;
+    // The thread tells the end of its service too, unless it panicked.
+    begun.recv().unwrap_or(Ok(())).map_err(Failure::from)?;
+    if was_left {
+        tracing::info!("took over {} from the server before", path.display());
+    }
+    Ok(BlockDevice { volume: number, path, ender, is_ending, thread })
+}
+
+/// Serves a device to its end. Tells `ready` that it has begun, or why not.
+fn serve(
+    claimed: ClaimedDevice,
+    volume: usize,
+    connections: &Connections,
+    ready: &Sender<Result<(), UblkFailure>>,
+    is_ending: impl Fn() -> bool,
+    path: &str,
+) {
+    let export = connections.exports().nth(volume).expect("each volume has an export");
+    let has_begun = AtomicBool::new(false);
+    let tell_ready = || {
+        has_begun.store(true, Ordering::Release);
+        // Whoever began it may have given up.
+        let _ = ready.send(Ok(()));
+    };
+    let ended = claimed.serve(&UblkVolume { export, poll_budget: connections.poll_budget() }, tell_ready);
+    let name = export.name();
+    match ended {
+        Ok(_) if is_ending() => {}
+        Ok(Ended::Removed) => tracing::warn!(
+            "another program removed {path}: the volume {name:?} has no block device until it is served anew"
+        ),
+        Ok(Ended::Waiting) => tracing::error!("the queues of {path} ended: start the server anew"),
+        Err(failure) if has_begun.load(Ordering::Acquire) => {
+            tracing::error!("{path} is served no longer, and waits for the next server: {failure}");
+        }
+        Err(failure) => {
+            let _ = ready.send(Err(failure));
+        }
+    }
+}
+
+/// One queue for each processor, up to a few.
+fn usual_queues() -> u16 {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    u16::try_from(processors.min(QUEUES_MAX)).expect("a few")
+}

@@ -1,0 +1,32 @@
+//! Volumes as block devices of this machine, `/dev/ublkbN`: the server's end of Linux's ublk.
+//!
+//! The kernel's driver makes the device and hands each request to a thread of this process through
+//! io_uring: no socket and no copy between processes lies between. [`claim`] makes a device, or
+//! takes over the one that a killed server of the volume left: the kernel keeps a device that has
+//! no server, and its requests, until another server comes. [`ClaimedDevice::serve`] serves it, and
+//! an [`Ender`] ends it.
+//!
+//! The kernel is trusted with this process's memory. Tags, lengths and ranges are checked anyway:
+//! a request that makes no sense fails alone. Unsafe code is in one file, `kernel.rs`.
+//!
+//! Source: Linux 6.12, `Documentation/block/ublk.rst` and `drivers/block/ublk_drv.c`.
+
+#![deny(unsafe_code)]
+
+mod claim;
+mod control;
+mod device;
+mod driver;
+mod failure;
+#[expect(unsafe_code, reason = "it shares memory with the kernel, by three laws that it proves")]
+mod kernel;
+mod node;
+mod parameters;
+mod queue;
+mod repeat;
+mod requests;
+
+pub use claim::{ClaimedDevice, Exclusivity, Mark, Wanted, claim};
+pub use device::{EndOutcome, Ended, Ender, UblkVolume};
+pub use failure::UblkFailure;
+pub use kernel::CommandError;
