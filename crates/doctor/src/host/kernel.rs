@@ -32,7 +32,13 @@ const LACKING: [(KernelVersion, &str); 4] = [
 pub(super) fn findings(view: &MachineView) -> Vec<DoctorFinding> {
     let mut findings = vec![version(view), fuse_device(view)];
     findings.extend(fusermount(view));
-    findings.extend([io_uring(view), protection_keys(view), nbd_module(view), virtual_machines(view)]);
+    findings.extend([
+        io_uring(view),
+        protection_keys(view),
+        nbd_module(view),
+        ublk_module(view),
+        virtual_machines(view),
+    ]);
     findings
 }
 
@@ -142,6 +148,14 @@ fn protection_keys(view: &MachineView) -> DoctorFinding {
     )
 }
 
+/// Whether the running kernel has the module `name` in its folder, loaded or not.
+fn has_module(view: &MachineView, name: &str) -> bool {
+    let release = view.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = view.text(&format!("/lib/modules/{release}/modules.dep")).unwrap_or_default();
+    let file = format!("/{name}.ko");
+    modules.lines().any(|line| line.split(':').next().is_some_and(|path| path.contains(&file)))
+}
+
 fn nbd_module(view: &MachineView) -> DoctorFinding {
     let subject = "nbd-module";
     if view.exists("/sys/module/nbd") || view.exists("/sys/block/nbd0") {
@@ -151,10 +165,7 @@ fn nbd_module(view: &MachineView) -> DoctorFinding {
             "nbd-client can attach volumes as /dev/nbdN",
         );
     }
-    let release = view.text("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let modules = view.text(&format!("/lib/modules/{release}/modules.dep")).unwrap_or_default();
-    let has_module = modules.lines().any(|line| line.split(':').next().is_some_and(|file| file.contains("/nbd.ko")));
-    if has_module {
+    if has_module(view, "nbd") {
         return DoctorFinding::new(
             (Level::Advice, subject),
             "the module nbd is not loaded",
@@ -166,6 +177,30 @@ fn nbd_module(view: &MachineView) -> DoctorFinding {
         subject,
         "this kernel has no module nbd",
         "nbd-client cannot attach volumes; nbdfuse with a loop device, and virtual machines, can",
+    )
+}
+
+fn ublk_module(view: &MachineView) -> DoctorFinding {
+    let subject = "ublk-module";
+    if view.exists("/dev/ublk-control") {
+        return DoctorFinding::ok(
+            subject,
+            "the kernel has the driver ublk_drv",
+            "serve --ublk can make volumes block devices of this machine",
+        );
+    }
+    if has_module(view, "ublk_drv") {
+        return DoctorFinding::new(
+            (Level::Advice, subject),
+            "the module ublk_drv is not loaded",
+            "serve --ublk needs it; the other fronts do not",
+            "modprobe ublk_drv",
+        );
+    }
+    DoctorFinding::ok(
+        subject,
+        "this kernel has no module ublk_drv",
+        "serve --ublk cannot make block devices; NBD serves the volumes, and vhost-user-blk virtual machines",
     )
 }
 
@@ -255,6 +290,10 @@ mod tests {
         assert_eq!(nbd_module(&with(&[release, modules]).view()).level, Level::Advice);
         assert_eq!(nbd_module(&with(&[release]).view()).level, Level::Ok);
         assert!(nbd_module(&with(&[("/sys/module/nbd/x", "")]).view()).found.contains("has the module"));
+        let modules = ("/lib/modules/6.1.0/modules.dep", "kernel/drivers/block/ublk_drv.ko.xz:\n");
+        assert_eq!(ublk_module(&with(&[release, modules]).view()).level, Level::Advice);
+        assert_eq!(ublk_module(&with(&[release]).view()).level, Level::Ok);
+        assert!(ublk_module(&with(&[("/dev/ublk-control", "")]).view()).found.contains("has the driver"));
         assert!(virtual_machines(&with(&[("/usr/bin/qemu-system-x86_64", "")]).view()).why.contains("share=on"));
         assert!(virtual_machines(&with(&[]).view()).found.contains("not installed"));
     }
