@@ -334,7 +334,22 @@ fn serve_failing(disk: &Path) -> Child {
 }
 
 fn mount_disk(disk: &Path, at: &str) {
-    tool(Command::new("mount").args(["-o", "loop"]).args([disk.join("image"), disk.join(at)]));
+    mount_image(&disk.join("image"), &disk.join(at)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Mounts the file system in `image` at `at`, through a loop device that goes when it is unmounted.
+///
+/// Not by `mount -o loop`: that takes a loop device which still shows the image, and the device may
+/// show the image of another test by the time it is mounted.
+///
+/// # Errors
+/// What `losetup` or `mount` said.
+pub fn mount_image(image: &Path, at: &Path) -> Result<(), MissingError> {
+    let device = run(Command::new("losetup").args(["--find", "--show"]).arg(image), "mount")?;
+    let mounted = run(Command::new("mount").arg(device.trim()).arg(at), "mount");
+    // Detached while it is in use, it goes at its last user's end.
+    run(Command::new("losetup").args(["--detach", device.trim()]), "mount")?;
+    mounted.map(drop)
 }
 
 /// Moves the folders `source` and `beside` to a disk of their own.

@@ -3,6 +3,7 @@
 
 use crate::artefacts::{MissingError, run};
 use crate::direct::library;
+use crate::mounted::mount_image;
 use crate::served::{program, until};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -52,7 +53,7 @@ impl PostgresTestbed {
     }
 
     fn mount(&self) -> Result<(), MissingError> {
-        run(Command::new("mount").args(["-o", "loop"]).args([self.image(), self.root()]), "mount").map(drop)
+        mount_image(&self.image(), &self.root())
     }
 
     /// Unmounts the file system.

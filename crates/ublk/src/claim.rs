@@ -105,11 +105,14 @@ pub fn claim(wanted: &Wanted<'_>) -> Result<ClaimedDevice, UblkFailure> {
     let mut control = Control::open()?;
     let volume = parameters(wanted.export);
     for number in numbers() {
-        if let Some(record) = left_behind(&mut control, number, wanted)? {
-            if fits(&mut control, &record, wanted, &volume)? {
-                return take_over(control, record);
+        let Some(record) = left_behind(&mut control, number, wanted)? else { continue };
+        match fits(&mut control, &record, wanted, &volume)? {
+            Fit::AsItIs => return take_over(control, record),
+            Fit::Replaced { alone } => {
+                control.stop(number)?;
+                drop(alone);
+                control.delete(number)?;
             }
-            control.delete(number)?;
         }
     }
     make(control, wanted, &volume)
@@ -175,6 +178,17 @@ fn is_served(number: u32) -> Result<bool, UblkFailure> {
     }
 }
 
+/// What becomes of a device that an earlier server left.
+enum Fit {
+    /// It is taken over.
+    AsItIs,
+    /// It has another form, and no users: it is removed.
+    Replaced {
+        /// Its block device, open for this process alone: no one mounts it before it is stopped.
+        alone: Option<File>,
+    },
+}
+
 /// Whether the device that `record` describes can be taken over as it is. One that cannot, and has
 /// users, is a failure.
 fn fits(
@@ -182,18 +196,17 @@ fn fits(
     record: &DeviceRecord,
     wanted: &Wanted<'_>,
     volume: &ParameterRecord,
-) -> Result<bool, UblkFailure> {
+) -> Result<Fit, UblkFailure> {
     let number = record.number.get();
     if record.state() == DeviceState::Dead {
-        return Ok(false);
+        return Ok(Fit::Replaced { alone: None });
     }
     let other_number = wanted.number.is_some_and(|wanted| wanted != number).then_some("its number");
     let cannot = (record.features.get() & feature::RECOVERY == 0).then_some("its server");
     let differs = difference(&control.parameters(number)?, volume).or(other_number).or(cannot);
-    let Some(what) = differs else { return Ok(true) };
-    // Held until the caller has removed it: no one begins to use it meanwhile.
+    let Some(what) = differs else { return Ok(Fit::AsItIs) };
     match (exclusive(number), user_of(number)) {
-        (Ok(_), None) => Ok(false),
+        (Ok(alone), None) => Ok(Fit::Replaced { alone: Some(alone) }),
         _ => Err(UblkFailure::Changed { number, what }),
     }
 }

@@ -6,11 +6,11 @@
 
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::pool::record::MountRecord;
-use crate::pool::volatile::Volatile;
+use crate::pool::volatile::{NoteUnderWay, Volatile};
 use rustix::fs::{Mode, fchmod, fsync};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tidegate_file_cache::FileIdentity;
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
@@ -32,6 +32,8 @@ pub(crate) struct Hidden {
     pool: PathBuf,
     pool_id: String,
     record: Mutex<MountRecord>,
+    /// Opened when a file first loses its last name.
+    under_way: OnceLock<NoteUnderWay>,
 }
 
 impl Hidden {
@@ -42,7 +44,7 @@ impl Hidden {
         source: &SourceDirectory,
         cover: Cover,
     ) -> Result<Hidden, ServiceFailure> {
-        let hidden = Hidden { pool, pool_id, record: Mutex::new(record) };
+        let hidden = Hidden { pool, pool_id, record: Mutex::new(record), under_way: OnceLock::new() };
         hidden.write(&hidden.record(), source)?;
         if cover == Cover::Mode {
             set_mode(source, HIDDEN)?;
@@ -52,7 +54,7 @@ impl Hidden {
 
     /// What an earlier server of the same mount hid.
     pub(crate) fn resume(pool: (PathBuf, String), record: MountRecord) -> Hidden {
-        Hidden { pool: pool.0, pool_id: pool.1, record: Mutex::new(record) }
+        Hidden { pool: pool.0, pool_id: pool.1, record: Mutex::new(record), under_way: OnceLock::new() }
     }
 
     /// The permissions that the mount's root shows.
@@ -70,7 +72,29 @@ impl Hidden {
     /// Notes that a file is about to lose its last name, for a recovery that finds no log of names.
     pub(crate) fn note_gone(&self, file: FileIdentity) -> rustix::io::Result<()> {
         let Some(volatile) = Volatile::of_id(&self.pool_id) else { return Ok(()) };
-        volatile.note_gone(file).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        volatile.note_gone(file).map_err(|error| errno_of(&error))
+    }
+
+    /// Notes that the operation under way is about to take a file's last name: a log of names hears
+    /// of it only once it is done.
+    pub(crate) fn note_under_way(&self, file: FileIdentity) -> rustix::io::Result<()> {
+        let Some(note) = self.under_way()? else { return Ok(()) };
+        note.set(file).map_err(|error| errno_of(&error))
+    }
+
+    /// The operation was not done.
+    pub(crate) fn forget_under_way(&self) {
+        // A note that stays counts only for a file that is missing.
+        let _ = self.under_way.get().map(NoteUnderWay::clear);
+    }
+
+    fn under_way(&self) -> rustix::io::Result<Option<&NoteUnderWay>> {
+        if let Some(note) = self.under_way.get() {
+            return Ok(Some(note));
+        }
+        let Some(volatile) = Volatile::of_id(&self.pool_id) else { return Ok(None) };
+        let note = volatile.note_under_way().map_err(|error| errno_of(&error))?;
+        Ok(Some(self.under_way.get_or_init(|| note)))
     }
 
     /// Shows SOURCE, which has everything again.
@@ -88,6 +112,10 @@ impl Hidden {
     fn record(&self) -> MutexGuard<'_, MountRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 fn set_mode(source: &SourceDirectory, mode: u32) -> Result<(), ServiceFailure> {

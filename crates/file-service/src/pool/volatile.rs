@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tidegate_file_cache::FileIdentity;
 use tidegate_host::owned::{self, What, accept};
@@ -20,6 +21,9 @@ use tidegate_media::{Access, Allocation, MappedRegion};
 
 /// Bytes of a note: three words that identify a file.
 const NOTE_BYTES: usize = 24;
+
+/// In the place of a note: there is none.
+const NO_NOTE: [u8; NOTE_BYTES] = [0; NOTE_BYTES];
 
 /// Where memory that outlives a process is.
 pub(crate) const FOLDER: &str = "/dev/shm";
@@ -88,8 +92,16 @@ impl Volatile {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(self.path_of_gone(), flags, Mode::RUSR | Mode::WUSR)?;
         accept(&opened, What::File)?;
-        let words = [file.device, file.inode, file.generation];
-        File::from(opened).write_all(words.map(u64::to_le_bytes).as_flattened())
+        File::from(opened).write_all(words_of(file).as_flattened())
+    }
+
+    /// The notes of a mount whose log of names tells which files lost their last name. The log has
+    /// an operation once it is done below: only the file of the operation under way is noted.
+    pub(crate) fn note_under_way(self) -> io::Result<NoteUnderWay> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(self.path_of_gone(), flags, Mode::RUSR | Mode::WUSR)?;
+        accept(&opened, What::File)?;
+        Ok(NoteUnderWay(File::from(opened)))
     }
 
     /// The files that were noted. A note that was cut short is left out.
@@ -105,7 +117,8 @@ impl Volatile {
         let word = |note: &[u8], at: usize| u64::from_le_bytes(note[at..at + 8].try_into().unwrap_or_default());
         let file =
             |note: &[u8]| FileIdentity { device: word(note, 0), inode: word(note, 8), generation: word(note, 16) };
-        Ok(notes.chunks_exact(NOTE_BYTES).map(file).collect())
+        let noted = notes.chunks_exact(NOTE_BYTES).filter(|note| **note != NO_NOTE);
+        Ok(noted.map(file).collect())
     }
 
     /// Removes the notes: the pool has nothing of the files any more.
@@ -139,9 +152,44 @@ fn removed(path: &Path) -> Result<(), ServiceFailure> {
     }
 }
 
+/// The file that the operation under way takes the last name from.
+#[derive(Debug)]
+pub(crate) struct NoteUnderWay(File);
+
+impl NoteUnderWay {
+    /// Notes the file, in place of the last one: it is recorded by now.
+    pub(crate) fn set(&self, file: FileIdentity) -> io::Result<()> {
+        self.0.write_all_at(words_of(file).as_flattened(), 0)
+    }
+
+    /// The operation was not done.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.0.write_all_at(&NO_NOTE, 0)
+    }
+}
+
+fn words_of(file: FileIdentity) -> [[u8; 8]; 3] {
+    [file.device, file.inode, file.generation].map(u64::to_le_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_the_operation_under_way_the_last_file_is_noted_until_it_is_not_done() {
+        let volatile = Volatile::of(*uuid::Uuid::new_v4().as_bytes());
+        let [one, other] = [1, 2].map(|inode| FileIdentity { device: 0, inode, generation: 3 });
+        let note = volatile.note_under_way().expect("opened");
+        assert_eq!(volatile.gone().expect("readable"), HashSet::new());
+        for file in [one, other] {
+            note.set(file).expect("noted");
+            assert_eq!(volatile.gone().expect("readable"), HashSet::from([file]));
+        }
+        note.clear().expect("written");
+        assert_eq!(volatile.gone().expect("readable"), HashSet::new());
+        volatile.remove_gone().expect("removed");
+    }
 
     #[test]
     fn files_that_were_noted_are_found_and_a_torn_note_is_left_out() {

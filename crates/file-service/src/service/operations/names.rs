@@ -215,7 +215,7 @@ impl FileService {
         let dentry = Dentry::new(parent, name.to_bytes());
         let route = inodes.route(parent).ok_or(Errno::STALE)?;
         self.note_last_name(&about)?;
-        unlinkat(&folder, name, flags)?;
+        unlinkat(&folder, name, flags).inspect_err(|_| self.hidden.forget_under_way())?;
         self.let_go_of_folder(&inodes, &dentry);
         let removed = inodes.at(&dentry);
         inodes.unlink(&dentry, kept);
@@ -229,15 +229,16 @@ impl FileService {
         Ok(Reply::empty())
     }
 
-    /// Notes that a file of the pool is about to lose its last name, if no log of names will say
-    /// so.
+    /// Notes that a file of the pool is about to lose its last name. A log of names has the
+    /// operation once it is done: until then, after a kill, the note alone tells that the file is
+    /// not missing.
     fn note_last_name(&self, about: &Statx) -> Result<()> {
         let identity = self.source.identity(about);
         let is_pooled = || self.open_files.get(identity).is_some_and(|file| self.open_files.is_pooled(&file));
-        match about.stx_nlink == 1 && !self.names.is_kept() && is_pooled() {
-            true => self.hidden.note_gone(identity),
-            false => Ok(()),
+        if about.stx_nlink != 1 || !is_pooled() {
+            return Ok(());
         }
+        if self.names.is_kept() { self.hidden.note_under_way(identity) } else { self.hidden.note_gone(identity) }
     }
 
     pub(crate) fn rename<'b>(
@@ -262,7 +263,7 @@ impl FileService {
         if let Some(target) = target.as_ref().filter(|_| !is_same && !flags.contains(RenameFlags::EXCHANGE)) {
             self.note_last_name(target)?;
         }
-        renameat_with(&from, name, &to, new_name, flags)?;
+        renameat_with(&from, name, &to, new_name, flags).inspect_err(|_| self.hidden.forget_under_way())?;
         if is_same {
             return Ok(Reply::empty());
         }
