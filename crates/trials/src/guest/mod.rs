@@ -248,7 +248,10 @@ impl Guest {
     fn machine(&self, kernel: &Kernel, archive: &Path) -> Command {
         let room_mib = self.room_mib();
         let mut machine = Command::new("qemu-system-x86_64");
-        machine.args(["-machine", "pc,nvdimm=on,nvdimm-persistence=mem-ctrl,accel=tcg", "-cpu", "max", "-smp", "2"]);
+        machine.args(["-machine", "pc,nvdimm=on,nvdimm-persistence=mem-ctrl", "-cpu", "max", "-smp", "2"]);
+        // Before QEMU 8.1, a thread for each processor may keep translated code that the kernel has
+        // patched meanwhile: the guest then ends by a breakpoint that nothing expects any more.
+        machine.args(["-accel", "tcg,thread=single"]);
         machine.arg("-m").arg(format!("{MEMORY_MIB}M,slots={},maxmem={room_mib}M", self.dimms.len() + 1));
         machine.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot", "-net", "none"]);
         machine.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(archive);
