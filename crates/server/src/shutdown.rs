@@ -101,7 +101,8 @@ impl Ending {
             disk: None,
         };
         let farewells = ending.volumes.iter().zip(clients).zip(&settled).map(farewell).collect();
-        Ok(Ended { farewells, unfinished, settled: settled.into_iter().collect() })
+        let settled = settled.into_iter().collect::<Result<(), _>>().and(ending.devices.well());
+        Ok(Ended { farewells, unfinished, settled })
     }
 
     fn settle(&self, volume: &ServedVolume) -> Result<(), Failure> {

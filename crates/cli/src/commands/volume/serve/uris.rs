@@ -134,7 +134,7 @@ pub(crate) fn block_device(device: &Path, exported: Exported<'_>) -> String {
         ExportContents::Something => (String::new(), ""),
         ExportContents::Zeroes => (make_if_zero(&device), ""),
     };
-    format!("mkdir -m 700 {folder} && {make}mount{options} {device} {folder}")
+    format!("mkdir -m 700 {folder} && {{ {make}mount{options} {device} {folder}; }}")
 }
 
 /// The first NBD device that no client uses.
@@ -309,7 +309,8 @@ mod tests {
             [ExportContents::ReadOnly, ExportContents::Something, ExportContents::Zeroes].map(of);
         assert!(!read_only.contains("mkfs") && read_only.contains("mount -o ro /dev/ublkb3 /tmp/"), "{read_only}");
         assert!(!something.contains("mkfs") && something.contains("mount /dev/ublkb3 /tmp/"), "{something}");
-        assert!(zeroes.contains("/dev/ublkb3 /dev/zero && mkfs.ext4 -q -b 4096 /dev/ublkb3; "), "{zeroes}");
+        let made = "/dev/ublkb3 /dev/zero && mkfs.ext4 -q -b 4096 /dev/ublkb3; mount /dev/ublkb3 ";
+        assert!(zeroes.starts_with("mkdir ") && zeroes.contains(" && { cmp ") && zeroes.contains(made), "{zeroes}");
     }
 
     #[test]
