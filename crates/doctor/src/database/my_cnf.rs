@@ -49,6 +49,11 @@ pub(super) fn add_persisted(found: &mut FoundSettings, directory: &Path) {
     }
 }
 
+/// Whether the value of `name` that counts is one that a server was told to remember.
+pub(super) fn is_persisted(settings: &FoundSettings, name: &str) -> bool {
+    settings.file_of(name).is_some_and(|file| file.ends_with(PERSISTED))
+}
+
 /// Tells `take` of each variable: an object with a `Value`, below sections of any name.
 fn each_persisted(section: &Value, take: &mut impl FnMut(&str, &str)) {
     for (name, entry) in section.as_object().into_iter().flatten() {

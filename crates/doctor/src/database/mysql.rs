@@ -76,6 +76,10 @@ pub(super) fn findings(
     findings.push(log_flush(&settings, place));
     findings.push(flush_method(&settings, place));
     findings.push(binary_log(&settings, flavour, place));
+    for finding in findings.iter_mut().filter(|finding| my_cnf::is_persisted(&settings, finding.subject)) {
+        let name = finding.subject;
+        finding.fix = finding.fix.take().map(|fix| format!("mysql -e 'RESET PERSIST {name}', and {fix}"));
+    }
     findings
 }
 
@@ -354,6 +358,8 @@ mod tests {
         .expect("written");
         let told = || findings(&MadeMachine::new().view(), (folder.path(), &disk()), None);
         assert_eq!(level_of(&told(), "innodb_doublewrite"), Level::Fault);
+        let fix = told().into_iter().find(|found| found.level == Level::Fault).and_then(|found| found.fix);
+        assert!(fix.is_some_and(|fix| fix.starts_with("mysql -e 'RESET PERSIST innodb_doublewrite', and write ")));
         let lacks = |found: &DoctorFinding| found.subject == "settings" && found.level == Level::Warning;
         assert!(told().iter().any(lacks), "there is no my.cnf");
         fs::write(at("my.cnf"), "[mysqld]\ninnodb_doublewrite = ON\n").expect("written");

@@ -166,6 +166,14 @@ impl FoundSettings {
         self.values.get(name)
     }
 
+    /// The file whose value of `name` counts.
+    pub(super) fn file_of(&self, name: &str) -> Option<&Path> {
+        match &self.get(name)?.origin {
+            SettingOrigin::Line(path, _) => Some(path),
+            SettingOrigin::CommandLine => None,
+        }
+    }
+
     /// The value of `name`, or else `default`.
     pub(super) fn value<'s>(&'s self, name: &str, default: &'s str) -> &'s str {
         self.get(name).map_or(default, |setting| &setting.value)
@@ -233,6 +241,7 @@ mod tests {
         settings.set("fsync", "off", (Path::new("/b"), 7));
         assert_eq!(settings.value("fsync", "on"), "off");
         assert_eq!(settings.shown("fsync", "on"), "fsync = off (/b:7)");
+        assert_eq!((settings.file_of("fsync"), settings.file_of("a")), (Some(Path::new("/b")), None));
         settings.set_by_command_line("fsync", "on");
         assert_eq!(settings.shown("fsync", "on"), "fsync = on (the server's command line)");
     }
