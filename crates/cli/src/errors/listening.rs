@@ -86,7 +86,7 @@ impl From<&UblkFailure> for Report {
                 report("ublk-too-old", Exit::Environment, why, "boot Linux 6.5 or newer, or leave out --ublk")
             }
             UblkFailure::NumberTaken { number } => {
-                let why = format!("another program made /dev/ublkc{number}");
+                let why = format!("the kernel has a device /dev/ublkc{number} that is not of this volume");
                 report("device-in-use", Exit::InUse, why, "name another number, or none: --ublk")
             }
             UblkFailure::Served { pid, .. } => {
