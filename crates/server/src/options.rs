@@ -17,7 +17,7 @@ use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
 
 /// A server to be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The volumes, the default export first. None: the user's default volume.
     pub volumes: Vec<VolumePlan>,

@@ -20,6 +20,7 @@ mod odd_paths;
 mod packaged;
 mod program;
 mod refusals;
+mod reloaded;
 mod served;
 mod stopped;
 mod supervised;
