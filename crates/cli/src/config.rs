@@ -25,6 +25,7 @@ use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::placement::{NamedPlacement, UnknownPlacement};
 use tidegate_policy::writeback::destage::Caps;
+use tidegate_sandbox::SandboxWish;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan, access};
@@ -37,7 +38,7 @@ use toml::Spanned;
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 
 /// Every key at the top of the file.
-pub(crate) const KEYS: [&str; 10] = [
+pub(crate) const KEYS: [&str; 11] = [
     "listen",
     "insecure",
     "tls",
@@ -47,6 +48,7 @@ pub(crate) const KEYS: [&str; 10] = [
     "connections_max",
     "control",
     "metrics",
+    "sandbox",
     "volume",
 ];
 
@@ -69,6 +71,8 @@ struct ConfigFile {
     control: Option<PathBuf>,
     #[serde(default, deserialize_with = "metrics")]
     metrics: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "sandbox")]
+    sandbox: SandboxWish,
     #[serde(default, deserialize_with = "one_or_more")]
     volume: Vec<WrittenVolume>,
 }
@@ -260,6 +264,11 @@ fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
+/// Whether there is a sandbox, as the command line reads it.
+fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SandboxWish, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
 /// A cache, as the command line reads it.
 fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WriteCacheSize, D::Error> {
     let read = grammar::cache(&String::deserialize(deserializer)?);
@@ -371,6 +380,7 @@ pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
+        sandbox: written.sandbox,
     })
 }
 
@@ -498,6 +508,7 @@ mod tests {
             connections_max = 5
             control = "c"
             metrics = "tcp:127.0.0.1:9"
+            sandbox = "on"
             [tls]
             certificate = "c.pem"
             key = "/k.pem"
@@ -549,6 +560,7 @@ mod tests {
         assert_eq!(plan.connections_max, 5);
         assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
         assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
+        assert_eq!(plan.sandbox, SandboxWish::On);
         let [first, second] = &plan.volumes[..] else { panic!("{plan:?}") };
         let expected = VolumePlan {
             name: "db".to_owned(),
@@ -666,6 +678,7 @@ mod tests {
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),
             ("metrics = \"tcp:0.0.0.0:1\"", 1, "loopback"),
             ("connections_max = 0", 1, "nonzero"),
+            ("\nsandbox = \"yes\"", 2, "auto"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = 101", 3, "1 to 100"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = -1", 3, "1 to 100"),
             ("\nallow_gids = [\n\"root\",\n\"no such group\"]", 4, "there is no group"),

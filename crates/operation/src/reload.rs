@@ -144,7 +144,7 @@ fn followed(old: &Plan, new: Plan) -> Plan {
         }
         followed
     });
-    Plan { volumes: volumes.collect(), control: old.control.clone(), ..new }
+    Plan { volumes: volumes.collect(), control: old.control.clone(), sandbox: old.sandbox, ..new }
 }
 
 #[cfg(test)]

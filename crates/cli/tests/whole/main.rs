@@ -21,6 +21,7 @@ mod packaged;
 mod program;
 mod refusals;
 mod reloaded;
+mod sandboxed;
 mod served;
 mod stopped;
 mod supervised;

@@ -39,7 +39,7 @@ fn the_service_is_confined() {
         assert!(SERVICE.lines().any(|there| there == line), "{line}");
     }
     assert_eq!(value(SERVICE, "RestrictAddressFamilies"), "AF_UNIX AF_INET AF_INET6");
-    assert_eq!(value(SERVICE, "SystemCallFilter"), "@system-service");
+    assert_eq!(value(SERVICE, "SystemCallFilter"), "@system-service @sandbox");
     assert_eq!(value(SOCKET, "SocketMode"), "0600");
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Serving {
     pub(super) control: Vec<PathBuf>,
     /// Where Prometheus is answered.
     pub(super) metrics: Option<String>,
+    /// Whether system calls are given up.
+    pub(super) sandbox: String,
 }
 
 /// One export.
@@ -80,7 +82,7 @@ impl Serving {
                 attaching.attach.push(uris::block_device(device, exported));
             }
         }
-        Serving { created, volumes, serving, control: Vec::new(), metrics: None }
+        Serving { created, volumes, serving, control: Vec::new(), metrics: None, sandbox: String::new() }
     }
 
     /// The server is watched at the sockets of `watching`.
@@ -169,6 +171,7 @@ impl fmt::Display for Serving {
         if let Some(metrics) = &self.metrics {
             line(f, "metrics", metrics)?;
         }
+        line(f, "sandbox", &self.sandbox)?;
         let uris: Vec<String> = self.serving.iter().map(|uri| format!("serving    {uri}")).collect();
         write!(f, "{}", uris.join("\n"))
     }

@@ -49,6 +49,7 @@ pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
     plan.connections_max = args.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
     plan.control = args.control.clone().or(plan.control);
     plan.metrics = args.metrics.or(plan.metrics);
+    plan.sandbox = args.sandbox.unwrap_or(plan.sandbox);
     plan
 }
 
