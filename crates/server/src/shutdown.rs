@@ -166,7 +166,7 @@ impl Ending {
 mod tests {
     use super::*;
     use crate::sockets::access::Peers;
-    use crate::sockets::connections::Services;
+    use crate::sockets::connections::{Services, Terms};
     use std::io;
     use std::path::Path;
     use tidegate_block_export::Export;
@@ -209,7 +209,11 @@ mod tests {
             drain: drain.map(|bytes| Arc::new(Stuck(bytes)) as Arc<dyn Drain>),
         };
         let ending = Ending {
-            connections: Connections::new(Services { unix, tcp }, Peers::default(), 1),
+            connections: Connections::new(Terms {
+                services: Services { unix, tcp },
+                peers: Peers::default(),
+                connections_max: 1,
+            }),
             devices: BlockDevices::default(),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
             systemd: SystemdNotify::from_environment(),

@@ -1,6 +1,8 @@
-//! Sockets that cannot be listened on, and block devices that a volume cannot be.
+//! Sockets that cannot be listened on, block devices that a volume cannot be, and a sandbox that a
+//! kernel does not have.
 
 use super::{Exit, Report};
+use tidegate_sandbox::SandboxFailure;
 use tidegate_server::failure::{ListenFailure, UblkFailure};
 use tidegate_server::sockets::listen::SOCKET_PATH_BYTES_MAX;
 
@@ -65,6 +67,17 @@ fn of_group(what: String, group: u32, why: String) -> Report {
 
 fn refused(what: String, why: String) -> Report {
     Report::new(("listen", Exit::Environment), what, why, "choose another place with --listen")
+}
+
+impl From<&SandboxFailure> for Report {
+    fn from(failure: &SandboxFailure) -> Report {
+        let why = match failure {
+            SandboxFailure::Filter(error) => error.to_string(),
+            SandboxFailure::Kernel(error) => error.to_string(),
+        };
+        let next = "boot a kernel with CONFIG_SECCOMP_FILTER, or serve without: --sandbox off";
+        Report::new(("no-sandbox", Exit::Environment), failure.to_string(), why, next)
+    }
 }
 
 impl From<&UblkFailure> for Report {
