@@ -10,7 +10,7 @@ use crate::error::FileError;
 use crate::io::holes::united;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
-use crate::sync::room::WithoutRoom;
+use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::dram::touching;
 use std::ops::Range;
 use tidegate_media::Region;

@@ -2,17 +2,17 @@
 
 mod append;
 mod commit;
+pub(crate) mod finding_room;
 pub(crate) mod group;
 pub(crate) mod group_bytes;
-pub(crate) mod room;
 
 use crate::cache::{FileCache, Synced};
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::sync::commit::Placed;
+use crate::sync::finding_room::WithoutRoom;
 use crate::sync::group::GroupWrite;
-use crate::sync::room::WithoutRoom;
 use crate::tiers::dram::{first_runs, runs};
 use std::ops::Range;
 use tidegate_media::Region;

@@ -215,12 +215,7 @@ impl Process {
                 }
             }
             FileStep::WriteDirty => self.write_dirty()?,
-            FileStep::WriteDirtyOne => {
-                for lane in 0..self.pool.lanes() {
-                    self.pool.write_dirty_step(lane, 1, u64::MAX).map_err(Failure::new)?;
-                }
-            }
-            FileStep::Admit(_) | FileStep::Unwanted(_) => self.placed_step(step)?,
+            FileStep::Admit(_) | FileStep::Unwanted(_) | FileStep::WriteDirtyOne => self.placed_step(step)?,
             FileStep::Strange(file) => self.change_between(file)?,
             FileStep::Close(file) => {
                 self.close(file)?;

@@ -18,7 +18,7 @@ use crate::io::end_in_file;
 use crate::io::holes::{between, united};
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
-use crate::sync::room::WithoutRoom;
+use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
 use tidegate_media::Region;
 

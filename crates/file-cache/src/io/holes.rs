@@ -19,7 +19,7 @@ use crate::error::FileError;
 use crate::io::end_in_file;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
-use crate::sync::room::WithoutRoom;
+use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::Region;

@@ -9,7 +9,7 @@ use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
-use crate::sync::room::WithoutRoom;
+use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::dram::{bytes_in, first_runs};
 use crate::tiers::write_back::WriteBackStep;
 use tidegate_media::Region;
