@@ -214,7 +214,7 @@ impl<R: Region> Lane<R> {
         room: &Destination,
         source: Source<'_>,
     ) -> Result<(), FileError> {
-        self.begin_modified(file)?;
+        self.store_time(file)?;
         match (room, ranges) {
             (Destination::Behind(tail), [one]) => self.lengthen(file, *tail, one, source)?,
             (Destination::Behind(_), _) => return Ok(()),
