@@ -99,7 +99,7 @@ impl DirectoryPlace {
     pub(crate) fn pages_may_tear(&self) -> &'static str {
         match self {
             DirectoryPlace::Mount { .. } => {
-                "that every page is whole here after a power loss is not proven: a sync of a mount is atomic, but the first sync of a file, one after direct writes, one without room in the pool, and write-back without a sync are not"
+                "each write request of a mount is whole after a power loss, but a page may still be torn: if server and supervisor are killed together amid its write, if it is written with O_DIRECT, or if the kernel sends it as several requests"
             }
             DirectoryPlace::Device {
                 device:

@@ -208,7 +208,7 @@ impl<'s> Cluster<'s> {
 }
 
 /// The folder with the newest programs that Debian's packages have put where no path leads.
-fn programs() -> Result<PathBuf, MissingError> {
+pub(crate) fn programs() -> Result<PathBuf, MissingError> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = versions.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
     folders.max().ok_or_else(|| MissingError::Program { program: "postgres".to_owned(), package: "postgresql" })
@@ -257,7 +257,7 @@ fn stands_still(pid: Pid) -> bool {
 }
 
 /// Stops all of them, so that none sees another one's end, and kills them then.
-fn kill_tree(child: &mut Child) {
+pub(crate) fn kill_tree(child: &mut Child) {
     let all = stop_tree(Pid::from_child(child));
     // Children first: the kernel lets a stopped one go on whose parent has died.
     all.iter().rev().for_each(|pid| _ = kill_process(*pid, Signal::KILL));

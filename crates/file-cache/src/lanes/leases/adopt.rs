@@ -32,7 +32,7 @@ impl<R: Region> Lane<R> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(false) };
         let (plan, adopted) = (lease.plan, lease.adopted);
         let visible = self.load_word(plan.visible_at())?;
-        let until = visible.min(adopted.saturating_add(most));
+        let until = self.end_of_write(slot, adopted.saturating_add(most), visible)?;
         if until == adopted {
             return Ok(false);
         }
@@ -79,15 +79,34 @@ impl<R: Region> Lane<R> {
         Ok(self.medium.fence()?)
     }
 
+    /// Where the write ends that has the element before number `least`, or `visible` if that comes
+    /// first. A write becomes visible as a whole.
+    fn end_of_write(&mut self, slot: u32, least: u64, visible: u64) -> Result<u64, FileError> {
+        if least >= visible {
+            return Ok(visible);
+        }
+        let elements = self.next_elements(slot, visible, usize::MAX)?;
+        let Some(adopted) = self.leases.get(&slot).map(|lease| lease.adopted) else { return Ok(least) };
+        let least = usize::try_from(least - adopted).unwrap_or(usize::MAX);
+        // What breaks a rule is met there.
+        let goes_on = elements.windows(2).skip(least.saturating_sub(1)).take_while(|pair| pair[0].goes_on_in(&pair[1]));
+        Ok((adopted + (least + goes_on.count()) as u64).min(visible))
+    }
+
     /// Takes over the elements before number `until`, in as many commits as the ring asks for, up
-    /// to one that breaks a rule: it is its own process' loss, with all later ones.
+    /// to one that breaks a rule: it is its own process' loss, with all later ones. A commit ends
+    /// where a write does, unless that write alone has more elements than one takes.
     fn adopt_until(&mut self, slot: u32, until: u64) -> Result<(), FileError> {
         // One element of each commit is the log's.
         let most = self.medium.plan.commit_elements_max().saturating_sub(1).max(1);
         loop {
-            let elements = self.next_elements(slot, until, most)?;
+            let mut elements = self.next_elements(slot, until, most + 1)?;
             if elements.is_empty() {
                 return Ok(());
+            }
+            if elements.len() > most {
+                let last = (1..=most).rev().find(|end| !elements[end - 1].goes_on_in(&elements[*end]));
+                elements.truncate(last.unwrap_or(most));
             }
             self.adopt_elements(slot, &elements)?;
         }
