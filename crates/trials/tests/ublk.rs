@@ -41,6 +41,7 @@ mkdir -p /run /disk
 begin() { # OUT ARGUMENTS...
     out=/run/$1.out
     shift
+    : >$out
     /tidegate -v "$@" >$out 2>&1 &
     server=$!
     until grep -q '^serving' $out; do
