@@ -4,18 +4,11 @@ use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use rustix::fs::{Access, access};
 use std::os::unix::fs::PermissionsExt;
+use tidegate_host::kernel_version::KernelVersion;
 
-/// A version of Linux.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KernelVersion(pub(super) u32, pub(super) u32);
-
-impl KernelVersion {
-    /// The kernel of a machine, if it tells.
-    pub(super) fn of(view: &MachineView) -> Option<KernelVersion> {
-        let release = view.text("/proc/sys/kernel/osrelease")?;
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
-        Some(KernelVersion(numbers.next()?.ok()?, numbers.next()?.ok()?))
-    }
+/// The kernel of a machine, if it tells.
+pub(super) fn kernel_of(view: &MachineView) -> Option<KernelVersion> {
+    KernelVersion::of_release(&view.text("/proc/sys/kernel/osrelease")?)
 }
 
 /// Mounts need at least this.
@@ -44,7 +37,7 @@ pub(super) fn findings(view: &MachineView) -> Vec<DoctorFinding> {
 
 fn version(view: &MachineView) -> DoctorFinding {
     let subject = "kernel";
-    let Some(version) = KernelVersion::of(view) else {
+    let Some(version) = kernel_of(view) else {
         return DoctorFinding::ok(subject, "its version is not known", "the system does not tell it");
     };
     let found = format!("Linux {}.{}", version.0, version.1);
@@ -186,7 +179,7 @@ const UBLK_MIN: KernelVersion = KernelVersion(6, 5);
 fn ublk_module(view: &MachineView) -> DoctorFinding {
     let subject = "ublk-module";
     let (has_driver, is_there) = (view.exists("/dev/ublk-control"), has_module(view, "ublk_drv"));
-    if (has_driver || is_there) && KernelVersion::of(view).is_some_and(|version| version < UBLK_MIN) {
+    if (has_driver || is_there) && kernel_of(view).is_some_and(|version| version < UBLK_MIN) {
         let why = "serve --ublk refuses drivers before that of Linux 6.5, as they cannot hand a device over from a killed server to the next one; a distribution may have taken the newer driver over";
         let found = "the kernel's driver ublk_drv is older than Linux 6.5";
         return DoctorFinding::new((Level::Advice, subject), found, why, "boot Linux 6.5 or newer");

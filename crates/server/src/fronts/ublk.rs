@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use tidegate_host::kernel_version::KernelVersion;
 use tidegate_media::Access;
 use tidegate_ublk::{ClaimedDevice, EndOutcome, Ended, Ender, Exclusivity, Mark, UblkVolume, Wanted, claim};
 
@@ -207,33 +208,14 @@ fn serve(
 /// The first kernel that begins a takeover anew whichever of the device's queues had asked for
 /// requests. Older ones fail in the kernel if the server was killed when some had and others had
 /// not.
-const TAKEOVERS_OF_PARTS: (u32, u32) = (6, 16);
+const TAKEOVERS_OF_PARTS: KernelVersion = KernelVersion(6, 16);
 
 /// One queue for each processor, up to a few; one where a device of several cannot be handed over
 /// at every moment.
 fn usual_queues() -> u16 {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if kernel_of(&release) < Some(TAKEOVERS_OF_PARTS) {
+    if KernelVersion::running() < Some(TAKEOVERS_OF_PARTS) {
         return 1;
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
     u16::try_from(processors.min(QUEUES_MAX)).expect("a few")
-}
-
-/// The two numbers with which a kernel's release begins.
-fn kernel_of(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_is_known_by_two_numbers_and_one_that_tells_none_is_old() {
-        assert_eq!(kernel_of("6.12.117+deb12-cloud-amd64\n"), Some((6, 12)));
-        assert!(kernel_of("6.16-rc1") >= Some(TAKEOVERS_OF_PARTS) && kernel_of("7.0") > Some(TAKEOVERS_OF_PARTS));
-        assert!(kernel_of("") < Some(TAKEOVERS_OF_PARTS) && kernel_of("6.x") < Some(TAKEOVERS_OF_PARTS));
-    }
 }
