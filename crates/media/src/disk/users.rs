@@ -62,16 +62,9 @@ fn number_in(text: &str) -> Option<u64> {
 
 /// Another process that has one of the block devices `numbers` open, or one of `names` mapped.
 fn opener_of(numbers: &[u64], names: &[String]) -> io::Result<Option<String>> {
-    let own = std::process::id().to_string();
-    for entry in fs::read_dir("/proc")? {
-        let Ok(process) = entry?.file_name().into_string() else { continue };
-        let folder = PathBuf::from("/proc").join(&process);
-        if process.parse::<u32>().is_err() || process == own || is_about_to_run(&folder, &own) {
-            continue;
-        }
+    for (pid, folder) in other_processes()? {
         if has_open(&folder, numbers)? || has_mapped(&folder, names) {
-            let program = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-            return Ok(Some(format!("process {process} ({}) has it open", program.trim())));
+            return Ok(Some(format!("process {pid} ({}) has it open", program_in(&folder))));
         }
     }
     Ok(None)
@@ -177,22 +170,28 @@ fn is_swap(it: &Metadata) -> bool {
 
 /// Another process that has the file `it` open for writing.
 fn writer_of(it: &Metadata) -> Option<LockHolder> {
-    let own = std::process::id().to_string();
-    let mut processes = names_in(Path::new("/proc")).filter(|name| name.parse::<u32>().is_ok() && *name != own);
-    processes.find_map(|process| {
-        let folder = PathBuf::from("/proc").join(&process);
-        if is_about_to_run(&folder, &own) {
-            return None;
-        }
+    other_processes().into_iter().flatten().find_map(|(pid, folder)| {
         let mut descriptors = names_in(&folder.join("fdinfo"));
         let writes = |descriptor: &String| {
             may_write(&fs::read_to_string(folder.join("fdinfo").join(descriptor)).ok()?, it.ino()).then_some(())?;
             is_same(&fs::metadata(folder.join("fd").join(descriptor)).ok()?, it).then_some(())
         };
         descriptors.find(|descriptor| writes(descriptor).is_some())?;
-        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-        Some(LockHolder::Writer { pid: process.parse().ok()?, program: name.trim().to_owned() })
+        Some(LockHolder::Writer { pid, program: program_in(&folder) })
     })
+}
+
+/// All processes but this one, with the folders in which the kernel shows them.
+fn other_processes() -> io::Result<impl Iterator<Item = (u32, PathBuf)>> {
+    let own = std::process::id();
+    let numbers = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let others = numbers.filter(move |pid| *pid != own).map(|pid: u32| (pid, PathBuf::from(format!("/proc/{pid}"))));
+    Ok(others.filter(move |(_, folder)| !is_about_to_run(folder, &own.to_string())))
+}
+
+/// The name of the program that the process shown in `folder` runs.
+fn program_in(folder: &Path) -> String {
+    fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// Whether the process shown in `folder` is a child of the process `own` that has not run its
