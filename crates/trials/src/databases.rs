@@ -2,12 +2,15 @@
 //! to survive a power loss by their own logs and by whole pages alone.
 
 use crate::artefacts::{MissingError, run};
-use crate::postgres::{kill_tree, make_cluster, programs};
+use crate::postgres::{as_user, kill_tree, make_cluster, programs};
 use crate::served::until;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 /// A kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,9 +123,8 @@ impl Database {
 
     /// A command as the database's user.
     fn own(&self, program: &Path) -> Command {
-        let (user, mut by) = (self.user(), Command::new("setpriv"));
-        by.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]).arg(program);
-        by.current_dir("/").stdin(Stdio::null());
+        let mut by = as_user(self.user());
+        by.arg(program).current_dir("/").stdin(Stdio::null());
         by
     }
 
@@ -187,6 +189,41 @@ fn open_to_all(path: &Path) -> Result<(), MissingError> {
         fs::set_permissions(folder, fs::Permissions::from_mode(mode | 0o755)).map_err(MissingError::file(folder))?;
     }
     Ok(())
+}
+
+/// Waits until `clients` were told of so many transactions together, and calls `kill` then, which
+/// ends their server. Returns the last number that each client was told.
+///
+/// # Panics
+/// If a client prints something else than numbers.
+pub fn numbers_until_killed(
+    mut clients: Vec<Child>,
+    mut brings: Child,
+    transactions: u32,
+    kill: impl FnOnce(),
+) -> Vec<u32> {
+    let all = AtomicU32::new(0);
+    let told = thread::scope(|scope| {
+        let read = |client: &mut Child| {
+            let lines = BufReader::new(client.stdout.take().expect("it is read here alone")).lines();
+            let all = &all;
+            scope.spawn(move || {
+                let numbers = lines.map(|line| line.expect("text").parse().expect("a number"));
+                // Relaxed: it is a count.
+                numbers.inspect(|_| _ = all.fetch_add(1, Ordering::Relaxed)).last().unwrap_or(0)
+            })
+        };
+        let readers: Vec<_> = clients.iter_mut().map(read).collect();
+        until("transactions", || all.load(Ordering::Relaxed) >= transactions);
+        kill();
+        readers.into_iter().map(|reader| reader.join().expect("every line is a number")).collect()
+    });
+    // Nobody answers them any more.
+    clients.iter_mut().chain([&mut brings]).for_each(|client| {
+        let _ = client.kill();
+        client.wait().expect("it can be waited for");
+    });
+    told
 }
 
 /// A server that runs.

@@ -196,8 +196,7 @@ impl<'s> Cluster<'s> {
 
     /// The `command` as PostgreSQL's user, who may not find this one's programs.
     fn by_user(&self, command: &Command) -> Command {
-        let mut by = Command::new("setpriv");
-        by.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
+        let mut by = as_user(USER);
         let is_ours = command.get_program() == program().as_os_str();
         let copy = self.testbed.folder.path().join("bin").join(program().file_name().expect("a program has a name"));
         by.arg(if is_ours { copy.as_os_str() } else { command.get_program() }).args(command.get_args());
@@ -214,12 +213,20 @@ pub(crate) fn programs() -> Result<PathBuf, MissingError> {
     folders.max().ok_or_else(|| MissingError::Program { program: "postgres".to_owned(), package: "postgresql" })
 }
 
+/// A command to which the program is still to be added, and that runs it as `user`, who is in a
+/// group of that name.
+pub(crate) fn as_user(user: &str) -> Command {
+    let mut by = Command::new("setpriv");
+    by.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+    by
+}
+
 /// Makes an empty cluster in `data`, an empty directory that belongs to the server's user from now
 /// on.
 pub fn make_cluster(data: &Path) -> Result<(), MissingError> {
     run(Command::new("chown").arg(format!("{USER}:{USER}")).arg(data), "coreutils")?;
-    let mut made = Command::new("setpriv");
-    made.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]).current_dir("/");
+    let mut made = as_user(USER);
+    made.current_dir("/");
     made.arg(programs()?.join("initdb")).args(["--auth=trust", "--no-sync", "-U", USER, "-D"]).arg(data);
     run(&mut made, "postgresql").map(drop)
 }

@@ -5,14 +5,10 @@
 //! CI runs, `TIDEGATE_SEED` the first one's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::io::{BufRead, BufReader};
-use std::process::Child;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_trials::artefacts::MissingError;
-use tidegate_trials::databases::{Database, DatabaseKind, DatabaseServer};
+use tidegate_trials::databases::{Database, DatabaseKind, numbers_until_killed};
 use tidegate_trials::mounted::MountTestbed;
 use tidegate_trials::sectors::Dice;
-use tidegate_trials::served::until;
 
 /// Power losses that CI runs of each database.
 const CUTS: u64 = 2;
@@ -22,36 +18,6 @@ const CLIENTS: u32 = 2;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|number| number.parse().expect("a number"))
-}
-
-/// Has clients commit so many transactions, and the power fail then: `cut` ends whatever is under
-/// the server. Returns the last number that each client was told.
-fn told_until(server: DatabaseServer<'_>, transactions: u32, cut: impl FnOnce()) -> Vec<u32> {
-    let mut clients: Vec<Child> = (1..=CLIENTS).map(|client| server.commits(client).unwrap()).collect();
-    let mut brings = server.brings().unwrap();
-    let all = AtomicU32::new(0);
-    let told = std::thread::scope(|scope| {
-        let read = |client: &mut Child| {
-            let lines = BufReader::new(client.stdout.take().unwrap()).lines();
-            let all = &all;
-            scope.spawn(move || {
-                let numbers = lines.map_while(|line| line.ok()?.parse().ok());
-                numbers.inspect(|_| _ = all.fetch_add(1, Ordering::Relaxed)).last().unwrap_or(0)
-            })
-        };
-        let readers: Vec<_> = clients.iter_mut().map(read).collect();
-        // Relaxed: it is a count.
-        until("transactions", || all.load(Ordering::Relaxed) >= transactions);
-        cut();
-        server.kill();
-        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
-    });
-    // Nobody answers them any more.
-    clients.iter_mut().chain([&mut brings]).for_each(|client| {
-        let _ = client.kill();
-        client.wait().unwrap();
-    });
-    told
 }
 
 /// Recovers, and compares everything: what was told is there, tables and indexes agree, and so do
@@ -78,7 +44,12 @@ fn survives(kind: DatabaseKind) {
         let server = database.start().unwrap();
         server.ask("delete from entries; update last set n = 0").unwrap();
         let transactions = 200 + u32::try_from(Dice::new(seed).below(1500)).unwrap();
-        let told = told_until(server, transactions, || testbed.kill_and_leave());
+        let clients = (1..=CLIENTS).map(|client| server.commits(client).unwrap()).collect();
+        let brings = server.brings().unwrap();
+        let told = numbers_until_killed(clients, brings, transactions, || {
+            testbed.kill_and_leave();
+            server.kill();
+        });
         testbed.lose_power_and_tear(seed);
         testbed.mount_again();
         let found = check(&database, &told).unwrap_or_else(|error| panic!("{kind:?}, seed {seed}: {error}"));
