@@ -9,7 +9,7 @@ const LIVES: u64 = 250;
 
 const ALIGNED: PageWrites = PageWrites { first_at: 0, by: PageWriters::Requests };
 
-fn lives(pool: &SmallPool, writes: PageWrites) {
+fn lives(pool: &SmallPool, writes: PageWrites) -> WholeTally {
     let asked = std::env::var("TIDEGATE_LIVES").ok().map(|lives| lives.parse().expect("a number of lives"));
     let mut total = WholeTally::default();
     for seed in 0..asked.unwrap_or(LIVES) {
@@ -18,6 +18,10 @@ fn lives(pool: &SmallPool, writes: PageWrites) {
     }
     println!("{writes:?}: {total}");
     assert!(total.cuts > 0 && total.unsynced > 0, "{total}");
+    if writes.by != PageWriters::LongRequests {
+        assert_eq!(total.torn, 0, "{total}");
+    }
+    total
 }
 
 #[test]
@@ -47,12 +51,31 @@ fn pages_that_are_written_by_leases_are_whole_after_every_cut() {
     lives(&SmallPool::of(8), PageWrites { by: PageWriters::Leases, ..ALIGNED });
 }
 
+/// Long writes may be torn until a sync, and never take a page's own write with them.
+#[test]
+fn pages_are_whole_beside_long_writes() {
+    let pool = SmallPool { dram_blocks: 40, ..SmallPool::of(8) };
+    let total = lives(&pool, PageWrites { by: PageWriters::LongRequests, ..ALIGNED });
+    assert!(total.torn > 0, "no long write passed below: {total}");
+}
+
 #[test]
 fn a_page_in_several_commits_is_caught() {
-    let judge = || (0..LIVES).try_for_each(|seed| judge(seed, FilesBug::SyncNotAtomic));
+    let failure = caught(FilesBug::SyncNotAtomic);
+    assert!(failure.contains("is torn") && !failure.contains("a kill"), "{failure}");
+}
+
+#[test]
+fn a_page_that_a_kill_leaves_in_parts_is_caught() {
+    let failure = caught(FilesBug::WriteNotUnderWay);
+    assert!(failure.contains("is torn") && failure.contains("a kill"), "{failure}");
+}
+
+fn caught(bug: FilesBug) -> String {
+    let judge = || (0..LIVES).try_for_each(|seed| judge(seed, bug));
     let failure = shown_by(judge).expect_err("the mistake is not caught");
     println!("{failure}");
-    assert!(failure.to_string().contains("is torn"), "{failure}");
+    failure.to_string()
 }
 
 fn judge(seed: u64, bug: FilesBug) -> Result<(), tidegate_crashcheck::checker::Failure> {

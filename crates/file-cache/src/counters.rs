@@ -21,6 +21,8 @@ pub struct Counters {
     pub bytes_adopted: u64,
     /// Bytes of direct writes that went to files below at once.
     pub bytes_written_direct: u64,
+    /// Bytes of unsynced writes that left DRAM for files below, without a sync.
+    pub bytes_passed_below: u64,
     /// Bytes that became clean entries after they were read from below.
     pub bytes_admitted: u64,
     /// Reads, each counted at every tier that had bytes for it: DRAM.
@@ -50,6 +52,7 @@ impl Counters {
             syncs_below: self.syncs_below + other.syncs_below,
             bytes_adopted: self.bytes_adopted + other.bytes_adopted,
             bytes_written_direct: self.bytes_written_direct + other.bytes_written_direct,
+            bytes_passed_below: self.bytes_passed_below + other.bytes_passed_below,
             bytes_admitted: self.bytes_admitted + other.bytes_admitted,
             reads_dram: self.reads_dram + other.reads_dram,
             reads_pool: self.reads_pool + other.reads_pool,

@@ -24,6 +24,9 @@ const EFBIG: i32 = 27;
 /// How often a read looks below while the file may change, before it has the file stand still.
 const READ_TRIES: u32 = 4;
 
+/// Bytes that leave DRAM at a time for the file below, to make room for a write.
+const PASSED_BYTES: u64 = 4 << 20;
+
 /// The file below, while it is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileBelow {
@@ -190,8 +193,9 @@ impl<R: Region> FileCache<R> {
     }
 
     /// Writes to DRAM. If it has no room for all of the write, the file's unsynced writes are
-    /// committed; if there are none, this one is written durably. So no commit has a part of it.
-    /// `None`: nothing is written, for want of room in the pool.
+    /// committed, or leave DRAM for the file below if a power cut may tear them; if there are none,
+    /// this one is written durably. So no commit has a part of it. `None`: nothing is written, for
+    /// want of room in the pool.
     pub(crate) fn write_as_room_allows(
         &self,
         file: FileId,
@@ -211,7 +215,13 @@ impl<R: Region> FileCache<R> {
             if has_none {
                 return Ok(self.write_synced(file, (at, data), without)?.map(drop));
             }
-            if self.sync_exclusively(file, without)?.is_none() {
+            let made_room = if self.may_pass_below(file)? {
+                self.write_dirty(file, PASSED_BYTES, without)?.map(drop)
+            } else {
+                let without = self.lane().for_unsynced(file, without)?;
+                self.sync_exclusively(file, without)?.map(drop)
+            };
+            if made_room.is_none() {
                 return Ok(None);
             }
         }
@@ -277,13 +287,14 @@ impl<R: Region> Lane<R> {
         if cached.written.is_empty() {
             cached.dirty_since = now;
         }
+        let size = cached.size;
         let mut written = std::mem::take(&mut cached.written);
+        self.unsynced.begin_write(file.0, &written, size, (at, data));
         let bytes = self.unsynced.write(file.0, &mut written, at, data);
         self.file_mut(file)?.written = written;
-        if bytes > 0 {
-            self.has_written(file, at + bytes as u64)?;
-        }
-        Ok(bytes)
+        let has_length = if bytes > 0 { self.has_written(file, at + bytes as u64) } else { Ok(()) };
+        self.unsynced.end_write();
+        has_length.map(|()| bytes)
     }
 
     /// The file reaches this far, and is no longer only the kernel's.

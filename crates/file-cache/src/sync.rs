@@ -183,13 +183,17 @@ impl<R: Region> Lane<R> {
         let ranges = std::slice::from_ref(&range);
         let Some(room) = self.room_for(file, ranges)? else { return Ok(false) };
         self.overwrite_unsynced(file, at, data)?;
-        self.commit(file, ranges, &room, Source::Given { at, data })?;
-        Ok(true)
+        let committed = self.commit(file, ranges, &room, Source::Given { at, data });
+        self.unsynced.end_write();
+        committed.map(|_| true)
     }
 
     fn overwrite_unsynced(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
-        let cached = self.file(file)?;
-        self.unsynced.overwrite(&cached.written, at, data);
+        let written = std::mem::take(&mut self.file_mut(file)?.written);
+        self.unsynced.begin_overwrite(file.0, &written, at, data);
+        self.unsynced.overwrite(&written, at, data);
+        let cached = self.file_mut(file)?;
+        cached.written = written;
         let end = at + data.len() as u64;
         if end > cached.size {
             self.unsynced.grows_to(file.0, end);

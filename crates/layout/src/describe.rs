@@ -8,7 +8,7 @@ use crate::disk_cache::{
 };
 use crate::file_cache::{
     FileElement, FileEntry, FileRecord, LeaseElement, LeaseHead, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES,
-    VolatileFile, VolatileHead, VolatileSlot,
+    VolatileFile, VolatileHead, VolatileSlot, VolatileWrite,
 };
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
@@ -45,6 +45,7 @@ pub fn describe() -> String {
         LeaseElement::DESCRIPTION,
         NameRecord::DESCRIPTION,
         VolatileHead::DESCRIPTION,
+        VolatileWrite::DESCRIPTION,
         VolatileFile::DESCRIPTION,
         VolatileSlot::DESCRIPTION,
     ] {

@@ -40,4 +40,6 @@ pub use namespace::{
 };
 pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
 pub use superblock::{LanePlan, PoolPlan, PoolSuperblock, TrustedPool};
-pub use volatile::{VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};
+pub use volatile::{
+    VOLATILE_BLOCK_BYTES, VOLATILE_WHOLE_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot, VolatileWrite,
+};

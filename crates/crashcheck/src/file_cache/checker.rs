@@ -5,7 +5,7 @@ use crate::file_cache::leases::Leases;
 use crate::file_cache::machine::{
     BY_THE_CACHE, FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing,
 };
-use crate::file_cache::model::{Allowed, FileModel};
+use crate::file_cache::model::{Allowed, FileModel, Made};
 use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
 use crate::parallel::on_two_threads;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    Counters, Displaced, Fallocate, FileError, FileLength, FilePool, GroupWrite, Outcome, Persistence, PoolFile, Synced,
+    Displaced, Fallocate, FileError, FileLength, FilePool, GroupWrite, Outcome, Persistence, PoolFile, Synced,
 };
 use tidegate_sim::{Image, Region, Rng, hash_of};
 
@@ -189,13 +189,13 @@ impl Process {
             FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
             FileStep::Append { file, len } => {
                 let data = self.data(len);
-                let commits = self.pool.counters().commits;
+                let before = self.pool.counters();
                 let at = self.pool.append(self.ids[file], &data, Persistence::Asynchronous).map_err(Failure::new)?;
                 if at != self.models[file].now.len() as u64 {
                     return Err(Failure::new(format_args!("appended at {at}")));
                 }
-                let committed = self.pool.counters().commits != commits;
-                self.models[file].write_with_room(at, &data, committed);
+                let made = Made::between(before, self.pool.counters());
+                self.models[file].write_with_room(at, &data, made);
             }
             FileStep::Sync(file) => self.sync(file)?,
             FileStep::LeasedWrite { .. }
@@ -309,15 +309,15 @@ impl Process {
         data: &[u8],
         persistence: Persistence,
     ) -> Result<(), Failure> {
-        let Counters { below, commits, .. } = self.pool.counters();
+        let before = self.pool.counters();
         self.pool.write(self.ids[file], at, data, persistence).map_err(Failure::new)?;
-        let committed = self.pool.counters().commits != commits;
+        let after = self.pool.counters();
         let model = &mut self.models[file];
         match persistence {
-            Persistence::Asynchronous => model.write_with_room(at, data, committed),
+            Persistence::Asynchronous => model.write_with_room(at, data, Made::between(before, after)),
             Persistence::Synchronous => model.write_sync(at, data),
         }
-        if self.pool.counters().below != below {
+        if after.below != before.below {
             model.drain();
         }
         Ok(())

@@ -83,6 +83,9 @@ pub struct SimFile {
     noted: u64,
 }
 
+/// What a file system stores as a whole.
+const PAGE_BYTES: u64 = 4096;
+
 /// The time of a change that no program made.
 pub(crate) const BY_THE_CACHE: u64 = u64::MAX;
 
@@ -135,13 +138,19 @@ impl SimFile {
         self.time = BY_THE_CACHE;
     }
 
-    /// Stores bytes, visibly.
+    /// Stores bytes, visibly. A power cut may leave any pages of them.
     pub fn write(&mut self, at: u64, data: &[u8]) {
         let end = at + data.len() as u64;
         if end > self.visible.len() as u64 {
             self.change(Change::Length(end));
         }
-        self.change(Change::Bytes(at, data.to_vec()));
+        let mut from = at;
+        while from < end {
+            let until = end.min((from / PAGE_BYTES + 1) * PAGE_BYTES);
+            let [first, last] = [from, until].map(|place| usize::try_from(place - at).expect("inside the data"));
+            self.change(Change::Bytes(from, data[first..last].to_vec()));
+            from = until;
+        }
     }
 
     /// The file has this length, visibly.
@@ -255,6 +264,7 @@ pub struct Machine {
     files: Mutex<Vec<SimFile>>,
     dram: Mutex<Vec<Arc<SharedMemory>>>,
     cuts: Recorded<JointCut>,
+    kills: Recorded<JointCut>,
     faults: Mutex<Faults>,
     /// Which change of a file below is refused, counted from now on.
     refusal: Mutex<Option<(u32, Refusal)>>,
@@ -287,6 +297,7 @@ impl Machine {
             files: Mutex::new(files),
             dram: Mutex::new(dram),
             cuts: Recorded::default(),
+            kills: Recorded::default(),
             faults: Mutex::new(Faults::new(bug, pool.lanes[0])),
             refusal: Mutex::new(None),
             refused: AtomicBool::new(false),
@@ -301,7 +312,10 @@ impl Machine {
     /// Opens the pool, with what the last process left in its memory.
     pub(crate) fn open(self: &Arc<Machine>) -> Result<FilePool<Watched>, PoolOpenError> {
         let dram = self.dram.lock().expect("no holder panics").clone();
-        FilePool::open(&Arc::new(self.memory()), |lane| Ok(dram[lane as usize].clone()))
+        let of_lane = |lane: u32| -> Arc<dyn Medium> {
+            Arc::new(InterceptedMemory { memory: dram[lane as usize].clone(), by: InDram(self.clone()) })
+        };
+        FilePool::open(&Arc::new(self.memory()), |lane| Ok(of_lane(lane)))
     }
 
     /// Somebody else writes to a file, and leaves its time.
@@ -335,6 +349,16 @@ impl Machine {
 
     pub(crate) fn record(&self) {
         self.cuts.begin();
+    }
+
+    /// From now on, keeps what a kill leaves after each store to shared memory, and amid it.
+    pub(crate) fn record_kills(&self) {
+        self.kills.begin();
+    }
+
+    /// What kills leave that came since.
+    pub(crate) fn take_kills(&self) -> Vec<JointCut> {
+        self.kills.take(self.cut())
     }
 
     /// From now on the change of this number of a file below is refused, or none is.
@@ -384,6 +408,28 @@ impl Machine {
 
     fn faults<T>(&self, act: impl FnOnce(&mut Faults) -> T) -> T {
         act(&mut self.faults.lock().expect("no holder panics"))
+    }
+}
+
+/// What happens at the shared memory of a machine: after each store, and amid it, comes an instant
+/// for kills.
+struct InDram(Arc<Machine>);
+
+impl InterceptMemory for InDram {
+    fn write<R: Medium + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        let (first, last) = bytes.split_at(bytes.len() / 2);
+        for (at, part) in [(at, first), (at + first.len() as u64, last)] {
+            memory.write(at, part);
+            self.0.kills.instant(|| self.0.cut());
+        }
+    }
+
+    fn store_u64<R: Medium + ?Sized>(&self, memory: &R, at: u64, word: u64) {
+        if self.0.faults(|faults| faults.is_dropped_from_dram(at)) {
+            return;
+        }
+        memory.store_u64(at, word);
+        self.0.kills.instant(|| self.0.cut());
     }
 }
 

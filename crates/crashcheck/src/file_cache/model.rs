@@ -1,6 +1,7 @@
 //! The dull model: each file as a row of bytes, and the rows that a cut may leave.
 
 use std::collections::BTreeSet;
+use tidegate_file_cache::Counters;
 
 /// A file, as it has to be.
 #[derive(Clone, Debug)]
@@ -22,6 +23,23 @@ pub(crate) struct FileModel {
     pub(crate) time: u64,
     /// A time that a power cut leaves, or a later one.
     pub(crate) durable_time: u64,
+}
+
+/// What a write did to make room in DRAM.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Whether something was committed.
+    pub(crate) commits: bool,
+    /// Whether unsynced writes of the file passed below.
+    pub(crate) passed_below: bool,
+}
+
+impl Made {
+    /// What was counted between two looks.
+    pub(crate) fn between(before: Counters, after: Counters) -> Made {
+        let commits = before.commits != after.commits;
+        Made { commits, passed_below: before.bytes_passed_below != after.bytes_passed_below }
+    }
 }
 
 /// What may be found of a file.
@@ -52,9 +70,14 @@ impl FileModel {
         put(&mut self.now, at, data);
     }
 
-    /// An ordinary write; if it `committed`, DRAM was full: then the file's unsynced writes were
-    /// made durable before, or, if there were none, this one.
-    pub(crate) fn write_with_room(&mut self, at: u64, data: &[u8], committed: bool) {
+    /// An ordinary write. DRAM was full if there are `commits`: then the file's unsynced writes
+    /// were made durable before, or, if there were none, this one. Or they passed below without a
+    /// sync.
+    pub(crate) fn write_with_room(&mut self, at: u64, data: &[u8], made: Made) {
+        if made.passed_below {
+            self.pass_below();
+        }
+        let committed = made.commits;
         if self.is_mixed() {
             self.may.extend(committed.then(|| self.now.clone()));
             self.write(at, data);
@@ -137,7 +160,14 @@ impl FileModel {
         if self.known && !self.holed || !self.known && in_pool {
             self.known = true;
             self.all_durable();
-        } else if self.now != self.base {
+        } else {
+            self.pass_below();
+        }
+    }
+
+    /// Unsynced writes went below, without a sync.
+    fn pass_below(&mut self) {
+        if self.now != self.base {
             self.torn = true;
             self.may.insert(self.now.clone());
         }

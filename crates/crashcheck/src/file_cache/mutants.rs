@@ -2,7 +2,9 @@
 //! A campaign that does not fail on such a machine is blind to that mistake.
 
 use std::borrow::Cow;
-use tidegate_layout::file_cache::{FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan, LeaseElement};
+use tidegate_layout::file_cache::{
+    FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan, LeaseElement, VolatileWrite,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A mistake in the order of things.
@@ -41,6 +43,8 @@ pub enum FilesBug {
     LeaseFenceMissing,
     /// A file below does not get the time of its last change with a sync.
     TimeNotBelow,
+    /// Shared memory does not say which write is under way.
+    WriteNotUnderWay,
 }
 
 /// What is wrong with a machine, and what was done since its last fence.
@@ -128,6 +132,11 @@ impl Faults {
             Some(FilesBug::CleanTooEarly) if self.is_word(at, FileEntry::CLASS_AT) => word | 1 << 16,
             _ => word,
         }
+    }
+
+    /// Whether a word of shared memory is not stored.
+    pub(crate) fn is_dropped_from_dram(&self, at: u64) -> bool {
+        self.has(FilesBug::WriteNotUnderWay) && at == VolatileWrite::AT
     }
 
     pub(crate) fn forgets_times(&self) -> bool {

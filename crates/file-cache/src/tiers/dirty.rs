@@ -2,16 +2,19 @@
 //!
 //! A file that has a record gets a commit, as by a sync. So does one whose bytes below would be
 //! overwritten, as a power cut may tear what is written below without a sync. What lengthens a file
-//! without a record is written below without a sync: before the file gets its record it is synced
-//! there, so its first sync covers these bytes.
+//! without a record, and long writes to it, are written below without a sync: before the file gets
+//! its record it is synced there, so its first sync covers these bytes. A program that writes much
+//! and never syncs waits for no disk thereby, as long as the page cache below takes it.
 
+use crate::below::BackingFile;
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::sync::finding_room::WithoutRoom;
-use crate::tiers::dram::{bytes_in, first_runs};
+use crate::tiers::dram::{bytes_in, first_runs, may_tear_before};
 use crate::tiers::write_back::WriteBackStep;
+use std::sync::Arc;
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {
@@ -38,8 +41,14 @@ impl<R: Region> FileCache<R> {
         Ok(WriteBackStep { bytes, left_bytes: self.lane().dirty_bytes(), left_cut: 0 })
     }
 
-    /// `None`: it has to wait for room.
-    fn write_dirty(&self, file: FileId, budget_bytes: u64, without: WithoutRoom) -> Result<Option<u64>, FileError> {
+    /// Has about `budget_bytes` of a file leave DRAM, and says how many did. `None`: it has to wait
+    /// for room.
+    pub(crate) fn write_dirty(
+        &self,
+        file: FileId,
+        budget_bytes: u64,
+        without: WithoutRoom,
+    ) -> Result<Option<u64>, FileError> {
         if self.overwrites_below(file)? {
             self.ensure_record(file)?;
         }
@@ -60,7 +69,7 @@ impl<R: Region> FileCache<R> {
             (ranges, bytes, backing)
         };
         if self.lane().file(file)?.record.is_some() {
-            return match without {
+            return match self.lane().for_unsynced(file, without)? {
                 WithoutRoom::Wait | WithoutRoom::InParts => Ok(None),
                 WithoutRoom::Below => self.commit_below(file, None).map(|_| Some(bytes)),
             };
@@ -73,25 +82,43 @@ impl<R: Region> FileCache<R> {
         }
         let mut lane = self.lane();
         lane.file_mut(file)?.dropped += 1;
+        lane.counters.bytes_passed_below += bytes;
         lane.clear_unsynced(file, &ranges)?;
         Ok(Some(bytes))
     }
 
-    /// Whether a file without a record has unsynced writes where the file below has bytes.
+    /// Whether a file without a record has unsynced writes that have to be whole, and the file
+    /// below has bytes there.
     fn overwrites_below(&self, file: FileId) -> Result<bool, FileError> {
-        let (first, backing) = {
-            let lane = self.lane();
-            let cached = lane.file(file)?;
-            let Some((first, _)) = cached.written.first_key_value().filter(|_| cached.record.is_none()) else {
-                return Ok(false);
-            };
-            (*first, cached.backing()?.clone())
-        };
-        Ok(first < backing.status()?.len)
+        let Some(backing) = self.lane().unrecorded(file)? else { return Ok(false) };
+        let end = backing.status()?.len;
+        Ok(!may_tear_before(&self.lane().file(file)?.written, end))
+    }
+
+    /// Whether unsynced writes of a file may go below without a sync: it has no record, and needs
+    /// none for them.
+    pub(crate) fn may_pass_below(&self, file: FileId) -> Result<bool, FileError> {
+        Ok(self.lane().unrecorded(file)?.is_some() && !self.overwrites_below(file)?)
     }
 }
 
 impl<R: Region> Lane<R> {
+    /// The file below one that has unsynced writes and no record.
+    fn unrecorded(&self, file: FileId) -> Result<Option<Arc<dyn BackingFile>>, FileError> {
+        let cached = self.file(file)?;
+        if cached.record.is_some() || cached.written.is_empty() {
+            return Ok(None);
+        }
+        cached.backing().cloned().map(Some)
+    }
+
+    /// How unsynced writes leave DRAM if the pool has no room: what a power cut may tear waits for
+    /// none.
+    pub(crate) fn for_unsynced(&self, file: FileId, without: WithoutRoom) -> Result<WithoutRoom, FileError> {
+        let may_tear = may_tear_before(&self.file(file)?.written, u64::MAX);
+        Ok(if may_tear { WithoutRoom::Below } else { without })
+    }
+
     /// Lets a file wait as if its unsynced writes were made now.
     fn date_unsynced(&mut self, file: FileId) -> Result<(), FileError> {
         self.file_mut(file)?.dirty_since = self.now;

@@ -4,12 +4,18 @@
 //! A block has bytes of one file that follow each other; no two blocks have the same byte. The
 //! bytes here are always the newest. A header is stored after the bytes it speaks of, so after a
 //! kill each block is free or as some write left it.
+//!
+//! A write that takes more than one header, or changes bytes that a header speaks of, is copied
+//! apart first, and said to be under way. Whoever finds it there after a kill carries it out again,
+//! so a kill leaves all of it or nothing, up to [`VOLATILE_WHOLE_BYTES`].
 
 use crate::open::format::corrupt;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::file_cache::{VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot};
+use tidegate_layout::file_cache::{
+    VOLATILE_BLOCK_BYTES, VOLATILE_WHOLE_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot, VolatileWrite,
+};
 use tidegate_media::{Corrupt, Poison, Region, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -18,6 +24,8 @@ pub(crate) struct Unsynced {
     memory: Arc<dyn Region>,
     plan: VolatilePlan,
     free: Vec<u32>,
+    /// Whether the memory says that a write is under way.
+    under_way: bool,
 }
 
 /// A file's blocks, by the offset of their first byte.
@@ -30,6 +38,9 @@ pub(crate) struct Piece {
     length: u32,
     /// Whether a write may have bytes here and in the block before: no commit comes between them.
     joined: bool,
+    /// Whether every write of these bytes was longer than [`VOLATILE_WHOLE_BYTES`]: a power cut may
+    /// tear it until somebody syncs the file.
+    long: bool,
 }
 
 /// What a killed process left: its files by number, each with its blocks.
@@ -55,8 +66,9 @@ impl Unsynced {
             let found = plan.files.to_string();
             return Err(Corrupt { rule: "the memory has as many files as the lane", at: 16, found }.into());
         }
-        let mut unsynced = Unsynced { memory, plan, free: Vec::new() };
-        let left = unsynced.read_left()?;
+        let mut unsynced = Unsynced { memory, plan, free: Vec::new(), under_way: false };
+        let mut left = unsynced.read_left()?;
+        unsynced.carry_out_again(&mut left)?;
         Ok((unsynced, left))
     }
 
@@ -69,7 +81,7 @@ impl Unsynced {
         let first = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
         memory.fence()?;
         memory.store_u64(0, first);
-        Ok(Unsynced { memory, plan, free: (0..plan.blocks).rev().collect() })
+        Ok(Unsynced { memory, plan, free: (0..plan.blocks).rev().collect(), under_way: false })
     }
 
     fn read_left(&mut self) -> Result<Left> {
@@ -95,9 +107,66 @@ impl Unsynced {
             let wrong = || Corrupt { rule, at: at + 8, found: slot.file.to_string() };
             let (_, written) = left.get_mut(&slot.file.get()).ok_or_else(wrong)?;
             // No header tells of it.
-            written.insert(slot.offset.get(), Piece { block, length, joined: true });
+            written.insert(slot.offset.get(), Piece { block, length, joined: true, long: false });
         }
         Ok(left)
+    }
+
+    /// Completes the write that a killed process had under way.
+    fn carry_out_again(&mut self, left: &mut Left) -> Result<()> {
+        let mut raw = VolatileWrite::new_zeroed();
+        self.memory.read(VolatileWrite::AT, raw.as_mut_bytes())?;
+        if raw.state.get() == 0 {
+            return Ok(());
+        }
+        raw.check().map_err(|broken| corrupt(VolatileWrite::AT, broken))?;
+        let mut data = vec![0; raw.length.get() as usize];
+        self.memory.read(self.plan.write_bytes_at(), &mut data)?;
+        let file = raw.file.get();
+        let rule = "the write under way belongs to a file that is open";
+        let wrong = || Corrupt { rule, at: VolatileWrite::AT + 16, found: file.to_string() };
+        let (known, written) = left.get_mut(&file).ok_or_else(wrong)?;
+        let end = raw.offset.get() + self.write(file, written, raw.offset.get(), &data) as u64;
+        if end > known.size.get() {
+            known.size.set(end);
+            self.set_size(file, end);
+        }
+        self.under_way = true;
+        self.end_write();
+        Ok(())
+    }
+
+    /// Says that a write is under way, unless one header tells of all of it, or it is too long. The
+    /// file has `size` bytes.
+    pub(crate) fn begin_write(&mut self, file: u32, written: &Written, size: u64, (at, data): (u64, &[u8])) {
+        let end = at + data.len() as u64;
+        let straddles = at < size && size < end;
+        if data.len() as u64 <= VOLATILE_WHOLE_BYTES && (straddles || !takes_one_header(written, at..end)) {
+            self.put_under_way(file, at, data);
+        }
+    }
+
+    /// Says so if the write changes bytes that are here, as [`Unsynced::overwrite`] does.
+    pub(crate) fn begin_overwrite(&mut self, file: u32, written: &Written, at: u64, data: &[u8]) {
+        let is_here = touching(written, at..at + data.len() as u64).next().is_some();
+        if is_here && data.len() as u64 <= VOLATILE_WHOLE_BYTES {
+            self.put_under_way(file, at, data);
+        }
+    }
+
+    fn put_under_way(&mut self, file: u32, at: u64, data: &[u8]) {
+        self.memory.write(self.plan.write_bytes_at(), data);
+        let length = u32::try_from(data.len()).expect("a write is that short");
+        self.memory.write(VolatileWrite::AT, VolatileWrite::new(file, at, length).as_bytes());
+        self.memory.store_u64(VolatileWrite::AT, 1);
+        self.under_way = true;
+    }
+
+    /// The write is where it belongs, and the file's length is.
+    pub(crate) fn end_write(&mut self) {
+        if std::mem::take(&mut self.under_way) {
+            self.memory.store_u64(VolatileWrite::AT, 0);
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -155,10 +224,9 @@ impl Unsynced {
             let from = at + done as u64;
             match self.write_piece(file, written, from, &data[done..]) {
                 Ok(bytes) => {
-                    if done > 0
-                        && let Some(piece) = written.get_mut(&from)
-                    {
-                        piece.joined = true;
+                    if let Some((start, piece)) = written.range_mut(..=from).next_back() {
+                        piece.joined |= done > 0 && *start == from;
+                        piece.long &= data.len() as u64 > VOLATILE_WHOLE_BYTES;
                     }
                     done += bytes;
                 }
@@ -198,7 +266,7 @@ impl Unsynced {
         let bytes = data.len().min(until_next).min(usize::try_from(VOLATILE_BLOCK_BYTES).expect("a block is small"));
         self.memory.write(self.plan.block_at(block), &data[..bytes]);
         let length = u32::try_from(bytes).expect("a block is small");
-        let piece = Piece { block, length, joined: false };
+        let piece = Piece { block, length, joined: false, long: true };
         self.memory.store_u64(self.plan.slot_at(block), at);
         self.store_length(file, piece);
         written.insert(at, piece);
@@ -265,6 +333,22 @@ impl Unsynced {
     }
 }
 
+/// Whether a write of a range stores one header, behind all of its bytes, and changes no byte that
+/// a header speaks of.
+fn takes_one_header(written: &Written, range: Range<u64>) -> bool {
+    if written.range(range.start..range.end).next().is_some() {
+        return false;
+    }
+    match written.range(..range.start).next_back() {
+        Some((start, piece)) if range.start < start + VOLATILE_BLOCK_BYTES => match range.start - start {
+            within if within == u64::from(piece.length) => range.end <= start + VOLATILE_BLOCK_BYTES,
+            within if within < u64::from(piece.length) => false,
+            _ => range.end - range.start <= VOLATILE_BLOCK_BYTES,
+        },
+        _ => range.end - range.start <= VOLATILE_BLOCK_BYTES,
+    }
+}
+
 /// The ranges of a file that lie in blocks, neighbours as one.
 pub(crate) fn runs(written: &Written) -> Vec<Range<u64>> {
     first_runs(written, u64::MAX)
@@ -287,6 +371,11 @@ pub(crate) fn first_runs(written: &Written, bytes: u64) -> Vec<Range<u64>> {
         }
     }
     runs
+}
+
+/// Whether a power cut may tear what is written before `end`, unless somebody syncs it.
+pub(crate) fn may_tear_before(written: &Written, end: u64) -> bool {
+    written.range(..end).all(|(_, piece)| piece.long)
 }
 
 /// One past the last byte in the blocks.

@@ -3,6 +3,7 @@
 //! | what | is done |
 //! | --- | --- |
 //! | not synced for [`DIRTY_AGE`], of a file that was synced before | committed to the pool |
+//! | likewise, of another file that has bytes there, by a write of 64 KiB at most | likewise |
 //! | not synced for [`DIRTY_AGE`], of another file | written below, without a sync |
 //! | not synced, in a lane whose DRAM is more than half full | likewise, the oldest first |
 //! | of a file that nobody can reach any more | given up, when the loss of its name is durable |

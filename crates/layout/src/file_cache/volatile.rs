@@ -1,8 +1,9 @@
 //! Unsynced writes in shared memory, which outlives the process and not the machine.
 //!
-//! The memory begins with [`VolatileHead`]; then come one [`VolatileFile`] for each record of the
-//! lane, the blocks' headers, and the blocks. A header's second word is stored last when a block is
-//! filled and first when it is freed.
+//! The memory begins with [`VolatileHead`], [`VolatileWrite`] and the bytes of the write that it
+//! speaks of; then come one [`VolatileFile`] for each record of the lane, the blocks' headers, and
+//! the blocks. A header's second word is stored last when a block is filled and first when it is
+//! freed.
 
 use crate::file_cache::entry_check::FILE_BYTES_MAX;
 use crate::file_cache::record::PATH_HINT_BYTES_MAX;
@@ -11,23 +12,42 @@ use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 
 /// The first bytes of the memory.
-const FILES_MAGIC: [u8; 16] = *b"tidegate-unsyncd";
+const FILES_MAGIC: [u8; 16] = *b"tidegate-unsync2";
 
 /// Bytes in a block.
 pub const VOLATILE_BLOCK_BYTES: u64 = 4096;
 
-/// Bytes before the first file.
+/// Bytes of the longest write that a kill leaves whole. No database has a longer page.
+pub const VOLATILE_WHOLE_BYTES: u64 = 64 << 10;
+
+/// Bytes before those of the write under way.
 const HEAD_BYTES: u64 = 4096;
 
 on_media! {
     /// The beginning: what there is. Written once, `magic` last.
     pub struct VolatileHead [32] {
-        /// `tidegate-unsyncd`
+        /// `tidegate-unsync2`
         0: magic: [u8; 16],
         /// files
         16: files: U32,
         /// blocks
         20: blocks: U32,
+        /// zero
+        24: reserved: U64,
+    }
+}
+
+on_media! {
+    /// The write under way: whoever finds one after a kill carries it out again.
+    pub struct VolatileWrite [32] {
+        /// 1: its bytes are here, and some of them may be where they belong; 0: there is none
+        0: state: U64,
+        /// offset of its first byte in the file
+        8: offset: U64,
+        /// number of the file
+        16: file: U32,
+        /// bytes
+        20: length: U32,
         /// zero
         24: reserved: U64,
     }
@@ -101,9 +121,14 @@ impl VolatilePlan {
         blocks(most)
     }
 
+    /// Where the bytes of the write under way lie.
+    pub fn write_bytes_at(&self) -> u64 {
+        HEAD_BYTES
+    }
+
     /// Where file `file` lies.
     pub fn file_at(&self, file: u32) -> u64 {
-        HEAD_BYTES + u64::from(file) * size_of::<VolatileFile>() as u64
+        HEAD_BYTES + VOLATILE_WHOLE_BYTES + u64::from(file) * size_of::<VolatileFile>() as u64
     }
 
     /// Where the header of block `block` lies.
@@ -133,10 +158,29 @@ impl VolatileHead {
         if self.magic == [0; 16] {
             return Ok(None);
         }
-        rule(self.magic == FILES_MAGIC, "the magic is `tidegate-unsyncd`", 0, format_args!("{:02x?}", self.magic))?;
+        rule(self.magic == FILES_MAGIC, "the magic is `tidegate-unsync2`", 0, format_args!("{:02x?}", self.magic))?;
         let plan = VolatilePlan { files: self.files.get(), blocks: self.blocks.get() };
         rule(plan.bytes() <= memory_bytes, "the memory has room for every block", 20, self.blocks)?;
         Ok(Some(plan))
+    }
+}
+
+impl VolatileWrite {
+    /// Where it lies in the memory. Its first word is `state`.
+    pub const AT: u64 = 64;
+
+    /// A write that is under way once its state says so.
+    pub fn new(file: u32, offset: u64, length: u32) -> VolatileWrite {
+        let (offset, reserved) = (U64::new(offset), U64::ZERO);
+        VolatileWrite { state: U64::ZERO, offset, file: U32::new(file), length: U32::new(length), reserved }
+    }
+
+    /// Whether a write under way may say so.
+    pub fn check(&self) -> Result<(), Broken> {
+        let length = u64::from(self.length.get());
+        rule(length <= VOLATILE_WHOLE_BYTES, "the write under way fits into its room", 20, self.length)?;
+        let end = self.offset.get().checked_add(length);
+        rule(end.is_some_and(|end| end <= FILE_BYTES_MAX), "the write under way ends within a file", 8, self.offset)
     }
 }
 
@@ -209,13 +253,18 @@ mod tests {
     fn golden_bytes() {
         let plan = VolatilePlan { files: 2, blocks: 3 };
         let head = VolatileHead::new(&plan);
-        assert_eq!(&head.as_bytes()[..24], b"tidegate-unsyncd\x02\0\0\0\x03\0\0\0");
+        assert_eq!(&head.as_bytes()[..24], b"tidegate-unsync2\x02\0\0\0\x03\0\0\0");
         assert_eq!(head.check(plan.bytes()), Ok(Some(plan)));
         assert!(head.check(plan.bytes() - 1).is_err());
         assert_eq!(VolatileHead::read_from_bytes(&[0; 32]).unwrap().check(0), Ok(None));
         let slot = VolatileSlot::read_from_bytes(b"\x05\0\0\0\0\0\0\0\x02\0\0\0\x64\0\0\0").unwrap();
         assert_eq!((slot.offset.get(), slot.file.get(), slot.length.get()), (5, 2, 100));
         assert_eq!(VolatileSlot::word(2, 100).to_le_bytes(), slot.as_bytes()[8..]);
+        let write = VolatileWrite::new(7, 5, 100);
+        assert_eq!(write.as_bytes()[8..24], *b"\x05\0\0\0\0\0\0\0\x07\0\0\0\x64\0\0\0");
+        assert!(write.check().is_ok() && VolatileWrite::new(7, 5, 65_537).check().is_err());
+        assert!(VolatileWrite::new(7, u64::MAX, 1).check().is_err());
+        assert!(VolatileWrite::AT + size_of::<VolatileWrite>() as u64 <= plan.write_bytes_at());
         let file = VolatileFile::new([1, 2, 3], b"/a", 9);
         for (at, byte) in [(0, 9), (8, 0), (16, 1), (24, 2), (32, 3), (40, 2), (80, b'/')] {
             assert_eq!(file.as_bytes()[at], byte, "byte {at}");
