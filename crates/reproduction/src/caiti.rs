@@ -90,6 +90,7 @@ pub(crate) fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         baseline: Some(Kind::Btt.label().to_owned()),
         notes: vec![note_of_medium(scale), "One writer here; the paper has 64 GB through libaio and Ext4.".to_owned()],
         series: series.collect(),
+        run: None,
     }])
 }
 
@@ -132,6 +133,7 @@ pub(crate) fn flush_times(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             "A cache of 256 MiB, so that what was written is still there to be flushed.".to_owned(),
         ],
         series: series.collect(),
+        run: None,
     }])
 }
 
@@ -155,7 +157,7 @@ pub(crate) fn windows(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         let window = &times.writes[times.writes.len() - WINDOW..];
         let slowest = |(nth, times): (usize, &[u32])| {
             let slowest = f64::from(times.iter().copied().max().unwrap_or(0)) / 1e3;
-            Point { place: (nth * TOGETHER).to_string(), median: slowest, low: slowest, high: slowest, published: None }
+            Point::exact((nth * TOGETHER).to_string(), slowest, None)
         };
         let points = window.chunks(TOGETHER).enumerate().map(slowest).collect();
         Ok(Series { label: kind.label().to_owned(), points })
@@ -172,6 +174,7 @@ pub(crate) fn windows(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             "The scheduler of a machine with few cores takes them away now and then: rare points of milliseconds are in every chart.".to_owned(),
         ],
         series: series.collect::<anyhow::Result<_>>()?,
+        run: None,
     }])
 }
 
@@ -209,6 +212,7 @@ pub(crate) fn writers(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             "The paper's depth is 128 requests on 36 cores; here as many writers as there are cores, and draining shares them.".to_owned(),
         ],
         series,
+        run: None,
     }
     };
     Ok(vec![
@@ -262,6 +266,7 @@ pub(crate) fn capacity(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         baseline: Some(Kind::Caiti.label().to_owned()),
         notes: vec![note_of_medium(scale), "The paper's sizes are 64 MiB to 2 GiB under a depth of 32.".to_owned()],
         series,
+        run: None,
     }])
 }
 

@@ -17,11 +17,13 @@ pub mod page;
 pub mod personalities;
 pub mod placement;
 pub mod tinca;
+pub mod verdicts;
 
 use anyhow::Context;
-use figure::Figure;
+use figure::{Figure, Provenance};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tidegate_measure::machine::Machine;
 use tidegate_measure::medium::WALK_BYTES;
 use tidegate_measure::programs::on_virtual_cores;
 
@@ -52,6 +54,15 @@ impl Scale {
 }
 
 impl Scale {
+    /// The option of `bench experiments` that asks for it.
+    fn option(self) -> Option<&'static str> {
+        match self {
+            Scale::QUICK => Some("--quick"),
+            Scale::SMOKE => Some("--smoke"),
+            _ => None,
+        }
+    }
+
     fn cache_bytes(self) -> u64 {
         self.walk_bytes / BLOCKS_OVER_CACHE
     }
@@ -81,6 +92,33 @@ pub struct Experiment {
     measure: fn(Scale) -> anyhow::Result<Vec<Figure>>,
     /// The figures it yields.
     pub figures: &'static [&'static str],
+}
+
+impl Experiment {
+    /// How its figures come about at `scale`, here.
+    fn provenance(&self, scale: Scale) -> Provenance {
+        let option = scale.option().map_or(String::new(), |option| format!(" {option}"));
+        let machine = Machine::this();
+        Provenance {
+            command: format!("cargo run --release -p tidegate-bench -- experiments {}{option}", self.name),
+            machine: match self.driver {
+                Driver::Threads | Driver::Programs => machine.to_string(),
+                Driver::VirtualCores => format!("virtual cores in virtual time, computed on {machine}"),
+                Driver::Replay => format!("counts and virtual time, computed on {machine}"),
+            },
+            seed: match self.driver {
+                Driver::Threads if self.name == "cache-counts" => "7",
+                Driver::Threads if self.name == "cache-files" => "11",
+                Driver::Threads => "writer w in round r: 0x9e3779b97f4a7c15 × (r + 1) + (w << 32)",
+                Driver::Programs => "the numbers of the clients' threads; RocksDB's benchmark chooses its own",
+                Driver::VirtualCores if self.name.starts_with("cache-") => "cores 1; user u: u + 7",
+                Driver::VirtualCores => "cores 1; job j: j << 32",
+                Driver::Replay if self.name == "cache-recovery" => "none: every image is tried",
+                Driver::Replay => "constants of each workload, in the experiment's source",
+            }
+            .to_owned(),
+        }
+    }
 }
 
 /// Every experiment.
@@ -292,6 +330,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         figures: &["tinca-pace", "tinca-pace-above"],
     },
     Experiment {
+        name: "cache-recovery",
+        about: "power cuts and kills at every instant of a transaction (Tinca § 5.1)",
+        driver: Driver::Replay,
+        measure: tinca::recovery::recovery,
+        figures: &["tinca-recovery"],
+    },
+    Experiment {
         name: "placement-dd",
         about: "time and hits of dd, looping to random 1 to 10 (UHNVM Fig. 8, 9)",
         driver: Driver::Replay,
@@ -373,10 +418,12 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
         run_apart(experiment, scale, folder)?;
         return Ok(Some(begin.elapsed()));
     }
-    for figure in (experiment.measure)(scale)? {
+    for mut figure in (experiment.measure)(scale)? {
+        figure.run = Some(experiment.provenance(scale));
         let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
-        let written = std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?);
-        written
+        // The figure counts as there when its JSON is.
+        std::fs::write(whole.with_extension("csv"), figure.csv())
+            .and_then(|()| std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?))
             .and_then(|()| std::fs::rename(&unfinished, &whole))
             .with_context(|| format!("write {}", whole.display()))?;
     }
@@ -388,8 +435,7 @@ fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Re
     let folder = std::path::absolute(folder).context("where the figures go")?;
     let mut arguments = vec!["experiments".to_owned(), experiment.name.to_owned()];
     arguments.extend(["--out".to_owned(), folder.display().to_string()]);
-    arguments.extend((scale == Scale::QUICK).then(|| "--quick".to_owned()));
-    arguments.extend((scale == Scale::SMOKE).then(|| "--smoke".to_owned()));
+    arguments.extend(scale.option().map(str::to_owned));
     let status = on_virtual_cores(arguments).stdout(std::process::Stdio::null()).status();
     let status = status.context("running cargo")?;
     anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
@@ -439,7 +485,7 @@ mod tests {
                 figure.id
             );
         }
-        let page = page::html(&figures);
+        let page = page::html(&figures, &verdicts::judged(&figures));
         assert!(figures.iter().all(|figure| page.contains(&figure.title)));
     }
 

@@ -12,6 +12,7 @@ pub mod files;
 pub mod mix;
 pub mod orders;
 pub mod other_media;
+pub mod recovery;
 pub mod testbed;
 
 use super::Scale;
@@ -65,7 +66,7 @@ fn orders(scale: Scale, users: u32) -> Asked {
 
 /// Virtual time has no noise: one sample is the whole truth of the model.
 fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
-    Point { place: place.into(), median: value, low: value, high: value, published }
+    Point::exact(place, value, published)
 }
 
 fn series(label: &str, points: Vec<Point>) -> Series {
@@ -86,6 +87,7 @@ fn frame(id: &str, paper: &str, title: &str, chart: Chart, unit: &str) -> Figure
                 .to_owned(),
         ],
         series: Vec::new(),
+        run: None,
     }
 }
 

@@ -80,7 +80,7 @@ fn series(kind: Kind, points: Vec<Point>) -> Series {
 
 /// One value that is the whole truth, as in virtual time, which has no noise.
 pub(super) fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
-    Point { place: place.into(), median: value, low: value, high: value, published }
+    Point::exact(place, value, published)
 }
 
 fn note_of(platform: &Platform) -> String {
@@ -133,6 +133,7 @@ fn frame(name: &str, platform: &Platform, paper: &str, title: &str, chart: Chart
         baseline: Some(Kind::Caiti.label().to_owned()),
         notes: std::iter::once(note_of(platform)).chain(differences(name).map(str::to_owned)).collect(),
         series: Vec::new(),
+        run: None,
     }
 }
 
