@@ -37,10 +37,8 @@ pub const TOPIC: Topic = Topic {
         Row::here("order-told", "the same, costs fitted to nothing", "figure", Target::AtMost(0.0), |_| {
             order_explained("told")
         }),
-        ratio("pmem", |_| over_paper(Kind::Pmem)),
         ratio("dax", |_| over_paper(Kind::Dax)),
         ratio("nova", |_| over_paper(Kind::Nova)),
-        ratio("btt", |_| over_paper(Kind::Btt)),
         ratio("pmbd", |_| over_paper(Kind::Pmbd)),
         ratio("pmbd-70", |_| over_paper(Kind::Pmbd70)),
         ratio("lru", |_| over_paper(Kind::Lru)),

@@ -7,7 +7,7 @@
 use crate::reproduction::figures;
 use crate::target::{Outcome, Row, Target, Topic};
 use tidegate_reproduction::figure::Figure;
-use tidegate_reproduction::verdicts::{Holds, JudgedRow, PaperRow, Reproduced, rows};
+use tidegate_reproduction::verdicts::{JudgedRow, Judgement, PaperRow, Reproduced, rows};
 
 /// How many of the rows are to be reproduced, or reproduced in shape.
 const REPRODUCED_MIN: f64 = 30.0;
@@ -89,7 +89,7 @@ fn outcome(judged: &JudgedRow) -> Outcome {
     if judged.verdict() == Reproduced::NotRun {
         return Outcome::missing("an experiment", judged.row.cause);
     }
-    let contradicted = judged.count(Holds::Contradicted) as u64;
+    let contradicted = judged.count(Judgement::Contradicted) as u64;
     let cause = if judged.verdict() == Reproduced::Fully { "" } else { judged.row.cause };
     let told = [judged.in_numbers(), cause.to_owned()].into_iter().filter(|text| !text.is_empty());
     let numbers = told.collect::<Vec<_>>().join(". Cause: ");

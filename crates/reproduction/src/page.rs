@@ -2,7 +2,7 @@
 //! and dark.
 
 use super::figure::{BESIDE, Chart, Figure, Origin, Point, Series};
-use super::verdicts::{Claim, Holds, JudgedRow, Reproduced};
+use super::verdicts::{Claim, JudgedRow, Judgement, Reproduced};
 use std::fmt::Write;
 
 /// Width of a chart's drawing, in its own units; the page scales it.
@@ -117,11 +117,11 @@ fn verdicts(rows: &[JudgedRow]) -> String {
             judged.row.name,
             escaped(judged.row.paper),
             judged.verdict(),
-            count(Holds::AsPublished),
-            count(Holds::InShape),
-            count(Holds::Contradicted),
-            count(Holds::Input),
-            count(Holds::NotRun),
+            count(Judgement::AsPublished),
+            count(Judgement::InShape),
+            count(Judgement::Contradicted),
+            count(Judgement::Input),
+            count(Judgement::NotRun),
         );
     }
     table.push_str("</table></div>\n");

@@ -8,6 +8,7 @@
 pub mod ablations;
 pub mod destage_latency;
 pub mod disks;
+pub mod file_speed;
 pub mod files;
 pub mod mix;
 pub mod orders;

@@ -53,12 +53,12 @@ pub struct Claim {
     /// The paper's; None if it claims a direction.
     pub paper: Option<f64>,
     /// How it ended.
-    pub holds: Holds,
+    pub holds: Judgement,
 }
 
 /// How a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum Judgement {
     /// As published.
     AsPublished,
     /// The direction is the paper's, the size is not.
@@ -71,14 +71,14 @@ pub enum Holds {
     NotRun,
 }
 
-impl fmt::Display for Holds {
+impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Holds::AsPublished => "as published",
-            Holds::InShape => "in shape",
-            Holds::Contradicted => "contradicted",
-            Holds::Input => "input, not judged",
-            Holds::NotRun => "not run",
+            Judgement::AsPublished => "as published",
+            Judgement::InShape => "in shape",
+            Judgement::Contradicted => "contradicted",
+            Judgement::Input => "input, not judged",
+            Judgement::NotRun => "not run",
         })
     }
 }
@@ -129,17 +129,17 @@ impl JudgedRow {
     }
 
     /// How many claims ended so.
-    pub fn count(&self, holds: Holds) -> usize {
+    pub fn count(&self, holds: Judgement) -> usize {
         self.claims.iter().filter(|claim| claim.holds == holds).count()
     }
 
     /// The claims that were not as published, with both values; empty if all were.
     pub fn in_numbers(&self) -> String {
-        let told = |claim: &&Claim| matches!(claim.holds, Holds::InShape | Holds::Contradicted);
+        let told = |claim: &&Claim| matches!(claim.holds, Judgement::InShape | Judgement::Contradicted);
         let one = |claim: &Claim| {
             let paper = claim.paper.map_or(String::new(), |paper| format!(", paper {}", number(paper)));
             let here = claim.here.map_or(String::new(), number);
-            let against = if claim.holds == Holds::Contradicted { " (contradicted)" } else { "" };
+            let against = if claim.holds == Judgement::Contradicted { " (contradicted)" } else { "" };
             format!("{} {here}{paper}{against}", claim.what)
         };
         self.claims.iter().filter(told).map(one).collect::<Vec<_>>().join("; ")
@@ -147,11 +147,11 @@ impl JudgedRow {
 }
 
 fn verdict(claims: &[Claim]) -> Reproduced {
-    let has = |holds: Holds| claims.iter().any(|claim| claim.holds == holds);
+    let has = |holds: Judgement| claims.iter().any(|claim| claim.holds == holds);
     match () {
-        () if has(Holds::Contradicted) => Reproduced::Not,
-        () if has(Holds::InShape) => Reproduced::InShape,
-        () if has(Holds::AsPublished) => Reproduced::Fully,
+        () if has(Judgement::Contradicted) => Reproduced::Not,
+        () if has(Judgement::InShape) => Reproduced::InShape,
+        () if has(Judgement::AsPublished) => Reproduced::Fully,
         () => Reproduced::NotRun,
     }
 }
@@ -213,14 +213,14 @@ mod tests {
 
     #[test]
     fn one_contradicted_claim_spoils_a_row_and_inputs_do_not_save_it() {
-        let claims = |all: &[Holds]| -> Vec<Claim> {
-            let one = |holds: &Holds| Claim { what: String::new(), here: Some(1.0), paper: None, holds: *holds };
+        let claims = |all: &[Judgement]| -> Vec<Claim> {
+            let one = |holds: &Judgement| Claim { what: String::new(), here: Some(1.0), paper: None, holds: *holds };
             all.iter().map(one).collect()
         };
-        let of = |all: &[Holds]| verdict(&claims(all));
-        assert_eq!(of(&[Holds::AsPublished, Holds::NotRun]), Reproduced::Fully);
-        assert_eq!(of(&[Holds::AsPublished, Holds::InShape]), Reproduced::InShape);
-        assert_eq!(of(&[Holds::AsPublished, Holds::InShape, Holds::Contradicted]), Reproduced::Not);
-        assert_eq!(of(&[Holds::Input, Holds::NotRun]), Reproduced::NotRun);
+        let of = |all: &[Judgement]| verdict(&claims(all));
+        assert_eq!(of(&[Judgement::AsPublished, Judgement::NotRun]), Reproduced::Fully);
+        assert_eq!(of(&[Judgement::AsPublished, Judgement::InShape]), Reproduced::InShape);
+        assert_eq!(of(&[Judgement::AsPublished, Judgement::InShape, Judgement::Contradicted]), Reproduced::Not);
+        assert_eq!(of(&[Judgement::Input, Judgement::NotRun]), Reproduced::NotRun);
     }
 }

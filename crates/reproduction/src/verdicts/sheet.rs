@@ -1,6 +1,6 @@
 //! The figures of a run under the claims of one row, and the rules by which a claim is judged.
 
-use super::{Claim, Holds};
+use super::{Claim, Judgement};
 use crate::figure::{Figure, Origin, Point};
 
 /// How far a ratio may be from the paper's.
@@ -64,14 +64,15 @@ impl<'a> Sheet<'a> {
 
     /// `here` is the paper's ratio.
     pub(super) fn ratio(&mut self, what: impl Into<String>, here: Option<f64>, paper: f64) {
-        let holds = here.map_or(Holds::NotRun, |here| judge_ratio(here, paper));
+        let holds = here.map_or(Judgement::NotRun, |here| judge_ratio(here, paper));
         self.claims.push(Claim { what: what.into(), here, paper: Some(paper), holds });
     }
 
     /// `here` is a quantity of the paper's with its own unit: only the distance is judged.
     pub(super) fn quantity(&mut self, what: impl Into<String>, here: Option<f64>, paper: f64) {
         let near = |here: f64| (here / paper - 1.0).abs() <= OFF_MAX;
-        let holds = here.map_or(Holds::NotRun, |here| if near(here) { Holds::AsPublished } else { Holds::InShape });
+        let holds =
+            here.map_or(Judgement::NotRun, |here| if near(here) { Judgement::AsPublished } else { Judgement::InShape });
         self.claims.push(Claim { what: what.into(), here, paper: Some(paper), holds });
     }
 
@@ -83,24 +84,25 @@ impl<'a> Sheet<'a> {
 
     /// `here` is less than `bound`.
     pub(super) fn below(&mut self, what: impl Into<String>, here: Option<f64>, bound: f64) {
-        let holds = |here: f64| if here < bound * (1.0 - TIE) { Holds::AsPublished } else { Holds::Contradicted };
-        self.claims.push(Claim { what: what.into(), here, paper: None, holds: here.map_or(Holds::NotRun, holds) });
+        let holds =
+            |here: f64| if here < bound * (1.0 - TIE) { Judgement::AsPublished } else { Judgement::Contradicted };
+        self.claims.push(Claim { what: what.into(), here, paper: None, holds: here.map_or(Judgement::NotRun, holds) });
     }
 
     /// `here` is at most `bound`.
     pub(super) fn at_most(&mut self, what: impl Into<String>, here: Option<f64>, bound: f64) {
-        let holds = |here: f64| if here <= bound { Holds::AsPublished } else { Holds::Contradicted };
-        self.claims.push(Claim { what: what.into(), here, paper: None, holds: here.map_or(Holds::NotRun, holds) });
+        let holds = |here: f64| if here <= bound { Judgement::AsPublished } else { Judgement::Contradicted };
+        self.claims.push(Claim { what: what.into(), here, paper: None, holds: here.map_or(Judgement::NotRun, holds) });
     }
 
     /// The paper shows this, and the run has nothing to judge it by.
     pub(super) fn not_run(&mut self, what: impl Into<String>) {
-        self.claims.push(Claim { what: what.into(), here: None, paper: None, holds: Holds::NotRun });
+        self.claims.push(Claim { what: what.into(), here: None, paper: None, holds: Judgement::NotRun });
     }
 
     fn as_input(&mut self) {
         let claim = self.claims.last_mut().expect("a claim was made");
-        claim.holds = Holds::Input;
+        claim.holds = Judgement::Input;
     }
 }
 
@@ -139,13 +141,13 @@ impl Place<'_, '_> {
 }
 
 /// Rules 1 and 2 of the verdicts.
-fn judge_ratio(here: f64, paper: f64) -> Holds {
+fn judge_ratio(here: f64, paper: f64) -> Judgement {
     let effect = (here - 1.0) / (paper - 1.0);
     let near = (here / paper - 1.0).abs() <= OFF_MAX;
     match effect > 0.0 {
-        true if near && (1.0 / EFFECT_TIMES_MAX..=EFFECT_TIMES_MAX).contains(&effect) => Holds::AsPublished,
-        true => Holds::InShape,
-        false => Holds::Contradicted,
+        true if near && (1.0 / EFFECT_TIMES_MAX..=EFFECT_TIMES_MAX).contains(&effect) => Judgement::AsPublished,
+        true => Judgement::InShape,
+        false => Judgement::Contradicted,
     }
 }
 
@@ -171,14 +173,14 @@ mod tests {
 
     #[test]
     fn a_ratio_is_judged_by_its_side_of_one_its_distance_and_its_effect() {
-        assert_eq!(judge_ratio(3.3, 3.6), Holds::AsPublished);
-        assert_eq!(judge_ratio(2.0, 3.6), Holds::InShape);
-        assert_eq!(judge_ratio(0.9, 3.6), Holds::Contradicted);
-        assert_eq!(judge_ratio(1.0, 3.6), Holds::Contradicted, "no effect is none");
-        assert_eq!(judge_ratio(1.25, 1.06), Holds::InShape, "near, and four times the effect");
-        assert_eq!(judge_ratio(1.08, 1.06), Holds::AsPublished);
-        assert_eq!(judge_ratio(0.97, 1.06), Holds::Contradicted, "near, and on the other side");
-        assert_eq!((judge_ratio(0.3, 0.4), judge_ratio(0.1, 0.4)), (Holds::AsPublished, Holds::InShape));
+        assert_eq!(judge_ratio(3.3, 3.6), Judgement::AsPublished);
+        assert_eq!(judge_ratio(2.0, 3.6), Judgement::InShape);
+        assert_eq!(judge_ratio(0.9, 3.6), Judgement::Contradicted);
+        assert_eq!(judge_ratio(1.0, 3.6), Judgement::Contradicted, "no effect is none");
+        assert_eq!(judge_ratio(1.25, 1.06), Judgement::InShape, "near, and four times the effect");
+        assert_eq!(judge_ratio(1.08, 1.06), Judgement::AsPublished);
+        assert_eq!(judge_ratio(0.97, 1.06), Judgement::Contradicted, "near, and on the other side");
+        assert_eq!((judge_ratio(0.3, 0.4), judge_ratio(0.1, 0.4)), (Judgement::AsPublished, Judgement::InShape));
     }
 
     #[test]
@@ -194,10 +196,17 @@ mod tests {
             .ratio("absent", "base", 3.1)
             .least("base", &["fitted", "free"])
             .least("free", &["base"]);
-        let found: Vec<Holds> = sheet.into_claims().iter().map(|claim| claim.holds).collect();
+        let found: Vec<Judgement> = sheet.into_claims().iter().map(|claim| claim.holds).collect();
         assert_eq!(
             found,
-            [Holds::Input, Holds::AsPublished, Holds::NotRun, Holds::Input, Holds::AsPublished, Holds::Contradicted]
+            [
+                Judgement::Input,
+                Judgement::AsPublished,
+                Judgement::NotRun,
+                Judgement::Input,
+                Judgement::AsPublished,
+                Judgement::Contradicted
+            ]
         );
     }
 
@@ -206,7 +215,7 @@ mod tests {
         let mut sheet = Sheet::of(&[]);
         sheet.less("a tie", Some(1.0), Some(1.01));
         sheet.less("an order", Some(1.0), Some(1.1));
-        let found: Vec<Holds> = sheet.into_claims().iter().map(|claim| claim.holds).collect();
-        assert_eq!(found, [Holds::Contradicted, Holds::AsPublished]);
+        let found: Vec<Judgement> = sheet.into_claims().iter().map(|claim| claim.holds).collect();
+        assert_eq!(found, [Judgement::Contradicted, Judgement::AsPublished]);
     }
 }

@@ -100,7 +100,7 @@ pub(super) const ROWS: &[PaperRow] = &[
         name: "tinca-13",
         paper: "Tinca, Fig. 13",
         shows: "8,000 blocks in a transaction of fileserver at most, about twice as many as webproxy's",
-        experiments: &["cache-files"],
+        experiments: &["cache-file-speed"],
         cause: "the speed of the paper's cluster is not told, and a journal of 128 MiB ends every transaction at 8,192 blocks",
         claims: fig_13,
     },
