@@ -20,7 +20,7 @@ const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red
 /// from green, on white and on black.
-const COLOURS: [(&str, &str); 46] = [
+const COLOURS: [(&str, &str); 47] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
     ("a move in 100 writes", "#4477aa"),
@@ -60,6 +60,7 @@ const COLOURS: [(&str, &str); 46] = [
     ("Tidegate, write-only", "#ddaa99"),
     ("Classic", "#4477aa"),
     ("UBJ", "#aa3377"),
+    ("Tinca", "#66ccee"),
     ("fileserver", "#4477aa"),
     ("webproxy", "#ccbb44"),
     ("Classic, no flushes", "#66ccee"),

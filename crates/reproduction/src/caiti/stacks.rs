@@ -12,7 +12,7 @@ use tidegate_background::{DrainPool, Setup};
 use tidegate_baselines::cow::{CowFiles, Shape};
 use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
-use tidegate_baselines::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
+use tidegate_baselines::staging::{Buffers, Coa, Lru, Pmbd, Pmbd70, Rule};
 use tidegate_measure::medium::{self, OVERHEAD_BYTES};
 use tidegate_media::{BlockDevice, MappedRegion};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
@@ -149,7 +149,8 @@ impl Stack {
 }
 
 fn staging<P: Rule + 'static>(below: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Stack> {
-    let cache = Arc::new(Staging::<P>::new(below, slots)?);
+    let memory = Arc::new(MappedRegion::anonymous(u64::from(slots) * 4096)?);
+    let cache = Arc::new(Buffers::<P>::over(memory, below, slots)?);
     let steps = Steps::start(cache.clone())?;
     Ok(Stack { _steps: Some(steps), ..Stack::uncached(cache) })
 }
@@ -168,7 +169,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn start<P: Rule + 'static>(cache: Arc<Staging<P>>) -> anyhow::Result<Steps> {
+    fn start<P: Rule + 'static>(cache: Arc<Buffers<P>>) -> anyhow::Result<Steps> {
         let ending = Arc::new(AtomicBool::new(false));
         let of_thread = ending.clone();
         let run = move || {

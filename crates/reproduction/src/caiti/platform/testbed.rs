@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate_baselines::cow::{CowFiles, Shape};
 use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
-use tidegate_baselines::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
+use tidegate_baselines::staging::{Buffers, Coa, Lru, Pmbd, Pmbd70, RoomListener, Rule};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
@@ -330,9 +330,9 @@ impl Testbed {
 
 fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result<Testbed> {
     let memory = platform.dram(room.cache_bytes)?;
-    let mut cache = Staging::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?;
+    let mut cache = Buffers::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?;
     if let Some(watch) = platform.watch.clone() {
-        cache.tell(Box::new(move |room| watch.in_want(room)));
+        cache.tell(&(Arc::new(move |room| watch.in_want(room)) as RoomListener));
     }
     let cache = Arc::new(cache);
     let threads = Arc::new(BackgroundThreads::default());
