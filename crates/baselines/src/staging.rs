@@ -11,7 +11,8 @@
 //! | [`Coa`] | Sun et al. (Co-Active); Caiti § 5.1 | cold dirty blocks, while the device is idle |
 //!
 //! PMBD's two divide the cache into [`Buffers`], each of which is a cache for its part of the
-//! device; the others have one. The syncer is a thread of its own. [`Coa`] lets go of clean blocks first when no slot is free.
+//! device; the others have one. The syncer is a thread of its own. [`Coa`] lets go of clean blocks
+//! first when no slot is free.
 //!
 //! They stand on any [`BlockDevice`], as the transit cache does, and get the same care: the same
 //! copy routine, the same locks, a table of 64 parts, and no lock held during a copy but that of

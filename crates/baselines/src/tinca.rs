@@ -23,8 +23,8 @@
 //! What the publication leaves open, and the choice made:
 //! - *Blocks read in* are durable before their entry names them, as after a restart an entry is
 //!   trusted.
-//! - *When dirty blocks go to the disk*: when as many are dirty as the owner says, the oldest first,
-//!   together; a writer that finds nothing clean does so itself.
+//! - *When dirty blocks go to the disk*: when more are dirty than the owner says, the oldest first;
+//!   a writer that finds nothing clean does so itself.
 //! - *Flushes of the disk*: none, as in Classic.
 //! - *One commit at a time*: there is one Head.
 
@@ -439,7 +439,9 @@ mod tests {
         tinca.read(5, &mut out).unwrap();
         let cached = |lba: u64| tinca.all.lock().places.contains_key(&lba);
         assert!(cached(1) && cached(2) && !cached(3) && cached(4) && cached(5), "a clean one goes without a write");
-        tinca.commit(&[2], &Block::filled(8)).unwrap();
+        [2, 4].into_iter().for_each(|lba| tinca.commit(&[lba], &Block::filled(8)).unwrap());
+        assert_eq!(tinca.done().disk_blocks, 0, "something was clean");
+        tinca.commit(&[5], &Block::filled(8)).unwrap();
         assert!(tinca.done().disk_blocks > 0, "nothing was clean");
         tinca.read(1, &mut out).unwrap();
         assert_eq!(out.bytes(), Block::filled(9).bytes());

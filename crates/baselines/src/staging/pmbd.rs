@@ -10,9 +10,8 @@
 //! buffer full waits for that lock, and then flushes a batch itself. So a syncer makes nothing
 //! faster than one thread writes to the device, once the buffer is full.
 //!
-//! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti has
-//! "multi-buffers in an overall capacity of 512 MB". What is said of a buffer is said of each of
-//! them.
+//! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti
+//! has "multi-buffers in an overall capacity of 512 MB". All rules hold for each of them.
 //!
 //! Left open and chosen: while one writer flushes the whole cache, others that need a slot wait for
 //! it, and take a slot as soon as there is one. A batch is the same part of the cache as 1024
