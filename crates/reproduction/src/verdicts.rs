@@ -6,7 +6,8 @@
 //!
 //! 1. A ratio is as published if it is on the paper's side of 1, within 30 % of the paper's, and
 //!    the effect, its distance from 1, is between half and twice the paper's.
-//! 2. A ratio that is only on the paper's side of 1 has the paper's shape. Else it is contradicted.
+//! 2. A ratio that is only on the paper's side of 1, by more than 2 %, has the paper's shape. Else
+//!    it is contradicted.
 //! 3. A direction holds or is contradicted; values within 2 % of each other have none.
 //! 4. A claim whose values are all inputs, which costs were fitted to, is not judged.
 //! 5. A claim about a subject or a place that the run lacks is not judged, and is listed.
@@ -200,7 +201,7 @@ mod tests {
         let names: BTreeSet<&str> = rows().map(|row| row.name).collect();
         assert_eq!((names.len(), rows().count()), (35, 35));
         let known = |name: &&str| EXPERIMENTS.iter().any(|one| one.name == *name);
-        assert!(rows().all(|row| row.experiments.iter().all(|name| known(name))));
+        assert!(rows().all(|row| row.experiments.iter().all(&known)));
         assert!(rows().all(|row| !row.cause.is_empty()), "each says why it may come out otherwise");
     }
 

@@ -19,7 +19,7 @@ use tidegate_sim::{Cut, Image, Reduction, Region, power_cuts};
 
 /// Bytes of a block, and blocks that transactions write.
 const BLOCK: usize = 512;
-const LBAS: u64 = 3;
+const LBAS: usize = 3;
 
 /// Blocks of the cache and of the disk, and elements of the ring.
 const CACHE_BLOCKS: u32 = 8;
@@ -30,7 +30,7 @@ const RING: u32 = 8;
 const MIXED: u8 = u8::MAX;
 
 /// What each block holds, by one byte.
-type Seen = [u8; LBAS as usize];
+type Seen = [u8; LBAS];
 
 /// A set of blocks, a bit each.
 type Subset = u64;
@@ -82,10 +82,10 @@ pub fn recovery(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 
 fn judge_pair(first: Subset, second: Subset, cut: &mut Judged, killed: &mut Judged) -> anyhow::Result<()> {
     let plan = CachePlan::cut(CACHE_BLOCKS, 512, DISK_BLOCKS, RING);
-    let (start, mut states) = (formatted(&plan)?, Ok([[0; LBAS as usize]; 2]));
+    let (start, mut states) = (formatted(&plan)?, Ok([[0; LBAS]; 2]));
     let cuts = power_cuts(&start, |region| states = two_transactions(region, first, second));
     let [before, after] = states?;
-    let reduction = Reduction::of([plan.data_at..plan.end()]);
+    let reduction = Reduction::of(std::iter::once(plan.data_at..plan.end()));
     for (nth, one) in cuts.iter().enumerate() {
         let allowed: &[Seen] = if nth + 1 == cuts.len() { &[after] } else { &[before, after] };
         let mut images = one.images(&reduction);
@@ -124,7 +124,7 @@ fn open(region: Arc<Region>) -> anyhow::Result<DiskCache<Arc<Region>>> {
 
 fn commit(cache: &DiskCache<Arc<Region>>, lbas: Subset, byte: u8) -> anyhow::Result<()> {
     let mut transaction = cache.begin();
-    let chosen = (0..LBAS).filter(|lba| lbas & 1 << lba != 0);
+    let chosen = (0..).take(LBAS).filter(|lba| lbas & 1 << lba != 0);
     chosen.into_iter().try_for_each(|lba| transaction.write(Lba(lba), &[byte; BLOCK]))?;
     Ok(transaction.commit()?)
 }

@@ -113,7 +113,7 @@ impl Place<'_, '_> {
 
     /// What `over` takes over what `under` takes, against the paper's ratio.
     pub(super) fn ratio(mut self, over: &str, under: &str, paper: f64) -> Self {
-        let what = format!("{over} ÷ {under}, {}", self.place);
+        let what = format!("{over} ÷ {under}, {} ({})", self.place, self.figure);
         let points = self.point(over).zip(self.point(under));
         let here = points.as_ref().map(|(over, under)| over.median / under.median);
         self.sheet.ratio(what, here, paper);
@@ -124,7 +124,7 @@ impl Place<'_, '_> {
     /// `less` is less than each of `more`.
     pub(super) fn least(mut self, less: &str, more: &[&str]) -> Self {
         for other in more {
-            let what = format!("{less} < {other}, {}", self.place);
+            let what = format!("{less} < {other}, {} ({})", self.place, self.figure);
             let points = self.point(less).zip(self.point(other));
             let values = points.as_ref().map(|(less, more)| (less.median, more.median)).unzip();
             self.sheet.less(what, values.0, values.1);
@@ -144,7 +144,8 @@ impl Place<'_, '_> {
 fn judge_ratio(here: f64, paper: f64) -> Judgement {
     let effect = (here - 1.0) / (paper - 1.0);
     let near = (here / paper - 1.0).abs() <= OFF_MAX;
-    match effect > 0.0 {
+    let is_effect = (here - 1.0).abs() > TIE;
+    match effect > 0.0 && is_effect {
         true if near && (1.0 / EFFECT_TIMES_MAX..=EFFECT_TIMES_MAX).contains(&effect) => Judgement::AsPublished,
         true => Judgement::InShape,
         false => Judgement::Contradicted,
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(judge_ratio(3.3, 3.6), Judgement::AsPublished);
         assert_eq!(judge_ratio(2.0, 3.6), Judgement::InShape);
         assert_eq!(judge_ratio(0.9, 3.6), Judgement::Contradicted);
-        assert_eq!(judge_ratio(1.0, 3.6), Judgement::Contradicted, "no effect is none");
+        assert_eq!(judge_ratio(1.01, 3.6), Judgement::Contradicted, "too small an effect is none");
         assert_eq!(judge_ratio(1.25, 1.06), Judgement::InShape, "near, and four times the effect");
         assert_eq!(judge_ratio(1.08, 1.06), Judgement::AsPublished);
         assert_eq!(judge_ratio(0.97, 1.06), Judgement::Contradicted, "near, and on the other side");
