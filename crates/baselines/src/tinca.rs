@@ -29,6 +29,7 @@
 //! - *One commit at a time*: there is one Head.
 
 use crate::classic::{CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run, wait_a_little};
+use crate::ubj::naps;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tidegate_measure::medium;
@@ -61,9 +62,6 @@ const FRESH: u64 = 0xffff_ffff;
 
 /// Dirty blocks written to the disk together.
 const TOGETHER: usize = 64;
-
-/// Between two looks at a block that somebody else holds.
-const LOOK_AGAIN_NS: u64 = 5000;
 
 /// The cache: a region, a disk, and what is in memory of both.
 pub struct Tinca<R> {
@@ -279,13 +277,14 @@ impl<R: Region> Tinca<R> {
 
     /// What `take` finds, after evictions if need be.
     fn free(&self, take: impl Fn(&mut All) -> Option<usize>) -> Result<usize> {
+        let mut naps = naps();
         loop {
             let mut all = self.all.lock();
             if let Some(found) = take(&mut all) {
                 return Ok(found);
             }
             if !self.evict(all)? && self.clean_oldest()? == 0 {
-                wait_a_little(LOOK_AGAIN_NS);
+                naps.by_ref().take(1).for_each(wait_a_little);
             }
         }
     }
@@ -304,8 +303,9 @@ impl<R: Region> Tinca<R> {
     }
 
     fn hold(&self, lba: u64) {
+        let mut naps = naps();
         while !self.all.lock().hold(lba) {
-            wait_a_little(LOOK_AGAIN_NS);
+            naps.by_ref().take(1).for_each(wait_a_little);
         }
     }
 }
