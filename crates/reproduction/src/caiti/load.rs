@@ -1,8 +1,8 @@
 //! Closed-loop writers, as fio's jobs are, and the time of each of their requests.
 //!
 //! A request first takes what the system call, the file system and the block layer take
-//! ([`crate::kernel`]): the writer spins for so long, as a core does that runs them. Whoever writes a
-//! mapped file passes none of them.
+//! ([`crate::kernel`]): the writer spins for so long, as a core does that runs them. Writers of a
+//! mapped file pass none of them.
 //!
 //! Blocks are drawn before the clock starts, and a request's time goes into memory that was touched
 //! before: recording costs two looks at the clock, some 50 ns, in each request alike. Beside the

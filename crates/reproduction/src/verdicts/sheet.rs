@@ -78,7 +78,8 @@ impl<'a> Sheet<'a> {
 
     /// `less` is less than `more`; both values stand in the claim as their ratio.
     pub(super) fn less(&mut self, what: impl Into<String>, less: Option<f64>, more: Option<f64>) {
-        let here = less.zip(more).map(|(less, more)| less / more);
+        // Two zeroes are a tie.
+        let here = less.zip(more).map(|(less, more)| if less == more { 1.0 } else { less / more });
         self.below(what, here, 1.0);
     }
 
@@ -215,8 +216,9 @@ mod tests {
     fn values_that_are_nearly_alike_have_no_order() {
         let mut sheet = Sheet::of(&[]);
         sheet.less("a tie", Some(1.0), Some(1.01));
+        sheet.less("nothing on either side", Some(0.0), Some(0.0));
         sheet.less("an order", Some(1.0), Some(1.1));
         let found: Vec<Judgement> = sheet.into_claims().iter().map(|claim| claim.holds).collect();
-        assert_eq!(found, [Judgement::Contradicted, Judgement::AsPublished]);
+        assert_eq!(found, [Judgement::Contradicted, Judgement::Contradicted, Judgement::AsPublished]);
     }
 }
