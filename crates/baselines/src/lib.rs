@@ -6,15 +6,19 @@
 //! | [`staging`] | caches in front of a block translation table: PMBD, LRU, Co-Active |
 //! | [`classic`] | a file system's journal on a cache that keeps its metadata in blocks |
 //! | [`ubj`] | a buffer cache in persistent memory that is the journal too |
+//! | [`tinca`] | the transactional cache, with the protocol that was published |
 //! | [`placement`] | placements of blocks in tiers of memory |
 //! | [`cow`] | writing as NOVA does: a new page, then an entry in a log |
-//! | [`raw`] | writing the memory itself |
+//! | [`raw`] | writing the memory itself, behind a block driver |
+//! | [`dax`] | writing a mapped file, as an application does |
 
 #![forbid(unsafe_code)]
 
 pub mod classic;
 pub mod cow;
+pub mod dax;
 pub mod placement;
 pub mod raw;
 pub mod staging;
+pub mod tinca;
 pub mod ubj;

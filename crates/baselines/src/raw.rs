@@ -21,7 +21,13 @@ impl<R: Region> RawPmem<R> {
         Ok(RawPmem { region, block_size })
     }
 
-    fn offset_of(&self, lba: Lba) -> u64 {
+    /// The memory.
+    pub(crate) fn region(&self) -> &R {
+        &self.region
+    }
+
+    /// Where the block `lba` begins.
+    pub(crate) fn offset_of(&self, lba: Lba) -> u64 {
         lba.0 * u64::from(self.block_size)
     }
 }

@@ -5,12 +5,14 @@
 //!
 //! | rule | described in | lets go of |
 //! | --- | --- | --- |
-//! | [`Pmbd`] | Caiti § 3, § 5.1 | everything, by a writer, when no slot is free |
-//! | [`Pmbd70`] | Chen et al. (PMBD); Caiti § 5.1 | everything, by the syncer, when 70 % are used |
+//! | [`Pmbd`] | Caiti § 3, § 5.1 | a whole buffer, by a writer, when no slot of it is free |
+//! | [`Pmbd70`] | Chen et al. (PMBD); Caiti § 5.1 | a buffer, by the syncer, when 70 % are used |
 //! | [`Lru`] | Caiti § 3, § 5.1 | the block used longest ago, by a writer, when no slot is free |
 //! | [`Coa`] | Sun et al. (Co-Active); Caiti § 5.1 | cold dirty blocks, while the device is idle |
 //!
-//! The syncer is a thread of its own. [`Coa`] lets go of clean blocks first when no slot is free.
+//! PMBD's two divide the cache into [`Buffers`], each of which is a cache for its part of the
+//! device; the others have one. The syncer is a thread of its own. [`Coa`] lets go of clean blocks
+//! first when no slot is free.
 //!
 //! They stand on any [`BlockDevice`], as the transit cache does, and get the same care: the same
 //! copy routine, the same locks, a table of 64 parts, and no lock held during a copy but that of
@@ -21,12 +23,14 @@
 //! flush writes what is dirty back and keeps it cached as clean, except that PMBD's two, whose
 //! sources drain buffers, free what they write back. Each rule says the rest.
 
+mod buffers;
 mod coa;
 mod list;
 mod lru;
 mod pmbd;
 mod slots;
 
+pub use buffers::Buffers;
 pub use coa::Coa;
 pub use lru::Lru;
 pub use pmbd::{Pmbd, Pmbd70};
@@ -77,6 +81,19 @@ pub trait Rule: Send + Sync {
     fn flush_frees(&self) -> bool {
         false
     }
+
+    /// Into how many buffers the cache is divided, each with this rule for itself.
+    fn buffers() -> u32
+    where
+        Self: Sized,
+    {
+        1
+    }
+
+    /// Bytes of the rule's own lists.
+    fn metadata_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// What a writer that found no slot is at.
@@ -89,7 +106,7 @@ pub enum Room {
 }
 
 /// Who is told of every writer that finds no slot, on the writer's thread.
-pub type RoomListener = Box<dyn Fn(Room) + Send + Sync>;
+pub type RoomListener = Arc<dyn Fn(Room) + Send + Sync>;
 
 /// A staging cache over a device.
 pub struct Staging<P> {
@@ -107,8 +124,23 @@ impl<P: Rule> Staging<P> {
 
     /// A cache of `slots` slots over `device`, whose slots lie in `memory`.
     pub fn over(memory: Arc<dyn Region>, device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Staging<P>> {
+        Staging::over_part(memory, 0, device, slots)
+    }
+
+    /// A cache of `slots` slots over `device`, whose slots lie in `memory` from `base` on.
+    fn over_part(
+        memory: Arc<dyn Region>,
+        base: u64,
+        device: Arc<dyn BlockDevice>,
+        slots: u32,
+    ) -> anyhow::Result<Staging<P>> {
         anyhow::ensure!(slots > 0, "a cache has at least one slot");
-        Ok(Staging { slots: Slots::new(memory, device, slots)?, rule: P::new(slots), told: None })
+        Ok(Staging { slots: Slots::new(memory, base, device, slots)?, rule: P::new(slots), told: None })
+    }
+
+    /// Bytes beside the blocks that the cache has now.
+    pub fn metadata_bytes(&self) -> usize {
+        self.slots.metadata_bytes() + self.rule.metadata_bytes()
     }
 
     /// Has `told` told of writers that find no slot.

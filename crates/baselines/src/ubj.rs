@@ -262,7 +262,7 @@ impl<R: Region> Ubj<R> {
 }
 
 /// How long to wait each time, in nanoseconds; without end.
-fn naps() -> impl Iterator<Item = u64> {
+pub(crate) fn naps() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(LOOK_AGAIN_NS), |nap| Some((2 * nap).min(LOOK_AGAIN_NS_MAX)))
 }
 

@@ -8,12 +8,12 @@ mod acts;
 mod memory;
 mod threads;
 
-use crate::machine::Machine;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tidegate_measure::Estimate;
+use tidegate_measure::machine::Machine;
 use tidegate_sim::cost::{Act, CoreCosts, Figure, Memory, Profile};
 
 /// Samples of each figure.

@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidegate_bench::calibrate::{self, Calibration};
 use tidegate_bench::files::{Probing, probe};
-use tidegate_bench::machine::Machine;
 use tidegate_bench::replay::{Replaying, replay};
 use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
 use tidegate_bench::{
-    blocks, disk_cache, files, fronts, mount, placement, reproduction, rivalry, rivals, served, write_cache,
+    blocks, disk_cache, files, fronts, mount, placement, reproduction, rivalry, rivals, served, verdicts, write_cache,
 };
+use tidegate_measure::machine::Machine;
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
 use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
@@ -180,6 +180,7 @@ const TOPICS: &[Topic] = &[
     rivalry::TOPIC,
     simulator::TOPIC,
     reproduction::TOPIC,
+    verdicts::TOPIC,
     placement::TOPIC,
 ];
 
@@ -293,7 +294,12 @@ fn export(wish: &Serve) -> anyhow::Result<()> {
 fn draw(wish: &Report) -> anyhow::Result<()> {
     let figures = experiments::figures_in(&wish.figures)?;
     let out = wish.out.clone().unwrap_or_else(|| wish.figures.join("report.html"));
-    std::fs::write(&out, experiments::page::html(&figures)).with_context(|| format!("write {}", out.display()))?;
+    let rows = experiments::verdicts::judged(&figures);
+    let pages = [(out.clone(), experiments::page::html(&figures, &rows))];
+    let verdicts = (out.with_file_name("verdicts.csv"), experiments::verdicts::csv(&rows));
+    for (path, text) in pages.into_iter().chain([verdicts]) {
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    }
     say(format_args!("{} figures in {}", figures.len(), out.display()));
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! The report: a table for people, or JSON lines for programs.
 
-use crate::machine::Machine;
 use crate::target::{Outcome, Row, Topic, Verdict};
 use serde_json::json;
 use std::fmt::Write;
 use tidegate_measure::Estimate;
+use tidegate_measure::machine::Machine;
 
 /// How rows are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,8 @@ pub enum Style {
 impl Style {
     /// What stands before all rows.
     pub fn opening(self, machine: &Machine) -> String {
-        let Machine { processor, cores, kernel, instructions, pages } = machine;
         match self {
-            Style::Text => {
-                format!("machine: {processor}, {cores} cores, {kernel}; {instructions}; regions in memory of {pages}")
-            }
+            Style::Text => format!("machine: {machine}"),
             Style::Json => json!({ "machine": machine }).to_string(),
         }
     }
@@ -74,6 +71,10 @@ fn text(row: &Row, outcome: &Outcome) -> String {
         }
         Outcome::Count { per_operation, operations } => {
             write!(out, "{per_operation:.4}, target {}; counted over {operations} operations", row.target)
+        }
+        Outcome::Claims { contradicted, verdict, numbers } => {
+            let rest = if numbers.is_empty() { String::new() } else { format!(": {numbers}") };
+            write!(out, "{verdict}, {contradicted} claims contradicted, target {}{rest}", row.target)
         }
         Outcome::Missing { what, remedy } => write!(out, "needs {what}: {remedy}"),
     };
@@ -157,6 +158,19 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_claims_says_its_verdict_and_its_numbers() {
+        let claims = |contradicted, numbers: &str| Outcome::Claims {
+            contradicted,
+            verdict: "not reproduced".to_owned(),
+            numbers: numbers.to_owned(),
+        };
+        let expected = "  SHORT    BTT write over copy
+           not reproduced, 2 claims contradicted, target ≤ 1.6: BTT 1.30, paper 1.37";
+        assert_eq!(Style::Text.row(&TOPIC, &ROW, &claims(2, "BTT 1.30, paper 1.37")), expected);
+        assert!(Style::Text.row(&TOPIC, &ROW, &claims(1, "")).ends_with("target ≤ 1.6"));
+    }
+
+    #[test]
     fn a_missing_row_says_what_brings_it() {
         let missing = Outcome::missing("libpmem", "apt-get install libpmem-dev");
         let expected = "  MISSING  BTT write over copy\n           needs libpmem: apt-get install libpmem-dev";
@@ -165,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_json_row_gives_the_outcome_back() {
-        for outcome in [outcome(), Outcome::figure(&[4.0, 2.0, 3.0], "µs"), Outcome::count(3, 2)] {
+        let claims = Outcome::Claims { contradicted: 1, verdict: "not reproduced".to_owned(), numbers: String::new() };
+        for outcome in [outcome(), Outcome::figure(&[4.0, 2.0, 3.0], "µs"), Outcome::count(3, 2), claims] {
             let line = Style::Json.row(&TOPIC, &ROW, &outcome);
             let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
             assert_eq!(serde_json::from_value::<Outcome>(parsed["outcome"].clone()).unwrap(), outcome);

@@ -13,8 +13,8 @@ use tidegate_measure::workload::Effort;
 use tidegate_reproduction::caiti::platform::watch::Phase;
 use tidegate_reproduction::caiti::stacks::Kind;
 use tidegate_reproduction::figure::{Figure, Series};
-use tidegate_reproduction::page;
 use tidegate_reproduction::{self as experiments, EXPERIMENTS, Experiment, Scale};
+use tidegate_reproduction::{page, verdicts};
 
 /// How far a ratio may be from the paper's.
 const OFF_MAX: f64 = 0.3;
@@ -37,10 +37,8 @@ pub const TOPIC: Topic = Topic {
         Row::here("order-told", "the same, costs fitted to nothing", "figure", Target::AtMost(0.0), |_| {
             order_explained("told")
         }),
-        ratio("pmem", |_| over_paper(Kind::Pmem)),
         ratio("dax", |_| over_paper(Kind::Dax)),
         ratio("nova", |_| over_paper(Kind::Nova)),
-        ratio("btt", |_| over_paper(Kind::Btt)),
         ratio("pmbd", |_| over_paper(Kind::Pmbd)),
         ratio("pmbd-70", |_| over_paper(Kind::Pmbd70)),
         ratio("lru", |_| over_paper(Kind::Lru)),
@@ -113,7 +111,7 @@ const fn ratio(name: &'static str, measure: Measure) -> Row {
 }
 
 /// The figures of the experiment `name`.
-fn figures(name: &str) -> anyhow::Result<Vec<Figure>> {
+pub(crate) fn figures(name: &str) -> anyhow::Result<Vec<Figure>> {
     static MEASURED: Mutex<Vec<(String, Vec<Figure>)>> = Mutex::new(Vec::new());
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, figures)) = measured.iter().find(|(known, _)| known == name) {
@@ -283,7 +281,7 @@ fn report() -> anyhow::Result<Outcome> {
     wrong += all.iter().filter(empty).count() as u64;
     let file = tidegate_measure::medium::ScratchPath::new();
     let page_path = file.as_path().with_extension("html");
-    std::fs::write(&page_path, page::html(&all))?;
+    std::fs::write(&page_path, page::html(&all, &verdicts::judged(&all)))?;
     let opened = [(1280, 2000), (390, 2000)].map(|size| opens(&page_path, size));
     std::fs::remove_file(&page_path)?;
     for opened in opened {
@@ -332,6 +330,7 @@ pub(crate) mod tests {
             baseline: None,
             notes: Vec::new(),
             series: series.collect(),
+            run: None,
         }
     }
 

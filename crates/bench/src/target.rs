@@ -110,6 +110,15 @@ pub enum Outcome {
         /// Operations it was counted over.
         operations: u64,
     },
+    /// Claims of a paper, judged by the figures of a run.
+    Claims {
+        /// How many the figures contradict, which is what has to meet the target.
+        contradicted: u64,
+        /// What that and the rest make of the row.
+        verdict: String,
+        /// The claims that were not as published, with both values.
+        numbers: String,
+    },
     /// Not measurable on this machine as it is.
     Missing {
         /// What is not there.
@@ -181,7 +190,8 @@ impl Target {
             _ if self == Target::Shown => return Verdict::Shown,
             Outcome::Ratio { ratio: estimate, .. } | Outcome::Figure { figure: estimate, .. } => estimate,
             Outcome::Count { per_operation, .. } if self.is_met_by(*per_operation) => return Verdict::Met,
-            Outcome::Count { .. } => return Verdict::Short,
+            Outcome::Claims { contradicted, .. } if self.is_met_by(*contradicted as f64) => return Verdict::Met,
+            Outcome::Count { .. } | Outcome::Claims { .. } => return Verdict::Short,
         };
         let touches = match self {
             Target::AtMost(limit) => estimate.low <= limit,

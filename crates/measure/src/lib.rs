@@ -9,6 +9,7 @@
 
 pub mod cluster;
 pub mod disk_caches;
+pub mod machine;
 pub mod medium;
 mod pairs;
 pub mod programs;

@@ -9,6 +9,7 @@ pub mod ycsb;
 
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
+use crate::kernel::{path_in_words, path_ns};
 use anyhow::Context;
 use load::{Load, Times};
 use stacks::{Kind, Stack};
@@ -22,7 +23,7 @@ fn stacks(kinds: &[Kind], cache_bytes: u64, scale: Scale) -> anyhow::Result<Vec<
     let warmed = |kind: &Kind| {
         let stack =
             kind.stack(MEDIUM, scale.walk_bytes, cache_bytes).with_context(|| format!("set up {}", kind.label()))?;
-        load::run(&*stack.device, &random_writes(scale, scale.requests / 10, 1, 0))?;
+        stack.run(&random_writes(scale, scale.requests / 10, 1, 0))?;
         Ok((*kind, stack))
     };
     kinds.iter().map(warmed).collect()
@@ -30,7 +31,7 @@ fn stacks(kinds: &[Kind], cache_bytes: u64, scale: Scale) -> anyhow::Result<Vec<
 
 fn random_writes(scale: Scale, requests: u32, jobs: u32, round: u16) -> Load {
     let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(round) + 1);
-    Load { jobs, warm: 0, requests, blocks: scale.walk_bytes / 4096, flush_every: None, seed }
+    Load { jobs, warm: 0, requests, blocks: scale.walk_bytes / 4096, flush_every: None, seed, path_ns: path_ns() }
 }
 
 /// Requests that fill a cache of `cache_bytes`: each run ends with a flush, which leaves nothing in
@@ -56,21 +57,18 @@ fn rounds<T>(
 
 fn note_of_medium(scale: Scale) -> String {
     let over = bytes_in_words(scale.walk_bytes);
-    let path = load::path_ns();
-    format!(
-        "Memory of this machine with the times of {MEDIUM} added; 4 KiB blocks at random over {over}. {path} ns of each request pass \
-         before it reaches the device (the paper's 54 % of 4.41 µs)."
-    )
+    let path = path_in_words();
+    format!("Memory of this machine with the times of {MEDIUM} added; 4 KiB blocks at random over {over}. {path}.")
 }
 
 pub(crate) fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let kinds = [Kind::Pmem, Kind::Btt, Kind::Pmbd, Kind::Lru, Kind::Caiti, Kind::Tidegate];
+    let kinds = [Kind::Pmem, Kind::Dax, Kind::Btt, Kind::Pmbd, Kind::Lru, Kind::Caiti, Kind::Tidegate];
     let stacks = stacks(&kinds, scale.cache_bytes(), scale)?;
     let sample = |stack: &Stack, round| {
         let warm = warm(scale.cache_bytes());
         let plain = Load { warm, ..random_writes(scale, scale.requests, 1, round) };
         let flushed = Load { flush_every: Some(128), ..plain };
-        Ok([load::run(&*stack.device, &plain)?.per_request(), load::run(&*stack.device, &flushed)?.per_request()])
+        Ok([stack.run(&plain)?.per_request(), stack.run(&flushed)?.per_request()])
     };
     let samples = rounds(&stacks, scale, sample)?;
     let places = [("no flush", false), ("flush every 128", true)];
@@ -90,6 +88,7 @@ pub(crate) fn staging_cost(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         baseline: Some(Kind::Btt.label().to_owned()),
         notes: vec![note_of_medium(scale), "One writer here; the paper has 64 GB through libaio and Ext4.".to_owned()],
         series: series.collect(),
+        run: None,
     }])
 }
 
@@ -132,6 +131,7 @@ pub(crate) fn flush_times(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             "A cache of 256 MiB, so that what was written is still there to be flushed.".to_owned(),
         ],
         series: series.collect(),
+        run: None,
     }])
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn flush_times(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 fn flush_after(scale: Scale, stack: &Stack, bytes: u64, round: u16) -> anyhow::Result<f64> {
     let writes = u32::try_from(bytes / 4096).expect("a few GiB at most");
     let load = Load { flush_every: Some(writes), ..random_writes(scale, writes, 1, round) };
-    let times = load::run(&*stack.device, &load)?;
+    let times = stack.run(&load)?;
     Ok(times.flushes.iter().sum::<u64>() as f64 / times.flushes.len() as f64 / 1e6)
 }
 
@@ -151,11 +151,11 @@ pub(crate) fn windows(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let stacks = stacks(&kinds, scale.cache_bytes(), scale)?;
     let series = stacks.into_iter().map(|(kind, stack)| {
         let load = Load { warm: warm(scale.cache_bytes()), ..random_writes(scale, requests, 1, 0) };
-        let times = load::run(&*stack.device, &load)?;
+        let times = stack.run(&load)?;
         let window = &times.writes[times.writes.len() - WINDOW..];
         let slowest = |(nth, times): (usize, &[u32])| {
             let slowest = f64::from(times.iter().copied().max().unwrap_or(0)) / 1e3;
-            Point { place: (nth * TOGETHER).to_string(), median: slowest, low: slowest, high: slowest, published: None }
+            Point::exact((nth * TOGETHER).to_string(), slowest, None)
         };
         let points = window.chunks(TOGETHER).enumerate().map(slowest).collect();
         Ok(Series { label: kind.label().to_owned(), points })
@@ -172,6 +172,7 @@ pub(crate) fn windows(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             "The scheduler of a machine with few cores takes them away now and then: rare points of milliseconds are in every chart.".to_owned(),
         ],
         series: series.collect::<anyhow::Result<_>>()?,
+        run: None,
     }])
 }
 
@@ -181,7 +182,7 @@ pub(crate) fn writers(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let warm = warm(scale.cache_bytes());
     let sample = |stack: &Stack, round| {
         let load = |jobs| Load { warm, ..random_writes(scale, scale.requests, jobs, round) };
-        let one = |jobs: &u32| Ok(load::run(&*stack.device, &load(*jobs))?);
+        let one = |jobs: &u32| Ok(stack.run(&load(*jobs))?);
         jobs.iter().map(one).collect::<anyhow::Result<Vec<Times>>>()
     };
     let samples = rounds(&stacks, scale, sample)?;
@@ -209,6 +210,7 @@ pub(crate) fn writers(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             "The paper's depth is 128 requests on 36 cores; here as many writers as there are cores, and draining shares them.".to_owned(),
         ],
         series,
+        run: None,
     }
     };
     Ok(vec![
@@ -246,7 +248,7 @@ pub(crate) fn capacity(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         let stacks = stacks(&kinds, bytes, scale)?;
         let sample = |stack: &Stack, round| {
             let load = Load { warm: warm(bytes), ..random_writes(scale, scale.requests, 1, round) };
-            Ok(load::run(&*stack.device, &load)?.per_request())
+            Ok(stack.run(&load)?.per_request())
         };
         let samples = rounds(&stacks, scale, sample)?;
         for (series, (samples, (kind, _))) in series.iter_mut().zip(samples.iter().zip(&stacks)) {
@@ -262,6 +264,7 @@ pub(crate) fn capacity(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         baseline: Some(Kind::Caiti.label().to_owned()),
         notes: vec![note_of_medium(scale), "The paper's sizes are 64 MiB to 2 GiB under a depth of 32.".to_owned()],
         series,
+        run: None,
     }])
 }
 

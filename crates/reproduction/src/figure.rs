@@ -1,6 +1,7 @@
 //! The result of an experiment, in a form that is kept in a file and drawn later.
 
 use serde::{Deserialize, Serialize};
+use std::fmt::Write;
 use tidegate_measure::Estimate;
 
 /// One figure or table of a paper, measured here.
@@ -22,6 +23,20 @@ pub struct Figure {
     pub notes: Vec<String>,
     /// What was compared.
     pub series: Vec<Series>,
+    /// How its values came about; None: it was not run by an experiment.
+    #[serde(default)]
+    pub run: Option<Provenance>,
+}
+
+/// What somebody needs who wants to see the same values again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// The command that repeats it.
+    pub command: String,
+    /// Where it ran: the machine's processor, cores and kernel, and what the values are times of.
+    pub machine: String,
+    /// Where its random numbers begin.
+    pub seed: String,
 }
 
 /// How a figure is drawn.
@@ -64,21 +79,112 @@ pub struct Point {
     pub high: f64,
     /// The paper's value over its baseline's at the same place, where it gives one.
     pub published: Option<f64>,
+    /// Every sample, in the order in which they were taken.
+    #[serde(default)]
+    pub samples: Vec<f64>,
+    /// Where the value comes from.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Origin {
+    /// A run.
+    #[default]
+    Measured,
+    /// A run whose costs were fitted so that it comes out as in the paper: it shows nothing.
+    Input,
 }
 
 impl Point {
     /// A point from samples of one quantity.
     pub fn of(place: impl Into<String>, samples: &[f64], published: Option<f64>) -> Point {
         let Estimate { median, low, high, .. } = Estimate::of(samples);
-        Point { place: place.into(), median, low, high, published }
+        let samples = samples.to_vec();
+        Point { place: place.into(), median, low, high, published, samples, origin: Origin::Measured }
+    }
+
+    /// A point from one value that is the whole truth, as a count, or virtual time, which has no
+    /// noise.
+    pub fn exact(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
+        Point::of(place, &[value], published)
+    }
+
+    /// This point, which costs were fitted to.
+    #[must_use]
+    pub fn as_input(self) -> Point {
+        Point { origin: Origin::Input, ..self }
     }
 }
 
 impl Figure {
+    /// The point of the series `label` at `place`.
+    pub fn point(&self, label: &str, place: &str) -> Option<&Point> {
+        let series = self.series.iter().find(|series| series.label == label)?;
+        series.points.iter().find(|point| point.place == place)
+    }
+
     /// The value of the baseline at `place`.
     pub fn baseline_at(&self, place: &str) -> Option<f64> {
-        let label = self.baseline.as_ref()?;
-        let series = self.series.iter().find(|series| series.label == *label)?;
-        series.points.iter().find(|point| point.place == place).map(|point| point.median)
+        self.point(self.baseline.as_ref()?, place).map(|point| point.median)
+    }
+
+    /// All of it as lines of comma-separated values, a line for each sample.
+    pub fn csv(&self) -> String {
+        let mut csv = "figure,series,place,sample,value,unit,median,low,high,published,origin\n".to_owned();
+        for series in &self.series {
+            for point in &series.points {
+                let published = point.published.map_or(String::new(), |ratio| ratio.to_string());
+                for (nth, value) in point.samples.iter().enumerate() {
+                    let [id, label, place, unit] =
+                        [&self.id, &series.label, &point.place, &self.unit].map(|text| csv_cell(text));
+                    let Point { median, low, high, origin, .. } = point;
+                    let _ = writeln!(
+                        csv,
+                        "{id},{label},{place},{nth},{value},{unit},{median},{low},{high},{published},{origin:?}"
+                    );
+                }
+            }
+        }
+        csv
+    }
+}
+
+/// A cell of comma-separated values (RFC 4180).
+pub fn csv_cell(text: &str) -> String {
+    match text.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sample_is_a_line_with_its_names_quoted_where_need_be() {
+        let points =
+            vec![Point::of("1 KiB, cold", &[3.0, 1.0, 2.0], Some(1.5)), Point::exact("b", 7.0, None).as_input()];
+        let figure = Figure {
+            id: "f".to_owned(),
+            paper: String::new(),
+            title: String::new(),
+            chart: Chart::Bars,
+            unit: "ns".to_owned(),
+            baseline: None,
+            notes: Vec::new(),
+            series: vec![Series { label: "the \"old\" one".to_owned(), points }],
+            run: None,
+        };
+        let csv = figure.csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 1 + 3 + 1);
+        assert_eq!(lines[1], "f,\"the \"\"old\"\" one\",\"1 KiB, cold\",0,3,ns,2,1,3,1.5,Measured");
+        assert_eq!(lines[4], "f,\"the \"\"old\"\" one\",b,0,7,ns,7,7,7,,Input");
+        let read: Figure =
+            serde_json::from_str(&serde_json::to_string(&figure).unwrap_or_default()).expect("as written");
+        assert_eq!(read, figure);
     }
 }

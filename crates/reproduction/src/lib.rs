@@ -10,6 +10,7 @@
 
 pub mod caiti;
 pub mod figure;
+pub mod kernel;
 pub mod keys;
 pub mod mounted;
 pub mod nbd_export;
@@ -17,11 +18,13 @@ pub mod page;
 pub mod personalities;
 pub mod placement;
 pub mod tinca;
+pub mod verdicts;
 
 use anyhow::Context;
-use figure::Figure;
+use figure::{Figure, Provenance};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tidegate_measure::machine::Machine;
 use tidegate_measure::medium::WALK_BYTES;
 use tidegate_measure::programs::on_virtual_cores;
 
@@ -52,6 +55,15 @@ impl Scale {
 }
 
 impl Scale {
+    /// The option of `bench experiments` that asks for it.
+    fn option(self) -> Option<&'static str> {
+        match self {
+            Scale::QUICK => Some("--quick"),
+            Scale::SMOKE => Some("--smoke"),
+            _ => None,
+        }
+    }
+
     fn cache_bytes(self) -> u64 {
         self.walk_bytes / BLOCKS_OVER_CACHE
     }
@@ -81,6 +93,33 @@ pub struct Experiment {
     measure: fn(Scale) -> anyhow::Result<Vec<Figure>>,
     /// The figures it yields.
     pub figures: &'static [&'static str],
+}
+
+impl Experiment {
+    /// How its figures come about at `scale`, here.
+    fn provenance(&self, scale: Scale) -> Provenance {
+        let option = scale.option().map_or(String::new(), |option| format!(" {option}"));
+        let machine = Machine::this();
+        Provenance {
+            command: format!("cargo run --release -p tidegate-bench -- experiments {}{option}", self.name),
+            machine: match self.driver {
+                Driver::Threads | Driver::Programs => machine.to_string(),
+                Driver::VirtualCores => format!("virtual cores in virtual time, computed on {machine}"),
+                Driver::Replay => format!("counts and virtual time, computed on {machine}"),
+            },
+            seed: match self.driver {
+                Driver::Threads if self.name == "cache-counts" => "7",
+                Driver::Threads if self.name == "cache-files" => "11",
+                Driver::Threads => "writer w in round r: 0x9e3779b97f4a7c15 × (r + 1) + (w << 32)",
+                Driver::Programs => "the numbers of the clients' threads; RocksDB's benchmark chooses its own",
+                Driver::VirtualCores if self.name.starts_with("cache-") => "cores 1; user u: u + 7",
+                Driver::VirtualCores => "cores 1; job j: j << 32",
+                Driver::Replay if self.name == "cache-recovery" => "none: every image is tried",
+                Driver::Replay => "constants of each workload, in the experiment's source",
+            }
+            .to_owned(),
+        }
+    }
 }
 
 /// Every experiment.
@@ -272,10 +311,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "cache-files",
-        about: "what a journal adds to Filebench's writes, and blocks of a transaction (Tinca Fig. 3a, 13)",
+        about: "what a journal adds to Filebench's writes (Tinca Fig. 3a)",
         driver: Driver::Threads,
         measure: tinca::files::files,
-        figures: &["tinca-fig-3a", "tinca-fig-13"],
+        figures: &["tinca-fig-3a"],
+    },
+    Experiment {
+        name: "cache-file-speed",
+        about: "rounds of Filebench in a second, and the blocks of a transaction at that speed (Tinca Fig. 13)",
+        driver: Driver::VirtualCores,
+        measure: tinca::file_speed::transactions,
+        figures: &["tinca-fig-13-speed", "tinca-fig-13"],
     },
     Experiment {
         name: "cache-grounds",
@@ -290,6 +336,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::VirtualCores,
         measure: tinca::destage_latency::destage_latency,
         figures: &["tinca-pace", "tinca-pace-above"],
+    },
+    Experiment {
+        name: "cache-recovery",
+        about: "power cuts and kills at every instant of a transaction (Tinca § 5.1)",
+        driver: Driver::Replay,
+        measure: tinca::recovery::recovery,
+        figures: &["tinca-recovery"],
     },
     Experiment {
         name: "placement-dd",
@@ -373,10 +426,12 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
         run_apart(experiment, scale, folder)?;
         return Ok(Some(begin.elapsed()));
     }
-    for figure in (experiment.measure)(scale)? {
+    for mut figure in (experiment.measure)(scale)? {
+        figure.run = Some(experiment.provenance(scale));
         let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
-        let written = std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?);
-        written
+        // The figure counts as there when its JSON is.
+        std::fs::write(whole.with_extension("csv"), figure.csv())
+            .and_then(|()| std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?))
             .and_then(|()| std::fs::rename(&unfinished, &whole))
             .with_context(|| format!("write {}", whole.display()))?;
     }
@@ -388,8 +443,7 @@ fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Re
     let folder = std::path::absolute(folder).context("where the figures go")?;
     let mut arguments = vec!["experiments".to_owned(), experiment.name.to_owned()];
     arguments.extend(["--out".to_owned(), folder.display().to_string()]);
-    arguments.extend((scale == Scale::QUICK).then(|| "--quick".to_owned()));
-    arguments.extend((scale == Scale::SMOKE).then(|| "--smoke".to_owned()));
+    arguments.extend(scale.option().map(str::to_owned));
     let status = on_virtual_cores(arguments).stdout(std::process::Stdio::null()).status();
     let status = status.context("running cargo")?;
     anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
@@ -429,7 +483,7 @@ mod tests {
         }
         let figures = figures_in(folder.path()).unwrap();
         let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
-        let counted = ["tinca-fig-7b", "tinca-fig-7c", "tinca-fig-3a", "tinca-fig-13"];
+        let counted = ["tinca-fig-7b", "tinca-fig-7c", "tinca-fig-3a"];
         assert_eq!(ids, [&["fig-2a", "fig-2b", "fig-5a", "fig-5d", "table-1", "metadata"], &counted[..]].concat());
         for figure in &figures {
             assert!(figure.series.iter().all(|series| !series.points.is_empty()), "{}", figure.id);
@@ -439,7 +493,7 @@ mod tests {
                 figure.id
             );
         }
-        let page = page::html(&figures);
+        let page = page::html(&figures, &verdicts::judged(&figures));
         assert!(figures.iter().all(|figure| page.contains(&figure.title)));
     }
 

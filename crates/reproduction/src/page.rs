@@ -1,7 +1,8 @@
 //! Figures as one HTML file that needs no other: charts as SVG, every value in a table below, light
 //! and dark.
 
-use super::figure::{BESIDE, Chart, Figure, Point, Series};
+use super::figure::{BESIDE, Chart, Figure, Origin, Point, Series};
+use super::verdicts::{Claim, JudgedRow, Judgement, Reproduced};
 use std::fmt::Write;
 
 /// Width of a chart's drawing, in its own units; the page scales it.
@@ -19,7 +20,7 @@ const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red
 /// from green, on white and on black.
-const COLOURS: [(&str, &str); 46] = [
+const COLOURS: [(&str, &str); 47] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
     ("a move in 100 writes", "#4477aa"),
@@ -59,6 +60,7 @@ const COLOURS: [(&str, &str); 46] = [
     ("Tidegate, write-only", "#ddaa99"),
     ("Classic", "#4477aa"),
     ("UBJ", "#aa3377"),
+    ("Tinca", "#66ccee"),
     ("fileserver", "#4477aa"),
     ("webproxy", "#ccbb44"),
     ("Classic, no flushes", "#66ccee"),
@@ -80,19 +82,83 @@ svg { width: 100%; min-width: 34rem; height: auto; display: block; margin: .5rem
   margin-right: .35em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 td, th { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td:first-child, th:first-child { text-align: left; padding-left: 0; }";
+td:first-child, th:first-child { text-align: left; padding-left: 0; } pre { overflow-x: auto; max-height: 20rem; font-size: .75rem; }
+summary { cursor: pointer; font-size: .875rem; }";
 
-/// The page.
-pub fn html(figures: &[Figure]) -> String {
+/// The page: the verdicts of `rows`, which were judged from `figures`, and each figure.
+pub fn html(figures: &[Figure], rows: &[JudgedRow]) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
          initial-scale=1\"><title>Tidegate: the experiments</title><style>{STYLE}</style></head><body>\n<h1>The experiments</h1>\n\
          <p class=\"note\">Medians; whiskers and brackets are 95 % intervals. Ratios stand beside the published ones: the machines \
-         differ, so the order of the bars is what can be compared.</p>\n"
+         differ, so the order of the bars is what can be compared. A value in italics is an input: costs were fitted to it.</p>\n"
     );
+    page.push_str(&verdicts(rows));
     figures.iter().for_each(|figure| page.push_str(&section(figure)));
     page.push_str("</body></html>\n");
     page
+}
+
+/// The table at the head: each row of the papers, and how it came out.
+fn verdicts(rows: &[JudgedRow]) -> String {
+    let tally = [Reproduced::Fully, Reproduced::InShape, Reproduced::Not, Reproduced::NotRun]
+        .map(|verdict| format!("{} {verdict}", rows.iter().filter(|row| row.verdict() == verdict).count()));
+    let mut table = format!(
+        "<section id=\"verdicts\"><h2>Verdicts</h2>\n<p class=\"note\">Each row is judged from the figures below, by claims: a ratio is as published if it \
+         is on the paper's side of 1, within 30 % of the paper's, and its effect between half and twice the paper's. A row is reproduced if all claims \
+         are as published, in shape if none is contradicted. {}.</p>\n<div class=\"wide\"><table class=\"verdicts\"><tr><th>row</th><th>verdict</th><th>as \
+         published</th><th>in shape</th><th>contradicted</th><th>inputs</th><th>not run</th></tr>\n",
+        tally.join(", ")
+    );
+    for judged in rows {
+        let count = |holds| judged.count(holds);
+        let _ = writeln!(
+            table,
+            "<tr><td><a href=\"#row-{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            judged.row.name,
+            escaped(judged.row.paper),
+            judged.verdict(),
+            count(Judgement::AsPublished),
+            count(Judgement::InShape),
+            count(Judgement::Contradicted),
+            count(Judgement::Input),
+            count(Judgement::NotRun),
+        );
+    }
+    table.push_str("</table></div>\n");
+    rows.iter().for_each(|judged| table.push_str(&claims(judged)));
+    table + "</section>\n"
+}
+
+/// A row's claims, with the paper's values and ours.
+fn claims(judged: &JudgedRow) -> String {
+    let row = judged.row;
+    let mut list = format!(
+        "<details id=\"row-{}\"><summary>{}: {} ({})</summary>\n<p class=\"note\">If it comes out otherwise: {}.</p>\n\
+         <div class=\"wide\"><table><tr><th>claim</th><th>here</th><th>paper</th><th></th></tr>\n",
+        row.name,
+        escaped(row.paper),
+        escaped(row.shows),
+        judged.verdict(),
+        escaped(row.cause),
+    );
+    for Claim { what, here, paper, holds } in &judged.claims {
+        let [here, paper] = [here, paper].map(|value| value.map_or(String::new(), number));
+        let _ = writeln!(list, "<tr><td>{}</td><td>{here}</td><td>{paper}</td><td>{holds}</td></tr>", escaped(what));
+    }
+    list + "</table></div></details>\n"
+}
+
+/// Every sample of a figure, and how to have them again.
+fn origin(figure: &Figure) -> String {
+    let Some(run) = &figure.run else { return String::new() };
+    format!(
+        "<details><summary>Raw data</summary>\n<p class=\"note\">Command: <code>{}</code>. Machine: {}. Seed: {}.</p>\n<pre>{}</pre></details>\n",
+        escaped(&run.command),
+        escaped(&run.machine),
+        escaped(&run.seed),
+        escaped(&figure.csv()),
+    )
 }
 
 fn section(figure: &Figure) -> String {
@@ -106,12 +172,13 @@ fn section(figure: &Figure) -> String {
     let notes: String = figure.notes.iter().map(|note| format!("<p class=\"note\">{}</p>\n", escaped(note))).collect();
     let table = if matches!(figure.chart, Chart::Points | Chart::Spans) { String::new() } else { table(figure) };
     format!(
-        "<section id=\"{}\"><h2>{}</h2><p class=\"paper\">{}; {}</p>\n{}{chart}{table}{notes}</section>\n",
+        "<section id=\"{}\"><h2>{}</h2><p class=\"paper\">{}; {}</p>\n{}{chart}{table}{notes}{}</section>\n",
         escaped(&figure.id),
         escaped(&figure.title),
         escaped(&figure.paper),
         escaped(&figure.unit),
         legend(figure),
+        origin(figure),
     )
 }
 
@@ -383,7 +450,9 @@ fn table(figure: &Figure) -> String {
     for series in &figure.series {
         let _ = write!(table, "<tr><td>{}</td>", escaped(&series.label));
         for point in &series.points {
-            let _ = write!(table, "<td>{}</td>", number(point.median));
+            let value = number(point.median);
+            let value = if point.origin == Origin::Input { format!("<i>{value}</i>") } else { value };
+            let _ = write!(table, "<td>{value}</td>");
             if intervals {
                 let _ = write!(table, "<td>{}–{}</td>", number(point.low), number(point.high));
             }
@@ -433,6 +502,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::Provenance;
+    use crate::verdicts::judged;
 
     fn figure(chart: Chart) -> Figure {
         let series = |label: &str, factor: f64| Series {
@@ -450,44 +521,65 @@ mod tests {
             baseline: Some("base".to_owned()),
             notes: vec!["As \"said\"".to_owned()],
             series: vec![series("base", 2.0), series("rival", 5.0)],
+            run: None,
         }
     }
 
     #[test]
     fn every_value_is_drawn_and_told_with_its_ratio_and_the_papers() {
-        let page = html(&[figure(Chart::Bars)]);
+        let page = html(&[figure(Chart::Bars)], &[]);
         assert_eq!(page.matches("<rect ").count(), 6);
         assert!(page.contains("<title>rival, size 3: 15.0 ns</title>"));
         assert!(page.contains("<td>15.0</td><td>2.50</td></tr>"), "no interval, and nothing of the paper's");
         assert!(page.contains("<td>2.50</td><td>1.25</td>"));
-        let page = html(&[figure(Chart::Lines), figure(Chart::Points)]);
+        let page = html(&[figure(Chart::Lines), figure(Chart::Points)], &[]);
         assert_eq!((page.matches("<polyline ").count(), page.matches("<circle ").count()), (2, 12));
+    }
+
+    #[test]
+    fn verdicts_stand_at_the_head_and_raw_data_with_each_figure() {
+        let mut drawn = figure(Chart::Bars);
+        drawn.series[0].points[0].origin = Origin::Input;
+        drawn.run = Some(Provenance {
+            command: "bench experiments f".to_owned(),
+            machine: "none".to_owned(),
+            seed: "<7>".to_owned(),
+        });
+        let figures = [drawn];
+        let page = html(&figures, &judged(&figures));
+        assert!(
+            page.find("<h2>Verdicts</h2>").unwrap_or(usize::MAX) < page.find("Time &amp; &lt;space&gt;").unwrap_or(0)
+        );
+        assert_eq!(page.matches("<details id=\"row-").count(), 35);
+        assert!(page.contains("0 reproduced, 0 reproduced in shape, 0 not reproduced, 35 not run"));
+        assert!(page.contains("Command: <code>bench experiments f</code>. Machine: none. Seed: &lt;7&gt;."));
+        assert!(page.contains("f,rival,size 3,8,15,ns,15,15,15,,Measured") && page.contains("<td><i>2.00</i></td>"));
     }
 
     #[test]
     fn parts_are_stacked_and_what_ran_beside_is_only_told() {
         let mut stack = figure(Chart::Stacks);
         stack.series[1].label = BESIDE.to_owned();
-        let page = html(&[stack]);
+        let page = html(&[stack], &[]);
         assert_eq!(page.matches("<rect ").count(), 3);
         assert!(page.contains(&format!("<td>{BESIDE}</td><td>5.00</td>")));
         let mut rows = figure(Chart::Spans);
         for (nth, point) in rows.series.iter_mut().flat_map(|series| series.points.iter_mut().enumerate()) {
             (point.place, point.low, point.high) = (nth.to_string(), 1.0, 2.0);
         }
-        assert_eq!(html(&[rows]).matches("<rect ").count(), 6);
+        assert_eq!(html(&[rows], &[]).matches("<rect ").count(), 6);
     }
 
     #[test]
     fn intervals_are_told_where_there_are_any() {
         let mut wide = figure(Chart::Bars);
         wide.series[0].points[0].low = 1.5;
-        assert!(html(&[wide]).contains("<td>15.0</td><td>15.0–15.0</td><td>2.50</td>"));
+        assert!(html(&[wide], &[]).contains("<td>15.0</td><td>15.0–15.0</td><td>2.50</td>"));
     }
 
     #[test]
     fn text_cannot_become_markup() {
-        let page = html(&[figure(Chart::Bars)]);
+        let page = html(&[figure(Chart::Bars)], &[]);
         assert!(
             page.contains("Time &amp; &lt;space&gt;")
                 && page.contains("As &quot;said&quot;")

@@ -106,7 +106,7 @@ fn slots(dram_pages: u64, nvm_pages: u64) -> TierSlots {
 
 /// Counts have no noise, nor has virtual time.
 fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
-    Point { place: place.into(), median: value, low: value, high: value, published }
+    Point::exact(place, value, published)
 }
 
 fn series(label: &str, points: Vec<Point>) -> Series {
@@ -129,6 +129,7 @@ fn frame(id: &str, paper: &str, title: &str, unit: &str, baseline: Option<Subjec
                 .to_owned(),
         ],
         series: Vec::new(),
+        run: None,
     }
 }
 

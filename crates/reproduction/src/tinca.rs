@@ -8,10 +8,12 @@
 pub mod ablations;
 pub mod destage_latency;
 pub mod disks;
+pub mod file_speed;
 pub mod files;
 pub mod mix;
 pub mod orders;
 pub mod other_media;
+pub mod recovery;
 pub mod testbed;
 
 use super::Scale;
@@ -21,6 +23,7 @@ use mix::{Asked, Work};
 use orders::PAGES;
 use testbed::{Kind, Setup};
 use tidegate_baselines::classic::{self, CACHE_BLOCKS, FILE_BLOCKS, JOURNAL_BLOCKS, Reads};
+use tidegate_baselines::tinca::done_by_tinca;
 use tidegate_baselines::ubj::{Replaced, done_by_ubj};
 
 /// The paper's platform, with a file that fio reads and writes.
@@ -65,7 +68,7 @@ fn orders(scale: Scale, users: u32) -> Asked {
 
 /// Virtual time has no noise: one sample is the whole truth of the model.
 fn point(place: impl Into<String>, value: f64, published: Option<f64>) -> Point {
-    Point { place: place.into(), median: value, low: value, high: value, published }
+    Point::exact(place, value, published)
 }
 
 fn series(label: &str, points: Vec<Point>) -> Series {
@@ -86,6 +89,7 @@ fn frame(id: &str, paper: &str, title: &str, chart: Chart, unit: &str) -> Figure
                 .to_owned(),
         ],
         series: Vec::new(),
+        run: None,
     }
 }
 
@@ -221,8 +225,8 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 /// 60 users.
 fn published_fig_8(kind: Kind, users: u32) -> [Option<f64>; 3] {
     match (kind, users) {
-        (Kind::TIDEGATE, 5) => [Some(1.8), Some(0.298), Some(1.9 / 4.2)],
-        (Kind::TIDEGATE, 60) => [Some(1.7), Some(0.362), Some(3.0 / 7.0)],
+        (Kind::TIDEGATE | Kind::Tinca, 5) => [Some(1.8), Some(0.298), Some(1.9 / 4.2)],
+        (Kind::TIDEGATE | Kind::Tinca, 60) => [Some(1.7), Some(0.362), Some(3.0 / 7.0)],
         _ => [None; 3],
     }
 }
@@ -238,7 +242,7 @@ pub fn counts(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let mut figures = [lines, blocks];
     let published = [("3/7", 7, [0.266, 0.394]), ("5/5", 5, [0.246, 0.374]), ("7/3", 3, [0.237, 0.354])];
     let ours = Reads::ALL.map(|(reads, label)| (label, Some(reads)));
-    let others = [Kind::CLASSIC.label(), Kind::Ubj.label(), CAPPED].map(|label| (label, None));
+    let others = [Kind::CLASSIC.label(), Kind::Ubj.label(), Kind::Tinca.label(), CAPPED].map(|label| (label, None));
     // Counts are as exact for one mix, which tells whether they are made.
     let mixes = if scale == Scale::SMOKE { &published[..1] } else { &published[..] };
     for (label, reads) in others.into_iter().chain(ours) {
@@ -246,13 +250,15 @@ pub fn counts(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         for &(place, writes, ratios) in mixes {
             let done = match reads {
                 None if label == Kind::Ubj.label() => done_by_ubj(writes)?,
+                None if label == Kind::Tinca.label() => done_by_tinca(writes)?,
                 None if label == CAPPED => classic::done_here_capped(writes)?,
                 None => classic::done_there(writes)?,
                 Some(reads) => classic::done_here(reads, writes)?,
             };
             let requests = f64::from(classic::REQUESTS) * writes as f64 / 10.0;
             for ((points, count), ratio) in points.iter_mut().zip([done.lines, done.disk_blocks]).zip(ratios) {
-                let ratio = if label == Kind::CLASSIC.label() { Some(1.0) } else { reads.map(|_| ratio) };
+                let is_published = reads.is_some() || label == Kind::Tinca.label();
+                let ratio = if label == Kind::CLASSIC.label() { Some(1.0) } else { is_published.then_some(ratio) };
                 points.push(point(place, count as f64 / requests, ratio));
             }
         }
@@ -262,6 +268,8 @@ pub fn counts(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     }
     for figure in &mut figures {
         figure.notes = vec![
+            "Tinca is the protocol as it was published: a ring with Head and Tail, entries of 16 bytes, a switch of roles, each flushed and fenced by itself."
+                .to_owned(),
             "Exact counts; nothing here depends on time. The cache, the file and the journal are a 128th of the paper's.".to_owned(),
             "A block that is read and taken into the cache is streamed to the memory, 64 lines, so that it is there after a restart; the paper does not \
              say that its own are. The more reads, the more such lines both sides have, and the smaller the gap. With reads forgotten by a restart, \

@@ -115,6 +115,12 @@ impl Rule for Coa {
         slots.clean(self, slot).inspect_err(|_| self.lists.lock().cold.touch(slot))?;
         Ok(true)
     }
+
+    fn metadata_bytes(&self) -> usize {
+        let lists = self.lists.lock();
+        let links: usize = [&lists.clean, &lists.cold, &lists.hot].into_iter().map(UseOrder::bytes).sum();
+        links + size_of_val(&*lists.filter.bits)
+    }
 }
 
 /// A Bloom filter with two hash functions that forgets everything when it is full.

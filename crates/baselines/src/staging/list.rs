@@ -60,6 +60,11 @@ impl UseOrder {
         self.links[slot.0 as usize].is_some()
     }
 
+    /// Bytes of its links.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.links)
+    }
+
     fn at(&mut self, slot: u32) -> &mut Links {
         self.links[slot as usize].as_mut().expect("a neighbour is in the list")
     }

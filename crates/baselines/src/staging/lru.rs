@@ -32,4 +32,8 @@ impl Rule for Lru {
         let oldest = self.0.lock().oldest();
         oldest.map_or(Ok(()), |slot| slots.evict(self, slot).map(|_| ()))
     }
+
+    fn metadata_bytes(&self) -> usize {
+        self.0.lock().bytes()
+    }
 }

@@ -10,9 +10,13 @@
 //! buffer full waits for that lock, and then flushes a batch itself. So a syncer makes nothing
 //! faster than one thread writes to the device, once the buffer is full.
 //!
+//! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti
+//! has "multi-buffers in an overall capacity of 512 MB". All rules hold for each of them.
+//!
 //! Left open and chosen: while one writer flushes the whole cache, others that need a slot wait for
 //! it, and take a slot as soon as there is one. A batch is the same part of the cache as 1024
-//! blocks are of Caiti's 512 MiB. One buffer, one syncer: Caiti speaks of "a syncer daemon thread".
+//! blocks are of Caiti's 512 MiB. One
+//! syncer goes over all buffers: Caiti speaks of "a syncer daemon thread".
 //! The source frees a batch's slots together at its end; here each is free once it is written.
 
 use super::{Rule, Slot, Slots};
@@ -25,6 +29,9 @@ const BATCHES: u32 = 128;
 /// Used slots of a hundred at which PMBD-70's syncer begins, and at which it ends.
 const SYNC_FROM_PERCENT: u32 = 70;
 const SYNC_TO_PERCENT: u32 = 10;
+
+/// Sub-buffers.
+const BUFFERS: u32 = 16;
 
 /// The rule of PMBD: nothing is let go of until everything is.
 pub struct Pmbd {
@@ -48,6 +55,10 @@ impl Rule for Pmbd {
 
     fn flush_frees(&self) -> bool {
         true
+    }
+
+    fn buffers() -> u32 {
+        BUFFERS
     }
 }
 
@@ -100,5 +111,9 @@ impl Rule for Pmbd70 {
 
     fn flush_frees(&self) -> bool {
         true
+    }
+
+    fn buffers() -> u32 {
+        BUFFERS
     }
 }

@@ -53,6 +53,8 @@ pub struct Slots {
     device: Arc<dyn BlockDevice>,
     block_size: usize,
     data: Arc<dyn Region>,
+    /// Where the first slot lies in it.
+    base: u64,
     held: Box<[Mutex<SlotState>]>,
     /// A bit for each slot whose block the device does not have; changed under the slot's lock.
     dirty: Box<[AtomicU64]>,
@@ -62,18 +64,24 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Slots whose bytes lie in `data`.
-    pub(super) fn new(data: Arc<dyn Region>, device: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Slots> {
+    /// Slots whose bytes lie in `data`, from `base` on.
+    pub(super) fn new(
+        data: Arc<dyn Region>,
+        base: u64,
+        device: Arc<dyn BlockDevice>,
+        slots: u32,
+    ) -> anyhow::Result<Slots> {
         let block_size = device.geometry().block_size;
-        let bytes = u64::from(slots) * u64::from(block_size);
-        anyhow::ensure!(data.len() >= bytes, "{slots} slots take {bytes} bytes, and the memory has {}", data.len());
+        let end = base + u64::from(slots) * u64::from(block_size);
+        anyhow::ensure!(data.len() >= end, "{slots} slots end at {end}, and the memory has {} bytes", data.len());
         // Every page is there before the first request, as in a cache that is allocated when it is
         // set up.
-        (0..slots).for_each(|slot| data.write(u64::from(slot) * u64::from(block_size), &[1]));
+        (0..slots).for_each(|slot| data.write(base + u64::from(slot) * u64::from(block_size), &[1]));
         Ok(Slots {
             device,
             block_size: block_size as usize,
             data,
+            base,
             held: (0..slots).map(|_| Mutex::default()).collect(),
             dirty: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             table: (0..PARTS).map(|_| Mutex::default()).collect(),
@@ -110,6 +118,19 @@ impl Slots {
     /// Whether a slot is free at this moment.
     pub fn has_free(&self) -> bool {
         !self.free.lock().is_empty()
+    }
+
+    /// Bytes beside the blocks: the state of each slot, the table, and the list of free slots.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        let states = size_of_val(&*self.held) + size_of_val(&*self.dirty);
+        // A table of the standard library has a byte beside each of its places, which are a power
+        // of two of which seven of eight are used.
+        let places = |part: &HashMap<u64, Slot>| (part.capacity() * 8 / 7).next_power_of_two();
+        let table = |part: &Mutex<HashMap<u64, Slot>>| {
+            size_of_val(part) + places(&part.lock()) * (size_of::<(u64, Slot)>() + 1)
+        };
+        let free = self.free.lock().capacity() * size_of::<Slot>();
+        states + self.table.iter().map(table).sum::<usize>() + free
     }
 
     /// How many slots hold a block.
@@ -251,7 +272,7 @@ impl Slots {
     }
 
     fn at(&self, slot: Slot) -> u64 {
-        u64::from(slot.0) * self.block_size as u64
+        self.base + u64::from(slot.0) * self.block_size as u64
     }
 
     fn held(&self, slot: Slot) -> &Mutex<SlotState> {

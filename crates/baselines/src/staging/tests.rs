@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test stops at the first surprise")]
 
 use super::*;
+use crate::raw::RawPmem;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_media::{MappedRegion, Region};
@@ -174,6 +175,41 @@ fn pmbd_lets_go_of_everything_when_nothing_is_free() {
     assert_eq!(below.writes(), 0, "a hit needs no slot");
     put(&cache, 40, 1);
     assert_eq!((below.writes(), cache.cached()), (u64::from(SLOTS), 1));
+}
+
+/// A device of 32 stripes, two for each buffer.
+fn wide<P: Rule>(slots: u32) -> (Buffers<P>, Arc<RawPmem<MappedRegion>>) {
+    let below = MappedRegion::anonymous(32 * 1024 * BLOCK as u64).unwrap();
+    let below = Arc::new(RawPmem::new(below, BLOCK as u32).unwrap());
+    let memory = MappedRegion::anonymous(u64::from(slots) * BLOCK as u64).unwrap();
+    (Buffers::over(Arc::new(memory), below.clone(), slots).unwrap(), below)
+}
+
+#[test]
+fn only_the_sub_buffer_that_is_full_lets_go() {
+    let (cache, below) = wide::<Pmbd>(16 * 4);
+    // Four blocks for each of the first two buffers; then one more for the first.
+    (0..4).chain(1024..1028).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!((cache.cached(), get(&*below, 0), get(&*below, 1024)), (8, 0, 0));
+    put(&cache, 16 * 1024, 1);
+    assert_eq!((cache.cached(), get(&*below, 0), get(&*below, 1024)), (5, 1, 0), "the second one keeps its own");
+    let mut across = [0; 4 * BLOCK];
+    cache.write(Lba(1022), &[7; 4 * BLOCK], Durability::Volatile).unwrap();
+    cache.read(Lba(1022), &mut across).unwrap();
+    assert_eq!(across, [7; 4 * BLOCK], "a request may cross from one buffer to the next");
+    cache.flush().unwrap();
+    assert_eq!((get(&*below, 1023), get(&*below, 1025)), (7, 7));
+}
+
+#[test]
+fn metadata_are_counted_from_what_the_code_has() {
+    let each = |bytes: usize| bytes / 4096;
+    let filled = |cache: &dyn BlockDevice| (0..32 * 1024).for_each(|lba| put(cache, lba, 1));
+    let (pmbd, lru, coa) = (wide::<Pmbd>(4096).0, wide::<Lru>(4096).0, wide::<Coa>(4096).0);
+    [&pmbd as &dyn BlockDevice, &lru, &coa].into_iter().for_each(filled);
+    let [pmbd, lru, coa] = [pmbd.metadata_bytes(), lru.metadata_bytes(), coa.metadata_bytes()].map(each);
+    // A state of 24 bytes and more, a place in the table of 17; a list has links of 12.
+    assert!(pmbd > 40 && lru >= pmbd - 20 && coa >= lru + 24, "{pmbd} {lru} {coa}");
 }
 
 #[test]

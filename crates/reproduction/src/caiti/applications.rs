@@ -44,6 +44,7 @@ pub(super) fn frame(id: &str, paper: &str, title: &str, unit: &str) -> Figure {
                 .to_owned(),
         ],
         series: Vec::new(),
+        run: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Closed-loop writers, as fio's jobs are, and the time of each of their requests.
 //!
-//! A request first takes what the system call, the file system and the block layer take in the
-//! paper ([`path_ns`]): the writer spins for so long, as a core does that runs them.
+//! A request first takes what the system call, the file system and the block layer take
+//! ([`crate::kernel`]): the writer spins for so long, as a core does that runs them. Writers of a
+//! mapped file pass none of them.
 //!
 //! Blocks are drawn before the clock starts, and a request's time goes into memory that was touched
 //! before: recording costs two looks at the clock, some 50 ns, in each request alike. Beside the
@@ -18,15 +19,6 @@ const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
 /// Caiti's time per request (Table 1, 512 MiB).
 pub(crate) const CAITI_NS: f64 = 4410.0;
-
-/// The part of a write's time that passes before it reaches Caiti (§ 5.2, Fig. 7).
-const BEFORE_CAITI: f64 = 0.54;
-
-/// What the system call, the file system and the block layer take of a request in the paper, in
-/// nanoseconds.
-pub fn path_ns() -> u64 {
-    whole(CAITI_NS * BEFORE_CAITI)
-}
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times of seconds at most")]
 pub(crate) fn whole(ns: f64) -> u64 {
@@ -48,6 +40,16 @@ pub struct Load {
     pub flush_every: Option<u32>,
     /// Where the sequence of blocks begins.
     pub seed: u64,
+    /// What the software above takes of each request, in nanoseconds.
+    pub path_ns: u64,
+}
+
+impl Load {
+    /// This load on a file that is mapped.
+    #[must_use]
+    pub fn on_a_mapping(self) -> Load {
+        Load { path_ns: 0, ..self }
+    }
 }
 
 /// What came of it.
@@ -84,11 +86,11 @@ pub fn run(device: &dyn BlockDevice, load: &Load) -> Result<Times> {
     let all_warm = Barrier::new(walks.len());
     let job = |walk: &[u64]| {
         let (before, measured) = walk.split_at(warm);
-        let warmed = write_all(device, before, None);
+        let warmed = write_all(device, before, load.path_ns, None);
         all_warm.wait();
         // The jobs' own clocks: on a busy machine the thread that waits for them may be late.
         let begin = Instant::now();
-        let times = warmed.and_then(|_| write_all(device, measured, load.flush_every));
+        let times = warmed.and_then(|_| write_all(device, measured, load.path_ns, load.flush_every));
         (begin, Instant::now(), times)
     };
     let times = std::thread::scope(|scope| -> Result<Times> {
@@ -117,10 +119,10 @@ fn walk(load: &Load, job: u32) -> Vec<u64> {
     (0..(load.warm + load.requests) / load.jobs).map(|_| random.below(load.blocks)).collect()
 }
 
-fn write_all(device: &dyn BlockDevice, walk: &[u64], flush_every: Option<u32>) -> Result<Times> {
+fn write_all(device: &dyn BlockDevice, walk: &[u64], path_ns: u64, flush_every: Option<u32>) -> Result<Times> {
     let block = vec![0x5a_u8; device.geometry().block_size as usize];
     let mut times = Times { total: Duration::ZERO, writes: vec![0; walk.len()], flushes: Vec::new() };
-    let path = Duration::from_nanos(path_ns());
+    let path = Duration::from_nanos(path_ns);
     for (nth, (lba, time)) in (1_u32..).zip(walk.iter().zip(&mut times.writes)) {
         let begin = Instant::now();
         while begin.elapsed() < path {
@@ -155,6 +157,7 @@ fn commit_now_and_then(device: &dyn BlockDevice, done: &AtomicBool) {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
+    use crate::kernel::path_ns;
     use tidegate_baselines::raw::RawPmem;
     use tidegate_media::MappedRegion;
 
@@ -162,7 +165,15 @@ mod tests {
     fn every_request_is_made_and_timed() {
         let region = MappedRegion::anonymous(64 * 4096).unwrap();
         let device = RawPmem::new(region, 4096).unwrap();
-        let load = Load { jobs: 2, warm: 100, requests: 4000, blocks: 64, flush_every: Some(100), seed: 9 };
+        let load = Load {
+            jobs: 2,
+            warm: 100,
+            requests: 4000,
+            blocks: 64,
+            flush_every: Some(100),
+            seed: 9,
+            path_ns: path_ns(),
+        };
         let times = run(&device, &load).unwrap();
         assert_eq!((times.writes.len(), times.flushes.len()), (4000, 40));
         assert!(times.writes.iter().all(|time| u64::from(*time) > path_ns()), "each passes the software first");

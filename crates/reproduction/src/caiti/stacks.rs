@@ -1,6 +1,7 @@
 //! The ways to write a block that the experiments compare, each ready to be used: the device, and
 //! the thread beside it.
 
+use super::load::{self, Load, Times};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidegate_background::{DrainPool, Setup};
 use tidegate_baselines::cow::{CowFiles, Shape};
+use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
-use tidegate_baselines::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
+use tidegate_baselines::staging::{Buffers, Coa, Lru, Pmbd, Pmbd70, Rule};
 use tidegate_measure::medium::{self, OVERHEAD_BYTES};
 use tidegate_media::{BlockDevice, MappedRegion};
 use tidegate_write_cache::{Options, WriteCache, bytes_for};
@@ -26,7 +28,7 @@ const BESIDE_PAUSE: Duration = Duration::from_micros(100);
 pub enum Kind {
     /// The memory itself behind a block driver: no atomic blocks.
     Pmem,
-    /// The memory itself, written by a file system that knows it: no atomic blocks.
+    /// A file in the memory, mapped by its writer: no atomic blocks.
     Dax,
     /// A copy-on-write file system.
     Nova,
@@ -94,9 +96,14 @@ impl Kind {
     pub fn stack(self, profile: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<Stack> {
         let slots = u32::try_from(cache_bytes / 4096).context("a cache of less than 16 TiB")?;
         match self {
-            Kind::Pmem | Kind::Dax => {
+            Kind::Pmem => {
                 let region = medium::slow_region(profile, bytes + OVERHEAD_BYTES)?;
                 return Ok(Stack::uncached(Arc::new(RawPmem::new(region, 4096)?)));
+            }
+            Kind::Dax => {
+                let region = medium::slow_region(profile, bytes + OVERHEAD_BYTES)?;
+                let file = Arc::new(MappedFile::new(region, 4096)?);
+                return Ok(Stack { is_mapped: true, ..Stack::uncached(file) });
             }
             Kind::Nova => {
                 let region = medium::slow_region(profile, bytes + bytes / 8 + OVERHEAD_BYTES)?;
@@ -123,27 +130,36 @@ impl Kind {
 pub struct Stack {
     /// What is written to.
     pub device: Arc<dyn BlockDevice>,
+    /// Whether its writer has it mapped, and passes no software on the way.
+    is_mapped: bool,
     _steps: Option<Steps>,
     _pool: Option<DrainPool>,
 }
 
 impl Stack {
     fn uncached(device: Arc<dyn BlockDevice>) -> Stack {
-        Stack { device, _steps: None, _pool: None }
+        Stack { device, is_mapped: false, _steps: None, _pool: None }
+    }
+
+    /// Puts `load` on it.
+    pub fn run(&self, load: &Load) -> tidegate_media::Result<Times> {
+        let load = if self.is_mapped { load.on_a_mapping() } else { *load };
+        load::run(&*self.device, &load)
     }
 }
 
 fn staging<P: Rule + 'static>(below: Arc<dyn BlockDevice>, slots: u32) -> anyhow::Result<Stack> {
-    let cache = Arc::new(Staging::<P>::new(below, slots)?);
+    let memory = Arc::new(MappedRegion::anonymous(u64::from(slots) * 4096)?);
+    let cache = Arc::new(Buffers::<P>::over(memory, below, slots)?);
     let steps = Steps::start(cache.clone())?;
-    Ok(Stack { device: cache, _steps: Some(steps), _pool: None })
+    Ok(Stack { _steps: Some(steps), ..Stack::uncached(cache) })
 }
 
 fn transit(below: Arc<dyn BlockDevice>, options: Options, drain_within: Duration) -> anyhow::Result<Stack> {
     let region: MappedRegion = medium::region(bytes_for(options.slots, 4096))?;
     let cache = Arc::new(WriteCache::create(region, below, options)?);
     let pool = DrainPool::start(&cache, Setup { threads: 1, drain_within }).context("draining threads")?;
-    Ok(Stack { device: cache, _steps: None, _pool: Some(pool) })
+    Ok(Stack { _pool: Some(pool), ..Stack::uncached(cache) })
 }
 
 /// The thread beside a staging cache.
@@ -153,7 +169,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn start<P: Rule + 'static>(cache: Arc<Staging<P>>) -> anyhow::Result<Steps> {
+    fn start<P: Rule + 'static>(cache: Arc<Buffers<P>>) -> anyhow::Result<Steps> {
         let ending = Arc::new(AtomicBool::new(false));
         let of_thread = ending.clone();
         let run = move || {

@@ -11,7 +11,7 @@
 //! writes the blocks that its file needs. A new file takes the place of the deleted one.
 
 use super::super::Scale;
-use super::super::figure::{Chart, Figure, Series};
+use super::super::figure::{Chart, Figure};
 use super::super::personalities::Personality;
 use super::{frame, point, series};
 use std::collections::BTreeSet;
@@ -33,8 +33,8 @@ const CACHE_BLOCKS: u32 = (2 << 20) / 16;
 const JOURNAL_BLOCKS: u64 = 32 << 10;
 const TRANSACTION_BLOCKS: usize = 8 << 10;
 
-/// Rounds of a personality between two commits, every five seconds. It sets the speed, which the
-/// paper does not tell: with it, a transaction of webproxy has the paper's 4,000 blocks.
+/// Rounds of a personality between two commits, every five seconds, where no speed is measured: the
+/// paper does not tell its own.
 const ROUNDS_A_COMMIT: u32 = 400;
 
 /// Commits between two writebacks of the same block, every thirty seconds.
@@ -57,7 +57,7 @@ const APPENDED: u64 = 4;
 const LOG_BLOCKS: u64 = 4096;
 
 /// The files of a personality, and what is dirty.
-struct Files {
+pub(super) struct Files {
     personality: Personality,
     sizes: Vec<u64>,
     log_end: u64,
@@ -68,9 +68,14 @@ struct Files {
 impl Files {
     /// As many as the paper has, but for [`SMALLER`].
     fn new(personality: Personality) -> Files {
+        Files::of(personality, SMALLER)
+    }
+
+    /// So many times fewer than the paper has.
+    pub(super) fn of(personality: Personality, smaller: u64) -> Files {
         let bytes: u64 = if personality == Personality::FileServer { 51_200_000_000 } else { 32_000_000_000 };
         let file_blocks = personality.file_bytes() as u64 / BLOCK_BYTES as u64;
-        let files = bytes / SMALLER / personality.file_bytes() as u64;
+        let files = bytes / smaller / personality.file_bytes() as u64;
         let sizes = (0..files).map(|_| file_blocks).collect();
         Files { personality, sizes, log_end: 0, dirty: BTreeSet::new(), random: Rng::new(11) }
     }
@@ -109,7 +114,7 @@ impl Files {
     }
 
     /// Blocks of all of it.
-    fn blocks(&self) -> u64 {
+    pub(super) fn blocks(&self) -> u64 {
         self.log_at() + LOG_BLOCKS
     }
 
@@ -171,7 +176,7 @@ impl Files {
 
     /// One round of the personality's mix; returns what must be durable before it goes on, if it
     /// syncs.
-    fn round(&mut self) -> Vec<u64> {
+    pub(super) fn round(&mut self) -> Vec<u64> {
         let (one, other) = (self.any(), self.any());
         self.replace(one);
         match self.personality {
@@ -192,6 +197,30 @@ impl Files {
                 needed
             }
         }
+    }
+
+    /// The blocks that a round reads: whole files.
+    pub(super) fn read_in_a_round(&mut self) -> Vec<u64> {
+        let files = match self.personality {
+            Personality::FileServer => 1,
+            Personality::VarMail => 2,
+            Personality::WebProxy => 5,
+            Personality::WebServer => 10,
+        };
+        let chosen: Vec<u64> = (0..files).map(|_| self.any()).collect();
+        let blocks_of = |file: u64| {
+            let at = self.data_at() + file * self.room();
+            at..at + self.file_blocks()
+        };
+        chosen.into_iter().flat_map(blocks_of).collect()
+    }
+
+    /// Takes what is dirty, in the order of the disk, once it is so many blocks.
+    pub(super) fn take_dirty(&mut self, blocks: usize) -> Vec<u64> {
+        if self.dirty.len() < blocks {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.dirty).into_iter().collect()
     }
 
     /// Whether what is dirty is all that a transaction takes.
@@ -261,15 +290,15 @@ fn written(personality: Personality, journal: bool, writebacks: u32) -> anyhow::
     Ok((mounted.stack.done().writes - before) as f64 / f64::from(writebacks * rounds))
 }
 
-/// Fig. 3a and 13.
+/// Fig. 3a.
 pub fn files(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    Ok(vec![traffic(scale)?, transactions(scale)])
+    Ok(vec![traffic(scale)?])
 }
 
 const NOTE: &str = "Exact counts of a model of Ext4's blocks under Filebench's mixes; the files and the cache are a 16th of the paper's, the journal \
                     is as large as there: 128 MiB.";
 
-fn figure(id: &str, paper: &str, title: &str, chart: Chart, unit: &str, baseline: &str) -> Figure {
+pub(super) fn figure(id: &str, paper: &str, title: &str, chart: Chart, unit: &str, baseline: &str) -> Figure {
     let (baseline, notes) = (Some(baseline.to_owned()), vec![NOTE.to_owned()]);
     Figure { baseline, notes, ..frame(id, paper, title, chart, unit) }
 }
@@ -298,7 +327,7 @@ fn traffic(scale: Scale) -> anyhow::Result<Figure> {
 }
 
 /// Blocks of a transaction, on the mean of ten.
-fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
+pub(super) fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
     let (mut files, mut blocks) = (Files::new(personality), 0);
     for _ in 0..10 {
         for _ in 0..rounds {
@@ -310,29 +339,6 @@ fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
         blocks += std::mem::take(&mut files.dirty).len();
     }
     blocks as f64 / 10.0
-}
-
-fn transactions(scale: Scale) -> Figure {
-    let title = "Blocks of a transaction, over the rounds between two commits";
-    let proxy = Personality::WebProxy;
-    let mut figure = figure("fig-13", "Fig. 13", title, Chart::Lines, "blocks per transaction", proxy.label());
-    let all = [25, 50, 100, 200, ROUNDS_A_COMMIT, 800, 1600];
-    let rounds = if scale == Scale::SMOKE { &all[..2] } else { &all[..] };
-    let of = |personality: Personality, published: f64| -> Series {
-        let points = rounds.iter().map(|&rounds| {
-            let published = (rounds == ROUNDS_A_COMMIT).then_some(published);
-            point(rounds.to_string(), transaction_blocks(personality, rounds), published)
-        });
-        series(personality.label(), points.collect())
-    };
-    figure.series = vec![of(proxy, 1.0), of(Personality::FileServer, 2.0)];
-    figure.notes.push(
-        "The paper has about 8,000 blocks of fileserver and half as many of webproxy. A quarter of the journal, 8,192 blocks, is all that JBD2 puts into a \
-         transaction, whatever the speed. As many blocks of the cache are taken beside the committed ones until the commit ends, where all were cached: \
-         32 MiB, 0.4 % of 8 GiB."
-            .to_owned(),
-    );
-    figure
 }
 
 #[cfg(test)]

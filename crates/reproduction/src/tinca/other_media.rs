@@ -23,7 +23,7 @@ pub fn other_media(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let mut of_memories = frame("fig-12b", "Fig. 12b", "TPC-C on other memories, 20 users", Chart::Bars, rate);
     let mut hits =
         frame("fig-12c", "Fig. 12c", "TPC-C: writes that find their block cached", Chart::Bars, "% of writes");
-    for kind in Kind::WHOLE {
+    for kind in Kind::ON_OTHER_MEDIA {
         let mut points = Vec::new();
         for (place, setup, ratio) in disks {
             let taken = mix::run(kind, &setup, orders(scale, USERS))?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidegate_baselines::classic::{Ablations, CACHE_BLOCKS, FlashCache, Journal, RING, Stack};
+use tidegate_baselines::tinca::Tinca;
 use tidegate_baselines::ubj::{Replaced, Ubj};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
 use tidegate_layout::disk_cache::CachePlan;
@@ -35,6 +36,8 @@ pub enum Kind {
     },
     /// The union of buffer cache and journal.
     Ubj,
+    /// The transactional cache with the published protocol.
+    Tinca,
     /// The transactional cache.
     Tidegate {
         /// What becomes of blocks that are read.
@@ -44,7 +47,10 @@ pub enum Kind {
 
 impl Kind {
     /// Whatever keeps transactions whole.
-    pub const WHOLE: [Kind; 3] = [Kind::CLASSIC, Kind::Ubj, Kind::TIDEGATE];
+    pub const WHOLE: [Kind; 4] = [Kind::CLASSIC, Kind::Ubj, Kind::Tinca, Kind::TIDEGATE];
+
+    /// Those that other disks and memories are tried with.
+    pub const ON_OTHER_MEDIA: [Kind; 3] = [Kind::CLASSIC, Kind::Ubj, Kind::TIDEGATE];
 
     /// The transactional cache as it usually is.
     pub const TIDEGATE: Kind = Kind::Tidegate { reads: Reads::Kept };
@@ -55,11 +61,11 @@ impl Kind {
     /// As it was published.
     pub const CLASSIC: Kind = Kind::Classic { journal: true, metadata: true, flushes: true };
 
-    /// What the paper says of it where Tidegate's place has `ours` times Classic's value. It
+    /// What the paper says of it where the transactional cache has `ours` times Classic's value. It
     /// describes UBJ, and does not measure it.
     pub(super) fn published(self, ours: f64) -> Option<f64> {
         match self {
-            Kind::Tidegate { .. } => Some(ours),
+            Kind::Tidegate { .. } | Kind::Tinca => Some(ours),
             Kind::Classic { .. } => Some(1.0),
             Kind::Ubj => None,
         }
@@ -70,6 +76,7 @@ impl Kind {
         match self {
             Kind::Tidegate { reads: Reads::Kept } => "Tidegate",
             Kind::Tidegate { reads: Reads::Forgotten } => "Tidegate, reads forgotten",
+            Kind::Tinca => "Tinca",
             Kind::Ubj => "UBJ",
             Kind::Classic { journal: true, metadata: true, flushes: true } => "Classic",
             Kind::Classic { journal: true, metadata: true, flushes: false } => "Classic, no flushes",
@@ -115,7 +122,7 @@ type StackAndThreads = (Arc<dyn Stack>, Vec<BackgroundThread>);
 fn disk_blocks(kind: Kind, setup: &Setup) -> u64 {
     match kind {
         Kind::Classic { .. } => setup.blocks + setup.journal_blocks,
-        Kind::Ubj | Kind::Tidegate { .. } => setup.blocks,
+        Kind::Ubj | Kind::Tinca | Kind::Tidegate { .. } => setup.blocks,
     }
 }
 
@@ -139,6 +146,7 @@ impl Testbed {
                 if journal { with_journal(cache, setup, &over) } else { without_journal(cache, &over) }
             }
             Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), setup, &over),
+            Kind::Tinca => tinca(memory(Tinca::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), &over)?,
             Kind::Tidegate { reads } => {
                 let plan = CachePlan::cut(CACHE_BLOCKS, 4096, setup.blocks, RING);
                 tidegate(memory(plan.end())?, disk.clone(), reads, setup, &over)?
@@ -224,6 +232,13 @@ fn ubj(region: Memory, disk: Arc<SlowDisk>, setup: &Setup, over: &Arc<AtomicBool
     let of_thread = ubj.clone();
     let beside = over_and_over(over, move || of_thread.checkpoint_step());
     (ubj, vec![beside])
+}
+
+fn tinca(region: Memory, disk: Arc<SlowDisk>, over: &Arc<AtomicBool>) -> anyhow::Result<StackAndThreads> {
+    let tinca = Arc::new(Tinca::open(region, disk, CACHE_BLOCKS, limits().dirty_blocks)?);
+    let of_thread = tinca.clone();
+    let beside = over_and_over(over, move || of_thread.clean_step());
+    Ok((tinca, vec![beside]))
 }
 
 fn tidegate(

@@ -61,11 +61,11 @@ pub fn run(platform: &Platform, testbed: Testbed, load: &Load) -> anyhow::Result
     let costs = platform.profile.processor.of_cores();
     let mut machine = Machine::new(Plan { costs, ..Plan::new(1, cores, Order::Timed) });
     let found = Rc::new(RefCell::new(Found { writing: load.jobs, ..Found::default() }));
-    let Testbed { device, threads, beside } = testbed;
+    let Testbed { device, is_mapped, threads, beside } = testbed;
+    let path_ns = if is_mapped { 0 } else { platform.path_ns };
     let watch = platform.watch.clone();
     for job in 0..load.jobs {
-        let (device, threads, found, load, path_ns) =
-            (device.clone(), threads.clone(), found.clone(), *load, platform.path_ns);
+        let (device, threads, found, load) = (device.clone(), threads.clone(), found.clone(), *load);
         let watch = watch.clone().filter(|_| job == 0);
         machine.spawn(job % cores, move || {
             let random = Rng::new(seed_of(job));

@@ -3,14 +3,16 @@
 
 use super::background::{BackgroundThreads, Bell, Work};
 use super::watch::{BelowCache, OfSlots, Watch};
-use crate::caiti::load::{CAITI_NS, path_ns, whole};
+use crate::caiti::load::{CAITI_NS, whole};
 use crate::caiti::stacks::{DRAIN_WITHIN, Kind};
+use crate::kernel::path_ns;
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_baselines::cow::{CowFiles, Shape};
+use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
-use tidegate_baselines::staging::{Coa, Lru, Pmbd, Pmbd70, Rule, Staging};
+use tidegate_baselines::staging::{Buffers, Coa, Lru, Pmbd, Pmbd70, RoomListener, Rule};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::Version;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion, Region, Result};
@@ -38,6 +40,8 @@ pub struct Platform {
     /// What the block translation table takes for a block beyond what its own code takes here, in
     /// nanoseconds.
     btt_extra_ns: u64,
+    /// Subjects whose bars of Fig. 5a at a depth of 128 costs were fitted to.
+    inputs: Vec<Kind>,
     /// Who watches what happens at the memories.
     pub(super) watch: Option<Arc<Watch>>,
 }
@@ -63,6 +67,7 @@ impl Platform {
             profile,
             path_ns: path_ns(),
             btt_extra_ns: 0,
+            inputs: Vec::new(),
             watch: None,
         })
     }
@@ -77,7 +82,8 @@ impl Platform {
     /// 4.41 µs after its work is the software's, on the way in and out.
     pub fn fitted_to_caiti() -> anyhow::Result<Platform> {
         let told = Platform::told()?;
-        Ok(Platform { name: "fitted twice", path_ns: whole(CAITI_NS) - CAITI_HERE_NS, ..told }.streaming())
+        let inputs = vec![Kind::Caiti];
+        Ok(Platform { name: "fitted twice", path_ns: whole(CAITI_NS) - CAITI_HERE_NS, inputs, ..told }.streaming())
     }
 
     /// The machine [fitted to Caiti](Platform::fitted_to_caiti), fitted to the bar of BTT too.
@@ -86,12 +92,19 @@ impl Platform {
     /// twice.
     pub fn fitted_to_btt() -> anyhow::Result<Platform> {
         let btt_extra_ns = whole(CAITI_NS * (BTT_OVER_CAITI - PMEM_OVER_CAITI)) - BTT_OVER_PMEM_HERE_NS;
-        Ok(Platform { name: "fitted three times", btt_extra_ns, ..Platform::fitted_to_caiti()? })
+        let mut platform = Platform { name: "fitted three times", btt_extra_ns, ..Platform::fitted_to_caiti()? };
+        platform.inputs.push(Kind::Btt);
+        Ok(platform)
     }
 
     /// The machine [fitted to BTT](Platform::fitted_to_btt) with one core, which everybody shares.
     pub fn fitted_on_one_core() -> anyhow::Result<Platform> {
-        Ok(Platform { name: "one core", ..Platform::fitted_to_btt()? }.with_cores(1))
+        Ok(Platform { name: "one core", inputs: Vec::new(), ..Platform::fitted_to_btt()? }.with_cores(1))
+    }
+
+    /// Whether the bar of `kind` in Fig. 5a at a depth of 128 is an input here, and shows nothing.
+    pub(super) fn is_fitted_to(&self, kind: Kind) -> bool {
+        self.inputs.contains(&kind)
     }
 
     /// This machine with so many cores.
@@ -102,13 +115,17 @@ impl Platform {
         platform
     }
 
-    /// Streaming as slow as the paper's bar of raw PMem tells, less the path.
+    /// Lines reach the memory as slowly as the paper's bar of raw PMem tells, less the path: those
+    /// that are streamed, and those that are written back.
     fn streaming(mut self) -> Platform {
         let block_ns = CAITI_NS * PMEM_OVER_CAITI - self.path_ns as f64;
         let arrival_ns = self.profile.memory.arrival.ps as f64 / 1000.0;
         let ps = whole((block_ns - arrival_ns) / 64.0 * 1000.0);
-        self.on_memory.figures[Act::StreamLine as usize] =
-            Figure { ps, source: "fitted: Caiti's Fig. 5a, raw PMem at a depth of 128".into() };
+        for act in [Act::StreamLine, Act::FlushLine] {
+            self.on_memory.figures[act as usize] =
+                Figure { ps, source: "fitted: Caiti's Fig. 5a, raw PMem at a depth of 128".into() };
+        }
+        self.inputs.push(Kind::Pmem);
         self
     }
 
@@ -236,6 +253,8 @@ impl Room {
 pub struct Testbed {
     /// What is written to.
     pub device: Arc<dyn BlockDevice>,
+    /// Whether its writers have it mapped, and pass no software on the way.
+    pub(super) is_mapped: bool,
     /// Those beside it.
     pub(super) threads: Arc<BackgroundThreads>,
     /// What they do.
@@ -247,7 +266,11 @@ impl Testbed {
     pub fn of(kind: Kind, platform: &Platform, room: Room) -> anyhow::Result<Testbed> {
         let bytes = room.bytes;
         match kind {
-            Kind::Pmem | Kind::Dax => Ok(Testbed::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
+            Kind::Pmem => Ok(Testbed::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
+            Kind::Dax => {
+                let file = Arc::new(MappedFile::new(platform.persistent(bytes)?, 4096)?);
+                Ok(Testbed { is_mapped: true, ..Testbed::uncached(file) })
+            }
             Kind::Nova => Testbed::copy_on_write(platform, room, room.shape()),
             Kind::Btt => Ok(Testbed::uncached(platform.btt(bytes)?)),
             Kind::Pmbd => staging::<Pmbd>(platform, room),
@@ -275,7 +298,7 @@ impl Testbed {
 
     /// Only `device`, with nobody beside it.
     pub(super) fn uncached(device: Arc<dyn BlockDevice>) -> Testbed {
-        Testbed { device, threads: Arc::default(), beside: Vec::new() }
+        Testbed { device, is_mapped: false, threads: Arc::default(), beside: Vec::new() }
     }
 
     /// Transit of any make.
@@ -301,21 +324,21 @@ impl Testbed {
             Box::new(move || threads.drain(index as usize, &cache, &backlog, watching))
         };
         let beside = (0..drainers).map(drainer).collect();
-        Ok(Testbed { device: cache, threads, beside })
+        Ok(Testbed { device: cache, is_mapped: false, threads, beside })
     }
 }
 
 fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result<Testbed> {
     let memory = platform.dram(room.cache_bytes)?;
-    let mut cache = Staging::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?;
+    let mut cache = Buffers::<P>::over(memory, platform.btt(room.bytes)?, room.slots()?)?;
     if let Some(watch) = platform.watch.clone() {
-        cache.tell(Box::new(move |room| watch.in_want(room)));
+        cache.tell(&(Arc::new(move |room| watch.in_want(room)) as RoomListener));
     }
     let cache = Arc::new(cache);
     let threads = Arc::new(BackgroundThreads::default());
     let (of_thread, stepped) = (threads.clone(), cache.clone());
     let step = move || stepped.background_step().expect("the device writes");
-    Ok(Testbed { device: cache, threads, beside: vec![Box::new(move || of_thread.step_until_over(step))] })
+    Ok(Testbed { threads, beside: vec![Box::new(move || of_thread.step_until_over(step))], ..Testbed::uncached(cache) })
 }
 
 /// Every write takes longer by so many nanoseconds a block.

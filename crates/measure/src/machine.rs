@@ -23,12 +23,19 @@ impl Machine {
         let uname = rustix::system::uname();
         Machine {
             processor: processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            cores: tidegate_measure::workload::cores().len(),
+            cores: crate::workload::cores().len(),
             kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
             instructions: tidegate_media::MappedRegion::anonymous(4096)
                 .map_or_else(|error| error.to_string(), |region| region.instructions().to_string()),
-            pages: tidegate_measure::medium::MemoryPath::pages(),
+            pages: crate::medium::MemoryPath::pages(),
         }
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Machine { processor, cores, kernel, instructions, pages } = self;
+        write!(f, "{processor}, {cores} cores, {kernel}; {instructions}; regions in memory of {pages}")
     }
 }
 

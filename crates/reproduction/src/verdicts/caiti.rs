@@ -1,0 +1,277 @@
+//! The rows of the transit cache's paper.
+//!
+//! They are judged on its platform in virtual time, by the figures with one fitted number; Fig. 5a
+//! by those with three, whose bars are inputs there. Programs on a file system (Fig. 8 to 10) are
+//! judged on threads of the machine that runs them.
+
+use super::PaperRow;
+use super::sheet::Sheet;
+
+const STAGING: [&str; 4] = ["PMBD", "PMBD-70", "LRU", "COA"];
+const OTHERS: [&str; 8] = ["PMem", "DAX", "NOVA", "BTT", "PMBD", "PMBD-70", "LRU", "COA"];
+
+/// Every row.
+pub(super) const ROWS: &[PaperRow] = &[
+    PaperRow {
+        name: "caiti-2a",
+        paper: "Caiti, Fig. 2a",
+        shows: "staging makes a random write slower than the block translation table alone, with fsyncs too",
+        experiments: &["platform-staging-cost"],
+        cause: "the translation table here fences twice a block, and Linux's has the memory flushed four times; a mapped file passes no system call; \
+                the journal's flush writes up to 4,096 blocks of PMBD's back beside the writer, every 156 ms or some 16,800 writes",
+        claims: fig_2a,
+    },
+    PaperRow {
+        name: "caiti-2b",
+        paper: "Caiti, Fig. 2b",
+        shows: "the time of a flush rises with what was written under staging, and stays low under transit",
+        experiments: &["platform-flush"],
+        cause: "Caiti's flush ends as soon as its drainers have caught up; with fewer of them it would grow",
+        claims: fig_2b,
+    },
+    PaperRow {
+        name: "caiti-3",
+        paper: "Caiti, Fig. 2c-e, 3, 5b, 5c",
+        shows: "staging has continual response times over 20 µs, transit has hardly any",
+        experiments: &["platform-windows"],
+        cause: "a virtual machine without interrupts has no other spikes than those of the caches",
+        claims: fig_3,
+    },
+    PaperRow {
+        name: "caiti-5a",
+        paper: "Caiti, Fig. 5a",
+        shows: "at a depth of 128 every other way takes 2.2 to 4.1 times Caiti's time",
+        experiments: &["platform-reasons"],
+        cause: "three bars are inputs; the syncer of PMBD-70 and the cleaning of COA gain from the software's time here, which passes beside them",
+        claims: fig_5a,
+    },
+    PaperRow {
+        name: "caiti-5d",
+        paper: "Caiti, Fig. 5d",
+        shows: "at a depth of 1024 PMBD's 99.99th percentile is 14 times Caiti's",
+        experiments: &["platform-depth"],
+        cause: "PMBD's tail is the flush of a buffer by one writer, so it depends on the buffer's size over the depth",
+        claims: fig_5d,
+    },
+    PaperRow {
+        name: "caiti-5e",
+        paper: "Caiti, Fig. 5e",
+        shows: "Caiti is ahead of all others whatever the number of jobs",
+        experiments: &["platform-jobs"],
+        cause: "a mapped file passes no software on its way; with many jobs the medium is the limit of all",
+        claims: fig_5e,
+    },
+    PaperRow {
+        name: "caiti-table-1",
+        paper: "Caiti, Table 1",
+        shows: "the time of a request does not depend on the size of the cache, and is least for Caiti",
+        experiments: &["platform-capacity"],
+        cause: "Caiti's own work takes 0.1 µs here and 2 µs in the paper, and the medium's speed is fitted to Fig. 5a",
+        claims: table_1,
+    },
+    PaperRow {
+        name: "caiti-metadata",
+        paper: "Caiti, § 5.1",
+        shows: "102 bytes of metadata a slot for Caiti and COA, 84 for PMBD and LRU",
+        experiments: &["metadata"],
+        cause: "the sizes are those of the code here: locks are words, and not a kernel's locks of 40 bytes with a queue of work of 33",
+        claims: metadata,
+    },
+    PaperRow {
+        name: "caiti-6",
+        paper: "Caiti, Fig. 6",
+        shows: "writers wait for evictions 25 to 41 % of the time under staging, and never under transit",
+        experiments: &["platform-inside"],
+        cause: "a stall waits for the translation table, so its share follows that table's cost: from told costs to fitted ones it grows past the paper's",
+        claims: fig_6,
+    },
+    PaperRow {
+        name: "caiti-7",
+        paper: "Caiti, Fig. 7",
+        shows: "54 % of a write's time pass before it reaches Caiti",
+        experiments: &["platform-timeline"],
+        cause: "the software's time is the literature's; the rest of a write is Caiti's own work, 2 µs in the paper and 0.1 µs here",
+        claims: fig_7,
+    },
+    PaperRow {
+        name: "caiti-8",
+        paper: "Caiti, Fig. 8",
+        shows: "LevelDB fills and overwrites with 2 KiB values in 18 to 49 % less time than on the others",
+        experiments: &["leveldb"],
+        cause: "Ext4 on a loop device, on nbdfuse, on NBD takes most of each operation's time here, alike on every subject, on two cores that drainers share",
+        claims: fig_8,
+    },
+    PaperRow {
+        name: "caiti-9",
+        paper: "Caiti, Fig. 9",
+        shows: "YCSB's load is 40 to 66 % faster on Caiti than on caches that stage",
+        experiments: &["ycsb"],
+        cause: "Ext4 on a loop device, on nbdfuse, on NBD takes most of each operation's time here, alike on every subject, on two cores that drainers share",
+        claims: fig_9,
+    },
+    PaperRow {
+        name: "caiti-10",
+        paper: "Caiti, Fig. 10",
+        shows: "Filebench's fileserver and varmail take up to 62 % less time on Caiti than on the others",
+        experiments: &["servers"],
+        cause: "Ext4 on a loop device, on nbdfuse, on NBD takes most of each operation's time here, alike on every subject, on two cores that drainers share",
+        claims: fig_10,
+    },
+];
+
+fn fig_2a(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-fig-2a-fitted";
+    sheet
+        .at(FIGURE, "no flush")
+        .ratio("BTT", "PMem", 1.374)
+        .ratio("BTT", "DAX", 1.166)
+        .ratio("PMBD", "BTT", 1.06)
+        .ratio("LRU", "BTT", 1.151)
+        .least("PMBD", &["LRU"]);
+    sheet.at(FIGURE, "flush every 128").ratio("PMBD", "BTT", 1.061).ratio("LRU", "BTT", 1.108);
+}
+
+fn fig_2b(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-fig-2b-fitted";
+    // 64 times as much was written.
+    let (low, high) = ("512 KiB", "32 MiB");
+    for label in ["PMBD", "LRU"] {
+        let [first, last] = [low, high].map(|place| sheet.value(FIGURE, label, place));
+        sheet.below(format!("{label}: a flush after {low} ÷ one after {high}"), quotient(first, last), 1.0 / 16.0);
+    }
+    sheet.at(FIGURE, high).least("Caiti", &["PMBD", "LRU"]);
+}
+
+fn fig_3(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-fig-2c-e-5b-fitted";
+    /// Microseconds of a spike, in the paper's words.
+    const SPIKE_US: f64 = 20.0;
+    let spikes = |sheet: &Sheet<'_>, label: &str| {
+        let found = sheet.figure(FIGURE)?.series.iter().find(|series| series.label == label)?;
+        let slow = found.points.iter().filter(|point| point.median > SPIKE_US).count();
+        Some(100.0 * slow as f64 / found.points.len() as f64)
+    };
+    for label in ["PMBD", "LRU"] {
+        let (caiti, staging) = (spikes(sheet, "Caiti"), spikes(sheet, label));
+        sheet.less(format!("windows with a request over 20 µs: Caiti < {label}"), caiti, staging);
+    }
+    let caiti = spikes(sheet, "Caiti");
+    sheet.at_most("windows of Caiti with a request over 20 µs, in %", caiti, 1.0);
+}
+
+fn fig_5a(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-reasons";
+    let mut place = sheet.at(FIGURE, "and BTT");
+    let published = [
+        ("PMem", 2.202),
+        ("BTT", 3.6),
+        ("DAX", 2.157),
+        ("NOVA", 4.1),
+        ("PMBD", 3.6),
+        ("PMBD-70", 3.6),
+        ("LRU", 3.5),
+        ("COA", 2.9),
+    ];
+    for (label, paper) in published {
+        place = place.ratio(label, "Caiti", paper);
+    }
+    place.least("COA", &["LRU", "BTT", "PMBD", "PMBD-70", "NOVA"]).least("LRU", &["NOVA"]).least("DAX", &["COA"]);
+}
+
+fn fig_5d(sheet: &mut Sheet<'_>) {
+    sheet.at("platform-fig-5d-fitted", "1024").ratio("PMBD", "Caiti", 14.0);
+}
+
+fn fig_5e(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-fig-5e-fitted";
+    for place in sheet.places_or(FIGURE, "Caiti", &["1", "4"]) {
+        sheet.at(FIGURE, place).least("Caiti", &OTHERS);
+    }
+}
+
+fn table_1(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-table-1-fitted";
+    let mut place = sheet.at(FIGURE, "64 MiB");
+    for (label, us) in STAGING.into_iter().zip([16.5, 16.6, 16.7, 12.7]) {
+        place = place.ratio(label, "Caiti", us / 4.4);
+    }
+    let values = |label: &str| -> Option<Vec<f64>> {
+        let series = sheet.figure(FIGURE)?.series.iter().find(|series| series.label == label)?;
+        Some(series.points.iter().map(|point| point.median).collect())
+    };
+    let spread = values("Caiti")
+        .map(|all| all.iter().copied().fold(0.0, f64::max) / all.iter().copied().fold(f64::MAX, f64::min));
+    sheet.at_most("Caiti: greatest time over the least, by the size of the cache", spread, 1.1);
+}
+
+fn metadata(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "metadata";
+    for (label, bytes) in [("Caiti", 102.0), ("PMBD", 84.0), ("LRU", 84.0), ("COA", 102.0)] {
+        let here = sheet.value(FIGURE, label, "bytes");
+        sheet.quantity(format!("bytes a slot: {label}"), here, bytes);
+    }
+    sheet.at(FIGURE, "bytes").least("PMBD", &["Caiti", "COA"]).least("LRU", &["Caiti", "COA"]);
+}
+
+fn fig_6(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "platform-stalls";
+    const PLACE: &str = "streaming fitted";
+    for (label, share) in STAGING.into_iter().zip([40.5, 25.3, 40.0, 32.7]) {
+        let here = sheet.value(FIGURE, label, PLACE);
+        sheet.quantity(format!("% of the time in stalls: {label}"), here, share);
+    }
+    let caiti = sheet.value(FIGURE, "Caiti", PLACE);
+    sheet.at_most("% of the time in stalls: Caiti", caiti, 1.0);
+    sheet.at(FIGURE, PLACE).least("PMBD-70", &["COA", "LRU", "PMBD"]).least("COA", &["LRU", "PMBD"]);
+    let flushes = |label: &str| sheet.value("platform-fig-6a-fitted", crate::figure::BESIDE, label);
+    let here = quotient(flushes("COA"), flushes("LRU"));
+    sheet.ratio("time of the journal's flushes: COA ÷ LRU", here, 1.9);
+}
+
+fn fig_7(sheet: &mut Sheet<'_>) {
+    let spent = |label: &str| -> Option<f64> {
+        let figure = sheet.figure("platform-fig-7-caiti-fitted")?;
+        let series = figure.series.iter().find(|series| series.label == label)?;
+        Some(series.points.iter().map(|point| point.median).sum())
+    };
+    let before = spent("software above");
+    let inside = before.map(|_| spent("cache write").unwrap_or(0.0) + spent("enqueue").unwrap_or(0.0));
+    let share = before.zip(inside).map(|(before, inside)| 100.0 * before / (before + inside));
+    sheet.less("time in Caiti < time before it", inside, before);
+    sheet.quantity("% of a write's time before it reaches Caiti", share, 54.0);
+}
+
+fn fig_8(sheet: &mut Sheet<'_>) {
+    let less =
+        [("DAX", 41.9), ("NOVA", 46.2), ("BTT", 40.6), ("PMBD", 20.0), ("PMBD-70", 17.8), ("LRU", 19.6), ("COA", 48.8)];
+    let mut place = sheet.at("fig-8a", "2048 B");
+    for (label, less) in less {
+        place = place.ratio("Caiti", label, 1.0 - less / 100.0);
+    }
+    sheet.at("fig-8b", "2048 B").ratio("Caiti", "BTT", 1.0 - 0.382);
+}
+
+fn fig_9(sheet: &mut Sheet<'_>) {
+    let mut place = sheet.at("fig-9c", "load");
+    for (label, more) in STAGING.into_iter().zip([65.8, 40.0, 66.3, 51.8]) {
+        place = place.ratio("Caiti", label, 1.0 + more / 100.0);
+    }
+}
+
+fn fig_10(sheet: &mut Sheet<'_>) {
+    let mut place = sheet.at("fig-10a", "fileserver");
+    for (label, less) in ["DAX", "PMem", "NOVA", "BTT"].into_iter().zip([12.0, 13.3, 62.0, 43.9]) {
+        place = place.ratio("Caiti", label, 1.0 - less / 100.0);
+    }
+    for (label, less) in STAGING.into_iter().zip([52.4, 48.6, 53.1, 43.2]) {
+        place = place.ratio("Caiti", label, 1.0 - less / 100.0);
+    }
+    let mut place = sheet.at("fig-10a", "varmail");
+    for (label, less) in ["NOVA", "BTT"].into_iter().chain(STAGING).zip([21.7, 22.4, 26.8, 31.8, 8.2, 30.9]) {
+        place = place.ratio("Caiti", label, 1.0 - less / 100.0);
+    }
+}
+
+fn quotient(over: Option<f64>, under: Option<f64>) -> Option<f64> {
+    over.zip(under).map(|(over, under)| over / under)
+}

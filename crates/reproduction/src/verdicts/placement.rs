@@ -1,0 +1,140 @@
+//! The rows of the papers about placement, UHNVM's and Cheetah's, which are judged by replays, and
+//! those of the persistence-aware page cache, which no experiment here repeats.
+
+use super::PaperRow;
+use super::sheet::Sheet;
+
+const UHNVM: &str = "UHNVM";
+const NO_NVM: &str = "no NVM";
+const RANDOM: &str = "random placement";
+
+const BEYOND: &str = "no experiment repeats it: `bench targets mount` and `bench targets files` measure syncs in mounts by rows of their own";
+
+/// Every row.
+pub(super) const ROWS: &[PaperRow] = &[
+    PaperRow {
+        name: "hybrid-3",
+        paper: "Hybrid page cache, Fig. 3.2",
+        shows: "loads and stores win over the block interface for small random writes",
+        experiments: &[],
+        cause: BEYOND,
+        claims: |sheet| sheet.not_run("bandwidth of stores ÷ the block interface's, 512 B"),
+    },
+    PaperRow {
+        name: "hybrid-5-1",
+        paper: "Hybrid page cache, Fig. 5.1",
+        shows: "fdatasync of d dirty pages of m mapped ones: up to 37.1 times the bandwidth",
+        experiments: &[],
+        cause: BEYOND,
+        claims: |sheet| sheet.not_run("bandwidth ÷ the conventional cache's, 2 MiB"),
+    },
+    PaperRow {
+        name: "hybrid-5-2",
+        paper: "Hybrid page cache, Fig. 5.2",
+        shows: "random writes of 128 KiB with an fsync each: 11 to 30 times the bandwidth",
+        experiments: &[],
+        cause: BEYOND,
+        claims: |sheet| sheet.not_run("bandwidth ÷ the conventional cache's, 128 KiB"),
+    },
+    PaperRow {
+        name: "hybrid-5-3",
+        paper: "Hybrid page cache, Fig. 5.3 to 5.6",
+        shows: "Valkey with appendfsync always: 3.64 times the requests at a pipeline of 10",
+        experiments: &[],
+        cause: BEYOND,
+        claims: |sheet| sheet.not_run("requests a second ÷ the conventional cache's, pipeline 10"),
+    },
+    PaperRow {
+        name: "uhnvm-8",
+        paper: "UHNVM, Fig. 8, 9",
+        shows: "dd: 11 % less time than without NVM, most hits; random placement is the slowest",
+        experiments: &["placement-dd"],
+        cause: "the loop is a eleventh of the reads, so that no more than that is to be had; the paper tells neither the file's size nor the disk",
+        claims: fig_8,
+    },
+    PaperRow {
+        name: "uhnvm-10",
+        paper: "UHNVM, Fig. 10",
+        shows: "requests of 8 KiB have 7.2 times the throughput of 1 KiB (reads), 4.05 times (writes)",
+        experiments: &["placement-units"],
+        cause: "the paper's requests cost more beside a block than the 0.86 µs here; where each block is written to a new place, twice as large writes gain little",
+        claims: fig_10,
+    },
+    PaperRow {
+        name: "uhnvm-11",
+        paper: "UHNVM, Fig. 11, 12",
+        shows: "time is least with three tenths of NVM; the hits still rise past it",
+        experiments: &["placement-proportions"],
+        cause: "the data are as large as both tiers, so that past three tenths nothing is left to be hit",
+        claims: fig_11,
+    },
+    PaperRow {
+        name: "uhnvm-13",
+        paper: "UHNVM, Fig. 13",
+        shows: "more hits than LRU, CFLRU and I/O-Cache at each size of the cache",
+        experiments: &["placement-sizes"],
+        cause: "the mix of patterns is not told",
+        claims: fig_13,
+    },
+    PaperRow {
+        name: "cheetah-3",
+        paper: "Cheetah, Fig. 3",
+        shows: "synchronous writes: 2.1 times Ext4 and XFS, 1.9 times NOVA, and more with more DRAM",
+        experiments: &["placement-blocks"],
+        cause: "all writes are synchronous, and none enters DRAM by the design's own rule, so that its size changes nothing; file systems are no placements and are not replayed",
+        claims: cheetah_3,
+    },
+    PaperRow {
+        name: "cheetah-4",
+        paper: "Cheetah, Fig. 4",
+        shows: "Redis with a log always synced: 1.5 to 2.8 times Ext4-DAX",
+        experiments: &[],
+        cause: BEYOND,
+        claims: |sheet| sheet.not_run("SETs a second ÷ Ext4-DAX's"),
+    },
+];
+
+fn fig_8(sheet: &mut Sheet<'_>) {
+    sheet.at("uhnvm-fig-8", "dd").ratio(UHNVM, NO_NVM, 0.89).least(UHNVM, &[RANDOM]).least(NO_NVM, &[RANDOM]);
+    sheet.at("uhnvm-fig-9", "dd").least(NO_NVM, &[UHNVM]).least(RANDOM, &[UHNVM]);
+}
+
+fn fig_10(sheet: &mut Sheet<'_>) {
+    for (figure, what, paper) in [("uhnvm-fig-10a", "reads", 7.2), ("uhnvm-fig-10b", "writes", 4.05)] {
+        let here = sheet.value(figure, UHNVM, "8 KiB over 1 KiB");
+        sheet.ratio(format!("{what} of 8 KiB ÷ of 1 KiB"), here, paper);
+    }
+}
+
+fn fig_11(sheet: &mut Sheet<'_>) {
+    for (time, hits, what) in
+        [("uhnvm-fig-11a", "uhnvm-fig-12a", "pread"), ("uhnvm-fig-11b", "uhnvm-fig-12b", "pwrite")]
+    {
+        let of = |sheet: &Sheet<'_>, figure: &str, share: &str| sheet.value(figure, UHNVM, share);
+        let best = of(sheet, time, "0.3");
+        for share in ["0.1", "0.2", "0.4", "0.5"] {
+            let other = of(sheet, time, share);
+            sheet.at_most(format!("{what}: time at 0.3 ÷ at {share}"), best.zip(other).map(|(a, b)| a / b), 1.0);
+        }
+        let (at, past) = (of(sheet, hits, "0.3"), of(sheet, hits, "0.5"));
+        sheet.less(format!("{what}: hits at 0.3 < at 0.5"), at, past);
+    }
+}
+
+fn fig_13(sheet: &mut Sheet<'_>) {
+    for place in sheet.places_or("uhnvm-fig-13", UHNVM, &["1"]) {
+        let mut place = sheet.at("uhnvm-fig-13", place);
+        for rival in ["LRU", "CFLRU", "I/O-Cache"] {
+            place = place.least(rival, &[UHNVM]);
+        }
+    }
+}
+
+fn cheetah_3(sheet: &mut Sheet<'_>) {
+    const FIGURE: &str = "cheetah-fig-3-dram";
+    let [small, large] = ["2 GiB", "32 GiB"].map(|dram| sheet.value(FIGURE, "Cheetah", dram));
+    sheet.less("time of a write with 32 GiB of DRAM < with 2 GiB", large, small);
+    for other in ["Ext4", "XFS", "NOVA", "XFS-DAX"] {
+        sheet.not_run(format!("throughput ÷ {other}'s"));
+    }
+}
