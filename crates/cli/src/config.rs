@@ -27,7 +27,7 @@ use tidegate_policy::placement::{NamedPlacement, UnknownPlacement};
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan, access};
+use tidegate_server::options::{MirrorPlan, Plan, TlsIdentity, UblkPlan, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -86,6 +86,9 @@ struct WrittenIdentity {
 #[serde(deny_unknown_fields)]
 struct WrittenVolume {
     pmem: PathBuf,
+    mirror: Option<PathBuf>,
+    #[serde(default)]
+    degraded: bool,
     #[serde(default, deserialize_with = "name")]
     name: Option<String>,
     description: Option<String>,
@@ -403,8 +406,10 @@ impl WrittenVolume {
         let disk = self.disk_plan(folder);
         let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
         let name = self.name.unwrap_or(plan.name);
+        let mirror = MirrorPlan::with(self.mirror.map(|twin| folder.join(twin)));
         VolumePlan {
             name,
+            mirror: if self.degraded { MirrorPlan::Degraded } else { mirror },
             description: self.description,
             emulate: self.emulate,
             cache: self.write_cache,

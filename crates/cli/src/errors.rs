@@ -8,6 +8,7 @@ mod disk;
 mod files;
 mod journal;
 mod listening;
+mod mirror;
 mod mounting;
 mod own;
 mod run;

@@ -4,7 +4,7 @@
 pub use crate::cached_disk::failure::{AtFault, DiskFailure, Growth, JournalFailure, Obstacle, Step};
 pub use crate::control::failure::{ControlFailure, Refused};
 pub use crate::sockets::failure::{Exposed, Exposure, ListenFailure, NoListenAddress};
-pub use crate::volume::failure::{CreateFailure, VolumeFailure, WriteCacheFailure};
+pub use crate::volume::failure::{CreateFailure, MirrorFailure, VolumeFailure, WriteCacheFailure};
 pub use tidegate_host::Doing;
 pub use tidegate_ublk::{CommandError, UblkFailure};
 
@@ -23,6 +23,9 @@ pub enum Failure {
     /// The region file, or the volume in it.
     #[error(transparent)]
     Volume(#[from] VolumeFailure),
+    /// The mirror that a region is a side of.
+    #[error(transparent)]
+    Mirror(#[from] MirrorFailure),
     /// The write cache of a volume.
     #[error(transparent)]
     WriteCache(#[from] WriteCacheFailure),

@@ -75,6 +75,8 @@ pub struct VolumePlan {
     pub description: Option<String>,
     /// The region.
     pub pmem: PathBuf,
+    /// Its twin, if it is a side of a mirror.
+    pub mirror: MirrorPlan,
     /// Whether it may change.
     pub access: Access,
     /// The memory to be as slow as.
@@ -89,6 +91,25 @@ pub struct VolumePlan {
     pub vhost_user: Option<PathBuf>,
     /// The block device of this machine that it is to be.
     pub ublk: Option<UblkPlan>,
+}
+
+/// The twin of a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MirrorPlan {
+    /// None: the region is no side of a mirror.
+    #[default]
+    Absent,
+    /// The region at that path.
+    With(PathBuf),
+    /// None any more: the region is a side, and goes on without its twin.
+    Degraded,
+}
+
+impl MirrorPlan {
+    /// The twin at `other`, if there is one.
+    pub fn with(other: Option<PathBuf>) -> MirrorPlan {
+        other.map_or(MirrorPlan::Absent, MirrorPlan::With)
+    }
 }
 
 /// A block device of this machine.
@@ -108,6 +129,7 @@ impl VolumePlan {
             name,
             description: None,
             pmem,
+            mirror: MirrorPlan::Absent,
             access,
             emulate: None,
             cache: WriteCacheSize::default(),
@@ -151,6 +173,8 @@ impl Plan {
 pub struct CreateOptions {
     /// The region.
     pub pmem: PathBuf,
+    /// The other side of a mirror.
+    pub mirror: Option<PathBuf>,
     /// Its bytes; None: those of a device.
     pub size: Option<u64>,
     /// Bytes of a block.

@@ -11,6 +11,7 @@ pub mod default_volume;
 pub mod description;
 pub mod failure;
 pub mod guarantees;
+pub mod mirror;
 pub mod orphans;
 pub mod read_only;
 pub mod region;

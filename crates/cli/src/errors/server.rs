@@ -11,6 +11,7 @@ impl From<&of_server::Failure> for Report {
     fn from(failure: &of_server::Failure) -> Report {
         match failure {
             of_server::Failure::Volume(volume) => volume.into(),
+            of_server::Failure::Mirror(mirror) => mirror.into(),
             of_server::Failure::WriteCache(write_cache) => write_cache.into(),
             of_server::Failure::Create(create) => create.into(),
             of_server::Failure::Disk(disk) => disk.into(),

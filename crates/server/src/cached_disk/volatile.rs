@@ -6,9 +6,10 @@
 //! is left consistent; it lacks the last writes all the same.
 
 use crate::failure::{DiskFailure, Step};
+use crate::volume::mirror::VolumeRegion;
 use std::path::Path;
 use tidegate_disk_cache::{Identity, Mode};
-use tidegate_media::{Domain, MappedRegion};
+use tidegate_media::Domain;
 
 /// Whether completed writes may lie only in memory that a power loss empties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct Stake<'a> {
 
 impl Stake<'_> {
     /// That of the cache `identity` in `region`.
-    pub fn of<'a>(pmem: &'a Path, region: &MappedRegion, identity: &Identity) -> Stake<'a> {
+    pub fn of<'a>(pmem: &'a Path, region: &VolumeRegion, identity: &Identity) -> Stake<'a> {
         Stake { pmem, domain: region.domain(), ordered: identity.journal_blocks > 0 }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::cached_disk::disk::Disk;
 use crate::failure::{DiskFailure, VolumeFailure};
+use crate::volume::mirror::VolumeRegion;
 use crate::volume::region::{self, RegionContents};
 use crate::volume::xattrs::Xattr;
 use std::path::Path;
@@ -10,11 +11,20 @@ use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
 use tidegate_layout::former_run::is_pool_disk;
-use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};
+use tidegate_media::{AlignedBytes, BlockDevice, Lba};
 use uuid::Uuid;
 
 /// What the region at `path` holds, in words; `None` if there are only zeroes.
-pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
+pub(crate) fn of_region(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
+    let volume = of_volume(path, region)?;
+    Ok(match region.mirror() {
+        Some(state) => Some(format!("{state}; in it {}", volume.as_deref().unwrap_or("only zeroes"))),
+        None => volume,
+    })
+}
+
+/// What lies on `region`, in words; `None` if there are only zeroes.
+fn of_volume(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
     if let Some(cache) = cache_on(path, region)? {
         return Ok(Some(cache));
     }
@@ -33,7 +43,7 @@ pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<Str
 }
 
 /// The cache of a disk, or the pool, in `region`, if there is one.
-fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
+fn cache_on(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
     let identity = match region::holds(path, region)? {
         RegionContents::NoCache => return Ok(None),
         RegionContents::BrokenCache => return Ok(Some("a damaged cache of a disk".to_owned())),
@@ -58,7 +68,7 @@ fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, Volume
 }
 
 /// The region at `path` is no cache of a disk, but what it holds.
-pub fn no_cache(path: &Path, region: &MappedRegion) -> DiskFailure {
+pub fn no_cache(path: &Path, region: &VolumeRegion) -> DiskFailure {
     let holds = of_region(path, region).ok().flatten().unwrap_or_else(|| "only zeroes".to_owned());
     DiskFailure::NoCache { pmem: path.to_owned(), holds }
 }

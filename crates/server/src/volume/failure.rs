@@ -6,7 +6,8 @@ use tidegate_btt::OpenError;
 use tidegate_host::Doing;
 use tidegate_host::units::Human;
 use tidegate_layout::btt::Version;
-use tidegate_media::{Corrupt, LockHolder, MapError, Poison};
+use tidegate_media::{Corrupt, Domain, LockHolder, MapError, Poison};
+use tidegate_mirror::MirrorError;
 
 /// Why a region file, or the volume in it, is not used.
 #[derive(Debug, thiserror::Error)]
@@ -419,5 +420,81 @@ impl VolumeFailure {
             return VolumeFailure::NotLonger { path: path.to_owned(), refused: Box::new(refused) };
         };
         VolumeFailure::Io { path, doing: Doing::Write, error }
+    }
+}
+
+/// Why the sides of a mirror are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorFailure {
+    /// A side was named without its twin.
+    #[error("{} is one side of a mirror", path.display())]
+    IsSide {
+        /// The side.
+        path: PathBuf,
+    },
+    /// One region was named twice.
+    #[error("{} cannot be both sides of a mirror", path.display())]
+    Same {
+        /// The region.
+        path: PathBuf,
+    },
+    /// A side that is absent, whose twin was named too.
+    #[error("there is no side {}", path.display())]
+    Missing {
+        /// The absent side.
+        path: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
+    /// Sides in memory of different kinds.
+    #[error("{} and {} do not survive the same failures", paths[0].display(), paths[1].display())]
+    Domains {
+        /// Both sides.
+        paths: [PathBuf; 2],
+        /// What each survives.
+        domains: [Domain; 2],
+    },
+    /// A side that is opened alone is not used.
+    #[error("{} is not opened as a side", path.display())]
+    One {
+        /// The side.
+        path: PathBuf,
+        /// Why.
+        error: MirrorError,
+    },
+    /// Two regions are not used together.
+    #[error("{} and {} are not opened as a mirror", paths[0].display(), paths[1].display())]
+    Two {
+        /// Both regions, as the error numbers them.
+        paths: [PathBuf; 2],
+        /// Why.
+        error: MirrorError,
+    },
+    /// A mirrored region was to have another size.
+    #[error("the mirrored region {} cannot be resized", path.display())]
+    FixedSize {
+        /// One side.
+        path: PathBuf,
+    },
+    /// The times of another memory, on a mirror.
+    #[error("{} cannot be as slow as another memory", path.display())]
+    Emulated {
+        /// One side.
+        path: PathBuf,
+    },
+    /// A mirrored file that would get its space later.
+    #[error("a mirrored region cannot be sparse")]
+    Sparse,
+}
+
+impl MirrorFailure {
+    /// Why the side at `path` is not opened alone.
+    pub(crate) fn of_one(path: &Path, error: MirrorError) -> MirrorFailure {
+        MirrorFailure::One { path: path.to_owned(), error }
+    }
+
+    /// Why the regions at `paths` are not used together.
+    pub(crate) fn of_two(paths: [&Path; 2], error: MirrorError) -> MirrorFailure {
+        MirrorFailure::Two { paths: paths.map(Path::to_owned), error }
     }
 }

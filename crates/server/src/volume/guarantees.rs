@@ -107,22 +107,33 @@ fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     }
 }
 
-/// The promises of one domain as columns, for people.
-pub(crate) struct Columns {
-    /// The memory's domain.
-    pub domain: Domain,
-    /// What stands around it.
+/// The promises of memory in `domain` whose every write lies in two regions.
+pub(crate) fn of_mirror(domain: Domain, stack: Stack) -> Vec<Promise> {
+    let both_fail = |promise: Promise| match promise.event {
+        "the memory is lost" => Promise { event: "both sides are lost", ..promise },
+        _ => promise,
+    };
+    promises(domain, stack).into_iter().map(both_fail).chain([SIDE_FAILS]).collect()
+}
+
+const SIDE_FAILS: Promise = Promise { event: "one side of the mirror is lost", completed: KEPT, flushed: KEPT };
+
+/// Promises as columns, for people.
+pub(crate) struct Columns<'a> {
+    /// The promises.
+    pub promises: &'a [Promise],
+    /// What stands around the memory.
     pub stack: Stack,
 }
 
-impl fmt::Display for Columns {
+impl fmt::Display for Columns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stack == Stack::Detached {
             return line(f, "promises", "none while it is detached: a disk alone promises what it promises by itself");
         }
         let [completed, flushed] = HEADS;
         writeln!(f, "  {:<34} {completed:<20} {flushed}", "")?;
-        for promise in promises(self.domain, self.stack) {
+        for promise in self.promises {
             writeln!(f, "  {:<34} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
         }
         Ok(())
@@ -192,6 +203,19 @@ mod tests {
             assert!(with_disk[same..5].iter().skip(1).all(|promise| words(promise) == (NO_PROMISE, NO_PROMISE)));
             let whole = with_disk.iter().filter(|promise| promise.event.starts_with("whole write torn")).count();
             assert_eq!((whole, with_disk.len()), (2, 7));
+        }
+    }
+
+    #[test]
+    fn a_mirror_adds_the_loss_of_a_side_and_changes_no_other_promise() {
+        for (domain, stack) in
+            DOMAINS.into_iter().flat_map(|domain| [(domain, Stack::Alone), (domain, Stack::BeforeDisk)])
+        {
+            let (plain, mirrored) = (promises(domain, stack), of_mirror(domain, stack));
+            let words = |promise: &Promise| (promise.completed, promise.flushed);
+            assert!(plain.iter().map(words).eq(mirrored[..plain.len()].iter().map(words)));
+            assert_eq!(words(&mirrored[plain.len()]), (KEPT, KEPT));
+            assert!(mirrored.iter().all(|promise| promise.event != "the memory is lost"));
         }
     }
 

@@ -1,12 +1,12 @@
 //! Regions as files: mapped and locked, recognised by their contents, and synced.
 
-use crate::failure::{Doing, Failure, VolumeFailure};
+use crate::failure::{Failure, VolumeFailure};
+use crate::volume::mirror::{self, VolumeRegion};
 use std::path::Path;
 use tidegate_disk_cache::Identity as CacheIdentity;
-use tidegate_host::unlocked::unlocked;
 use tidegate_layout::disk_cache::{DISK_CACHE_MAGIC, SUPERBLOCK_COPIES_AT};
 use tidegate_layout::former_run::is_pool_disk;
-use tidegate_media::{Access, MapError, MappedRegion, Region};
+use tidegate_media::{Access, MappedRegion, Region};
 
 /// What a region holds.
 pub enum RegionContents {
@@ -19,23 +19,19 @@ pub enum RegionContents {
 }
 
 /// Maps the region at `path`, locked as `access` needs. A lock that may be given up at any moment
-/// is waited for.
-pub fn map(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
-    unlocked(|| MappedRegion::open(path, access)).map_err(|error| not_mapped(access, error))
+/// is waited for. A side of a mirror is mapped for a look only.
+pub fn map(path: &Path, access: Access) -> Result<VolumeRegion, Failure> {
+    mirror::look(path, mirror::map_file(path, access)?, access)
 }
 
 /// Maps the region at `path` as [`map`] does, and waits for nobody.
-pub fn map_at_once(path: &Path, access: Access) -> Result<MappedRegion, Failure> {
-    MappedRegion::open(path, access).map_err(|error| not_mapped(access, error))
-}
-
-fn not_mapped(access: Access, error: MapError) -> Failure {
-    let doing = if access == Access::ReadWrite { Doing::Write } else { Doing::Read };
-    VolumeFailure::of_map(doing, error).into()
+pub fn map_at_once(path: &Path, access: Access) -> Result<VolumeRegion, Failure> {
+    let region = MappedRegion::open(path, access).map_err(|error| mirror::not_mapped(access, error))?;
+    mirror::look(path, region, access)
 }
 
 /// Bytes of `region`.
-pub fn bytes_of(region: &MappedRegion) -> u64 {
+pub fn bytes_of(region: &VolumeRegion) -> u64 {
     region.len()
 }
 
@@ -66,7 +62,7 @@ pub fn cache_in<R: Region + ?Sized>(path: &Path, region: &R) -> Result<Option<Ca
 
 /// The cache of a disk on `region`, if it holds one. A pool of files is refused: it has the same
 /// form.
-pub(crate) fn disk_cache_in(path: &Path, region: &MappedRegion) -> Result<Option<CacheIdentity>, Failure> {
+pub(crate) fn disk_cache_in(path: &Path, region: &VolumeRegion) -> Result<Option<CacheIdentity>, Failure> {
     let identity = cache_in(path, region)?;
     if identity.as_ref().is_some_and(|identity| is_pool_disk(&identity.disk)) {
         return Err(Failure::IsPool { pool: path.to_owned() });
@@ -84,6 +80,6 @@ pub(crate) fn cache_finding<R: Region + ?Sized>(path: &Path, region: &R) -> Volu
 }
 
 /// Makes what was stored durable where fences alone do not.
-pub fn sync(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    region.sync_file().map_err(|error| VolumeFailure::NotDurable { path: path.to_owned(), why: error.to_string() })
+pub fn sync(path: &Path, region: &VolumeRegion) -> Result<(), VolumeFailure> {
+    region.sync_files().map_err(|error| VolumeFailure::NotDurable { path: path.to_owned(), why: error.to_string() })
 }

@@ -21,6 +21,7 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
         let (emulate, level_wear) = (args.emulate, args.wear_leveling);
         let (vhost_user, ublk) = (vhost_user(args), args.ublk());
         plan.volumes.push(VolumePlan {
+            mirror: args.mirror(),
             emulate,
             cache,
             level_wear,
