@@ -27,9 +27,10 @@ use tidegate_policy::placement::{NamedPlacement, UnknownPlacement};
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{MirrorPlan, Plan, TlsIdentity, UblkPlan, VolumePlan, access};
+use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::volume::mirror::MirrorPlan;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 
 /// A file with every key, which the manual page shows and packages install.

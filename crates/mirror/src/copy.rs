@@ -42,20 +42,20 @@ pub(crate) fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, usize)> {
 }
 
 /// A line, or the part of one, of a region.
-pub(crate) fn read_line<R: Region>(region: &R, at: u64, bytes: usize) -> Result<Line, Poison> {
-    let mut line = Line { bytes: [0; LINE_BYTES as usize], len: bytes };
+pub(crate) fn read_line<R: Region>(region: &R, at: u64, bytes: usize) -> Result<LineBytes, Poison> {
+    let mut line = LineBytes { bytes: [0; LINE_BYTES as usize], len: bytes };
     region.read(at, &mut line.bytes[..bytes])?;
     Ok(line)
 }
 
 /// Up to a line of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct LineBytes {
     bytes: [u8; LINE_BYTES as usize],
     len: usize,
 }
 
-impl Line {
+impl LineBytes {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

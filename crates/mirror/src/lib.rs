@@ -37,6 +37,7 @@ pub mod page;
 mod rebuild;
 mod redo;
 mod repair;
+mod repairs;
 
 pub use error::MirrorError;
 pub use mirror::{Liveness, Mirror};

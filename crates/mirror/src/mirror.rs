@@ -1,7 +1,7 @@
 //! The region that engines see: two sides, or the one that is left.
 
 use crate::page::{self, SyncSide};
-use crate::repair::Repairs;
+use crate::repairs::Repairs;
 use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MirrorSide, SideState};
 use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};

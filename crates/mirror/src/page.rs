@@ -22,8 +22,8 @@ pub enum Page {
     Absent,
 }
 
-/// Where the page of a region of `bytes` begins; `None` if it has no room for a page and whole lines
-/// before it.
+/// Where the page of a region of `bytes` begins; `None` if it has no room for a page and whole
+/// lines before it.
 pub(crate) fn page_at(bytes: u64) -> Option<u64> {
     bytes.checked_sub(MIRROR_PAGE_BYTES).filter(|at| *at > 0 && at.is_multiple_of(LINE_BYTES))
 }

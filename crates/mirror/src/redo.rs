@@ -1,11 +1,11 @@
 //! Lines that are stored to a side anew from its twin, as wholes.
 //!
-//! A power cut may take any words of a line that is being stored. The side would then hold a mixture
-//! that no single region could, and may be the only one left, or the one that is right. So the lines
-//! lie in the side's page first, with a checksum, durably; an opening that finds them there stores
-//! them again. They go from the page, durably, before an engine stores to those lines.
+//! A power cut may take any words of a line that is being stored. The side would then hold a
+//! mixture that no single region could, and may be the only one left, or the one that is right. So
+//! the lines lie in the side's page first, with a checksum, durably; an opening that finds them
+//! there stores them again. They go from the page, durably, before an engine stores to those lines.
 
-use crate::copy::Line;
+use crate::copy::LineBytes;
 use crate::page::page_at;
 use tidegate_layout::mirror::{REDO_HEAD_AT, REDO_LINES_AT, REDO_LINES_MAX, REDO_PLACES_AT, RedoHead};
 use tidegate_media::{LINE_BYTES, Region, Sealed};
@@ -20,7 +20,7 @@ pub(crate) struct Redo {
 
 impl Redo {
     /// Adds the line at `at`, whole. If that makes as many as one redo takes, stores them.
-    pub(crate) fn add<R: Region>(&mut self, region: &R, at: u64, line: &Line) -> Result<(), Sealed> {
+    pub(crate) fn add<R: Region>(&mut self, region: &R, at: u64, line: &LineBytes) -> Result<(), Sealed> {
         self.places.push(at);
         self.contents.extend_from_slice(line.bytes());
         if self.places.len() < REDO_LINES_MAX { Ok(()) } else { self.store(region) }

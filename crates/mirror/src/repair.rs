@@ -1,7 +1,7 @@
 //! Read repair: lines that side 0 does not give come from side 1, and are stored to side 0 anew.
 //!
-//! Other threads may store meanwhile. Every store reaches side 1 first, so a repair that stored what
-//! it read there, and then finds the same there, was either early enough for the store to side 0 to
+//! Other threads may store meanwhile. Every store reaches side 1 first. So a repair that stored
+//! what it read there, and then finds the same there, was either early enough for the store to side 0 to
 //! cover it, or has the newer bytes. If it finds others, it begins again.
 //!
 //! Streams become visible late and in any order. A line that was streamed and not fenced while it
@@ -13,25 +13,9 @@
 use crate::copy::{lines, read_line};
 use crate::mirror::{Liveness, Mirror};
 use crate::redo::Redo;
-use tidegate_media::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::repairs::REPAIRED_LINES_MAX;
+use tidegate_media::sync::{Ordering, fence};
 use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
-
-/// Lines repaired in one opening, at most: each fence compares them.
-pub(crate) const REPAIRED_LINES_MAX: usize = 256;
-
-/// The lines repaired since the opening.
-#[derive(Default)]
-pub(crate) struct Repairs {
-    /// Their number: written under the lock, and read by fences with Acquire before they take it.
-    count: AtomicU64,
-    lines: Mutex<Vec<u64>>,
-}
-
-impl Repairs {
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
-    }
-}
 
 impl<R: Region> Mirror<R> {
     /// Reads what side 0 did not give as a whole, line by line from the side that gives it, and
@@ -100,8 +84,8 @@ impl<R: Region> Mirror<R> {
         let [first, second] = [self.side(0), self.side(1)];
         if !repaired.contains(&line) {
             repaired.push(line);
-            // Before side 1 is read: a write whose fence does not wait for the repair is read there.
-            self.repairs.count.store(repaired.len() as u64, Ordering::Release);
+            // Before side 1 is read: a write whose fence does not wait for this is read there.
+            self.repairs.counted(repaired.len());
             fence(Ordering::SeqCst);
         }
         let mut held = read_line(second, line, bytes);

@@ -7,6 +7,7 @@ use crate::fronts::vhost_user::QUEUES_MAX;
 use crate::sockets::access::Peers;
 use crate::sockets::connections::CONNECTIONS_MAX;
 use crate::sockets::listen::{ListenAddress, SocketAccess};
+use crate::volume::mirror::MirrorPlan;
 use crate::volume::write_cache::WriteCacheSize;
 use rustix::fs::Mode;
 use std::net::SocketAddr;
@@ -91,25 +92,6 @@ pub struct VolumePlan {
     pub vhost_user: Option<PathBuf>,
     /// The block device of this machine that it is to be.
     pub ublk: Option<UblkPlan>,
-}
-
-/// The twin of a region.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum MirrorPlan {
-    /// None: the region is no side of a mirror.
-    #[default]
-    Absent,
-    /// The region at that path.
-    With(PathBuf),
-    /// None any more: the region is a side, and goes on without its twin.
-    Degraded,
-}
-
-impl MirrorPlan {
-    /// The twin at `other`, if there is one.
-    pub fn with(other: Option<PathBuf>) -> MirrorPlan {
-        other.map_or(MirrorPlan::Absent, MirrorPlan::With)
-    }
 }
 
 /// A block device of this machine.

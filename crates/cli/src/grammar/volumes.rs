@@ -15,8 +15,9 @@ use tidegate_host::default_paths;
 use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{CreateOptions, MirrorPlan, UblkPlan};
+use tidegate_server::options::{CreateOptions, UblkPlan};
 use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::volume::mirror::MirrorPlan;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 use tidegate_top::SortKey;
 
@@ -332,8 +333,8 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) region: NamedRegion,
 
-    /// The other side of the mirror that the region is a side of: both are made equal first. Without
-    /// it a side is checked alone, and not repaired
+    /// The other side of the mirror that the region is a side of: both are made equal first.
+    /// Without it a side is checked alone, and not repaired
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) mirror: Option<PathBuf>,
 

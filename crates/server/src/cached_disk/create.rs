@@ -40,8 +40,8 @@ pub fn disk(path: &Path, args: &CreateOptions) -> Result<Disk, Failure> {
     Ok(disk)
 }
 
-/// Refuses memory in `domain` in front of a disk, if it is to be, and a power loss empties it; unless
-/// that was asked for by name.
+/// Refuses memory in `domain` in front of a disk, if it is to be, and a power loss empties it;
+/// unless that was asked for by name.
 pub(crate) fn refuse_volatile(args: &CreateOptions, domain: Domain) -> Result<(), DiskFailure> {
     if args.disk.is_some() { stake(args, domain).refuse(Step::Create, args.volatile) } else { Ok(()) }
 }

@@ -1,8 +1,7 @@
 //! Regions in front of disks that are laid out anew, or get another size.
 
 use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, VolumeFailure};
-use crate::options::MirrorPlan;
-use crate::volume::mirror::{self, VolumeRegion};
+use crate::volume::mirror::{self, MirrorPlan, VolumeRegion};
 use crate::volume::region::{map_at_once, sync};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};

@@ -4,13 +4,12 @@
 pub mod rebuild;
 
 use crate::failure::{Doing, Failure, MirrorFailure, VolumeFailure};
-use crate::options::MirrorPlan;
 use crate::stats::registry::{Metric, MetricSource, Unit};
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_host::default_paths::is_same_file;
@@ -38,6 +37,25 @@ pub enum VolumeRegion {
         /// Whether the log was told that a side was given up, or has nothing to tell.
         is_told: AtomicBool,
     },
+}
+
+/// The twin of a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MirrorPlan {
+    /// None: the region is no side of a mirror.
+    #[default]
+    Absent,
+    /// The region at that path.
+    With(PathBuf),
+    /// None any more: the region is a side, and goes on without its twin.
+    Degraded,
+}
+
+impl MirrorPlan {
+    /// The twin at `other`, if there is one.
+    pub fn with(other: Option<PathBuf>) -> MirrorPlan {
+        other.map_or(MirrorPlan::Absent, MirrorPlan::With)
+    }
 }
 
 /// A mirror as `info` and `serve` show it.

@@ -17,8 +17,7 @@ use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::{Access, LbaRange};
 use tidegate_server::failure::VolumeFailure;
-use tidegate_server::options::MirrorPlan;
-use tidegate_server::volume::mirror;
+use tidegate_server::volume::mirror::{self, MirrorPlan};
 use tidegate_server::volume::region;
 
 /// What `check` answers.
