@@ -23,8 +23,8 @@ fn every_script<S: Subject>(name: &str, subject: &S, steps_max: u32) -> MirrorTa
 
 #[test]
 fn a_volume_loses_nothing_with_either_side() {
-    let tally = every_script("a mirrored volume", &MirroredVolume(SmallVolume::two_free()), 2);
-    assert!(tally.together > 0 && tally.alone > 0 && tally.second_cuts > 0 && tally.refused > 0, "{tally}");
+    let tally = every_script("a mirrored volume", &MirroredVolume(SmallVolume::two_free()), 1);
+    assert!(tally.together > 0 && tally.alone > 0 && tally.second_cuts > 0, "{tally}");
 }
 
 #[test]

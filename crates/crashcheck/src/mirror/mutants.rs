@@ -83,9 +83,10 @@ impl CutSide {
             || !is_page && self.number == 1 && self.has(MirrorBug::OneSideStored)
     }
 
-    /// The record of the first generation, at the page's first slot.
+    /// One record in both slots of the page, whatever was written there.
     fn first_record(&self, at: u64, out: &mut [u8]) -> bool {
-        let is_slot = at == self.page_at() + MIRROR_SLOTS_AT[0] && out.len() == size_of_val(&self.whole().record());
+        let slots = MIRROR_SLOTS_AT.map(|slot| self.page_at() + slot);
+        let is_slot = slots.contains(&at) && out.len() == size_of_val(&self.whole().record());
         if is_slot {
             out.copy_from_slice(self.whole().record().as_bytes());
         }
