@@ -25,6 +25,7 @@ use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::placement::{NamedPlacement, UnknownPlacement};
 use tidegate_policy::writeback::destage::Caps;
+use tidegate_sandbox::SandboxWish;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan, access};
@@ -32,12 +33,13 @@ use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::mirror::MirrorPlan;
 use tidegate_server::volume::write_cache::WriteCacheSize;
+use toml::Spanned;
 
 /// A file with every key, which the manual page shows and packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 
 /// Every key at the top of the file.
-pub(crate) const KEYS: [&str; 10] = [
+pub(crate) const KEYS: [&str; 11] = [
     "listen",
     "insecure",
     "tls",
@@ -47,6 +49,7 @@ pub(crate) const KEYS: [&str; 10] = [
     "connections_max",
     "control",
     "metrics",
+    "sandbox",
     "volume",
 ];
 
@@ -69,6 +72,8 @@ struct ConfigFile {
     control: Option<PathBuf>,
     #[serde(default, deserialize_with = "metrics")]
     metrics: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "sandbox")]
+    sandbox: SandboxWish,
     #[serde(default, deserialize_with = "one_or_more")]
     volume: Vec<WrittenVolume>,
 }
@@ -102,9 +107,10 @@ struct WrittenVolume {
     #[serde(alias = "level_wear")]
     wear_leveling: Option<NonZeroU32>,
     vhost_user: Option<PathBuf>,
+    /// `Some(None)`: the file says that there is none.
     #[serde(default, deserialize_with = "ublk")]
-    ublk: Option<UblkPlan>,
-    ublk_queues: Option<NonZeroU16>,
+    ublk: Option<Option<UblkPlan>>,
+    ublk_queues: Option<Spanned<NonZeroU16>>,
     disk: Option<PathBuf>,
     #[serde(default, deserialize_with = "cache_mode")]
     disk_mode: CacheMode,
@@ -219,8 +225,8 @@ impl Visitor<'_> for NameOrNumber {
 }
 
 /// A block device: whether there is one, or its number.
-fn ublk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UblkPlan>, D::Error> {
-    deserializer.deserialize_any(WhetherOrNumber)
+fn ublk<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<UblkPlan>>, D::Error> {
+    deserializer.deserialize_any(WhetherOrNumber).map(Some)
 }
 
 struct WhetherOrNumber;
@@ -260,6 +266,11 @@ fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Profile>
 fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let read = grammar::metrics(&String::deserialize(deserializer)?);
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
+/// Whether there is a sandbox, as the command line reads it.
+fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SandboxWish, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// A cache, as the command line reads it.
@@ -352,6 +363,10 @@ fn parse(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
 /// Reads the plan in the text of a file of `serve`. [`conflicts`] says whether it can be followed.
 pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
     let written: ConfigFile = toml::from_str(text).map_err(|error| refused(path, text, &error))?;
+    if let Some(queues) = written.volume.iter().find_map(WrittenVolume::queues_of_no_device) {
+        let (path, line) = (path.to_owned(), line_of(text, queues.span().start));
+        return Err(ConfigFailure::NeedsKey { path, line, key: "ublk_queues", needs: "ublk" });
+    }
     let folder = path.parent().unwrap_or(path);
     let listen = written.listen.into_iter().map(|WrittenPlace(place)| place.below(folder)).collect();
     let volumes = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
@@ -369,6 +384,7 @@ pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
+        sandbox: written.sandbox,
     })
 }
 
@@ -417,9 +433,18 @@ impl WrittenVolume {
             level_wear: self.wear_leveling,
             disk,
             vhost_user: self.vhost_user.map(|socket| folder.join(socket)),
-            ublk: self.ublk.map(|plan| UblkPlan { queues: self.ublk_queues, ..plan }),
+            ublk: self
+                .ublk
+                .flatten()
+                .map(|plan| UblkPlan { queues: self.ublk_queues.map(Spanned::into_inner), ..plan }),
             ..plan
         }
+    }
+
+    /// The queues of a block device of which the file says nothing. One that is turned off keeps
+    /// them.
+    fn queues_of_no_device(&self) -> Option<&Spanned<NonZeroU16>> {
+        self.ublk_queues.as_ref().filter(|_| self.ublk.is_none())
     }
 
     fn disk_plan(&self, folder: &Path) -> DiskPlan {
@@ -489,6 +514,7 @@ mod tests {
             connections_max = 5
             control = "c"
             metrics = "tcp:127.0.0.1:9"
+            sandbox = "on"
             [tls]
             certificate = "c.pem"
             key = "/k.pem"
@@ -540,6 +566,7 @@ mod tests {
         assert_eq!(plan.connections_max, 5);
         assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
         assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
+        assert_eq!(plan.sandbox, SandboxWish::On);
         let [first, second] = &plan.volumes[..] else { panic!("{plan:?}") };
         let expected = VolumePlan {
             name: "db".to_owned(),
@@ -577,6 +604,20 @@ mod tests {
         assert_eq!(wish("0").and_then(|plan| plan.number), Some(0));
         for refused in ["-1", "4294967296", "\"3\""] {
             assert!(matches!(of(refused), Err(ConfigFailure::Invalid { line: 3, .. })), "{refused}");
+        }
+    }
+
+    #[test]
+    fn queues_of_a_block_device_need_the_device() {
+        let refused = plan("\n[[volume]]\npmem = \"a\"\nublk_queues = 2\n").expect_err("there is no device");
+        assert_eq!(refused.refused_at(), tidegate_doctor::RefusedAt::Line(4), "{refused:?}");
+        let told = Option::<Report>::from(&Failure::from(refused)).expect("somebody reads it");
+        let words = format!("{told:?}");
+        assert!(words.contains("t.toml:4: ublk_queues without ublk") && words.contains("ublk = true"), "{words}");
+        for (device, queues) in [("true", Some(2)), ("false", None)] {
+            let text = format!("[[volume]]\npmem = \"a\"\nublk = {device}\nublk_queues = 2\n");
+            let wish = plan(&text).expect("a device with queues, on or off").volumes[0].ublk;
+            assert_eq!(wish.and_then(|plan| plan.queues).map(NonZeroU16::get), queues);
         }
     }
 
@@ -643,6 +684,7 @@ mod tests {
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),
             ("metrics = \"tcp:0.0.0.0:1\"", 1, "loopback"),
             ("connections_max = 0", 1, "nonzero"),
+            ("\nsandbox = \"yes\"", 2, "auto"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = 101", 3, "1 to 100"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = -1", 3, "1 to 100"),
             ("\nallow_gids = [\n\"root\",\n\"no such group\"]", 4, "there is no group"),

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 use tidegate_doctor::DoctorFailure;
 use tidegate_file_service::ServiceFailure;
 use tidegate_host::shell::{Ends, shown};
+use tidegate_sandbox::SandboxFailure;
 use tidegate_server::failure as of_server;
 use tidegate_top::TopFailure;
 
@@ -102,6 +103,8 @@ pub(crate) enum Failure {
     Top(TopFailure),
     /// A directory to examine.
     Doctor(DoctorFailure),
+    /// A sandbox that was asked for.
+    Sandbox(SandboxFailure),
     /// A folder that files cannot be written to.
     Output {
         /// The folder.
@@ -178,6 +181,7 @@ impl From<&Failure> for Option<Report> {
             Failure::Stop(stop) => stop.into(),
             Failure::Top(top) => top.into(),
             Failure::Doctor(doctor) => doctor.into(),
+            Failure::Sandbox(failure) => failure.into(),
             Failure::Output { folder, error } => output(&folder.display().to_string(), error),
             Failure::Stdout { error } => stdout(error),
             Failure::NobodyReads => return None,
@@ -211,6 +215,12 @@ impl From<ConfigFailure> for Failure {
 impl From<DoctorFailure> for Failure {
     fn from(doctor: DoctorFailure) -> Failure {
         Failure::Doctor(doctor)
+    }
+}
+
+impl From<SandboxFailure> for Failure {
+    fn from(failure: SandboxFailure) -> Failure {
+        Failure::Sandbox(failure)
     }
 }
 

@@ -29,6 +29,7 @@ mod mutants;
 mod placed_steps;
 mod script;
 mod threads;
+mod whole_writes;
 
 pub(crate) use model::{Allowed, FileModel};
 
@@ -39,3 +40,4 @@ pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 pub use script::FileStep;
 pub use threads::judge_threads;
+pub use whole_writes::{PageWriters, PageWrites, WholeTally, judge_whole_writes};

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+use tidegate_host::default_paths::is_same_file;
 
 /// For how long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,6 +34,16 @@ pub(crate) fn answer_of(path: &Path) -> PlaceAnswer {
     let mut asks = Command::new("stat");
     asks.args(["-f", "-c", "%t"]).arg(path).env("LC_ALL", "C");
     answer_to(asks)
+}
+
+/// Whether there is something at `path`, as far as its file system answers.
+pub(crate) fn is_there(path: &Path) -> bool {
+    answer_of(path) == PlaceAnswer::Given && path.exists()
+}
+
+/// Whether `path` leads to `file`, which answers.
+pub(crate) fn leads_to(path: &Path, file: &Path) -> bool {
+    path == file || answer_of(path) == PlaceAnswer::Given && is_same_file(path, file)
 }
 
 fn answer_to(mut asks: Command) -> PlaceAnswer {

@@ -1,8 +1,9 @@
 //! The files and directories that a configuration names: whether they are there, and of the right
 //! kind. None is opened for writing, and none is created.
 
-use crate::answers::{PlaceAnswer, answer_of};
+use crate::answers::{PlaceAnswer, answer_of, leads_to};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -49,13 +50,14 @@ pub struct MountPlaces {
 }
 
 /// Returns what is wrong with the files of a server's `plan`: regions and disks that are absent or
-/// of another kind, folders of sockets, certificates that cannot be read.
+/// of another kind, folders of sockets, certificates that cannot be read, a block device twice.
 pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
     let mut found: Vec<_> = plan.volumes.iter().flat_map(of_volume).collect();
     let listeners = plan.listen.iter().cloned().filter_map(ListenAddress::into_path);
     let monitors = plan.volumes.iter().filter_map(|volume| volume.vhost_user.clone());
     let sockets: Vec<_> = listeners.chain(monitors).chain(plan.control.clone()).collect();
     found.extend(sockets.iter().filter_map(|path| of_socket(path)));
+    found.extend(devices_twice(plan));
     if let Err(failure) = nbd::identity(plan) {
         let error = if let ListenFailure::Identity { error } = &failure { error.to_string() } else { String::new() };
         found.push(FileMistake::new(
@@ -65,6 +67,17 @@ pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
         ));
     }
     found
+}
+
+/// The kernel refuses the second of two devices with one number.
+fn devices_twice(plan: &Plan) -> impl Iterator<Item = FileMistake> {
+    let mut seen = BTreeSet::new();
+    let numbers = plan.volumes.iter().filter_map(|volume| Some((&volume.name, volume.ublk?.number?)));
+    numbers.filter(move |(_, number)| !seen.insert(*number)).map(|(name, number)| {
+        let what = format!("volume {name:?}: another volume is to be /dev/ublkb{number} too");
+        let next = "name another number in one of them, or none: ublk = true has the kernel choose";
+        FileMistake::new(what, "a block device is one volume", next)
+    })
 }
 
 fn of_volume(plan: &VolumePlan) -> Vec<FileMistake> {
@@ -147,8 +160,9 @@ fn of_socket(path: &Path) -> Option<FileMistake> {
 /// kind, a mountpoint that is not empty, and two mounts that would use one of them.
 pub fn mount_files(mounts: &[MountPlaces]) -> Vec<FileMistake> {
     let mut found: Vec<_> = mounts.iter().flat_map(of_mount).collect();
-    for (at, mount) in mounts.iter().enumerate() {
-        for other in &mounts[..at] {
+    let real: Vec<_> = mounts.iter().map(MountPlaces::resolved).collect();
+    for (at, mount) in real.iter().enumerate() {
+        for other in &real[..at] {
             let names = format!("mounts {:?} and {:?}", other.name, mount.name);
             if mount.mountpoint == other.mountpoint {
                 let why = "a directory shows the files of one mount";
@@ -184,14 +198,55 @@ fn of_mount(mount: &MountPlaces) -> Vec<FileMistake> {
     } else {
         directory("the mountpoint", mountpoint).or_else(|| of_contents(name, source, mountpoint))
     };
-    let source = if is_mounted && source == mountpoint { None } else { directory("the source", source) };
-    let pool = pool.as_ref().and_then(|pool| of_pool(name, &mount.source, pool));
-    source.into_iter().chain(at).chain(pool).collect()
+    let found = if is_mounted && source == mountpoint { None } else { directory("the source", source) };
+    let pool = pool.as_ref().and_then(|pool| of_pool(name, source, pool));
+    let nested = of_nesting(name, source, mountpoint);
+    found.into_iter().chain(at).chain(nested).chain(pool).collect()
+}
+
+/// Neither of the two may lie in the other.
+fn of_nesting(name: &str, source: &Path, mountpoint: &Path) -> Option<FileMistake> {
+    let (source, mountpoint) = (resolved(source), resolved(mountpoint));
+    let is_nested = source != mountpoint && (source.starts_with(&mountpoint) || mountpoint.starts_with(&source));
+    is_nested.then(|| {
+        let what = format!(
+            "mount {name:?}: of the source {} and the mountpoint {} one lies in the other",
+            source.display(),
+            mountpoint.display()
+        );
+        let next = "name a mountpoint outside of the source, or the source itself";
+        FileMistake::new(what, "the service would wait for itself", next)
+    })
+}
+
+impl MountPlaces {
+    /// These places, each without links.
+    fn resolved(&self) -> MountPlaces {
+        let MountPlaces { name, source, mountpoint, pool } = self;
+        MountPlaces {
+            name: name.clone(),
+            source: resolved(source),
+            mountpoint: resolved(mountpoint),
+            pool: pool.as_deref().map(resolved),
+        }
+    }
+}
+
+/// `path` without links, as far as it is there and answers.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut above = path.ancestors().filter(|above| answer_of(above) == PlaceAnswer::Given);
+    let real = above.find_map(|above| Some((above.canonicalize().ok()?, path.strip_prefix(above).ok()?)));
+    match real {
+        Some((real, rest)) if rest.as_os_str().is_empty() => real,
+        Some((real, rest)) => real.join(rest),
+        None => path,
+    }
 }
 
 /// A mountpoint that is not SOURCE has to be empty.
 fn of_contents(name: &str, source: &Path, mountpoint: &Path) -> Option<FileMistake> {
-    if tidegate_host::default_paths::is_same_file(source, mountpoint) {
+    if leads_to(source, mountpoint) {
         return None;
     }
     let mut entries = std::fs::read_dir(mountpoint).ok()?;
@@ -207,7 +262,7 @@ fn of_contents(name: &str, source: &Path, mountpoint: &Path) -> Option<FileMista
 
 fn of_pool(name: &str, source: &Path, pool: &Path) -> Option<FileMistake> {
     let what = format!("mount {name:?}: the pool");
-    if pool.starts_with(source) {
+    if resolved(pool).starts_with(resolved(source)) {
         let next = "name a file outside of the source";
         return Some(FileMistake::new(
             format!("{what} {} lies in the source", pool.display()),
@@ -233,7 +288,7 @@ mod tests {
     use std::fs;
     use std::os::unix::net::UnixListener;
     use tidegate_media::Access;
-    use tidegate_server::options::TlsIdentity;
+    use tidegate_server::options::{TlsIdentity, UblkPlan};
 
     fn words(found: &[FileMistake]) -> String {
         found.iter().map(|mistake| format!("{}: {}\n", mistake.what, mistake.why)).collect()
@@ -256,6 +311,21 @@ mod tests {
         plan.control = Some(at("control"));
         plan.volumes[0].disk.path = Some(at("disk"));
         assert_eq!(server_files(&plan), []);
+    }
+
+    #[test]
+    fn a_block_device_is_one_volume() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("v"), "").expect("written");
+        let told = |numbers: [Option<u32>; 2]| {
+            let volumes = numbers.map(|number| VolumePlan {
+                ublk: Some(UblkPlan { number, queues: None }),
+                ..VolumePlan::of(folder.path().join("v"), Access::ReadWrite)
+            });
+            words(&server_files(&Plan { volumes: volumes.into(), ..Plan::default() }))
+        };
+        assert!(told([Some(3), Some(3)]).contains("/dev/ublkb3 too"));
+        assert_eq!([told([Some(3), Some(4)]), told([None, None]), told([None, Some(0)])], ["", "", ""]);
     }
 
     #[test]
@@ -300,5 +370,39 @@ mod tests {
         assert!(told.contains("is not empty") && told.contains("lies in the source"), "{told}");
         let told = words(&mount_files(&[mount("a", "m/file", "s", "s")]));
         assert!(told.contains("the source") && told.contains("another kind"), "{told}");
+    }
+
+    #[test]
+    fn places_of_a_mount_are_compared_where_they_lead() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        ["s/in", "m/in", "empty"].iter().for_each(|name| fs::create_dir_all(at(name)).expect("made"));
+        for (link, target) in [("to-s", "s"), ("to-s-in", "s/in"), ("to-empty", "empty")] {
+            std::os::unix::fs::symlink(at(target), at(link)).expect("linked");
+        }
+        let told = |source: &str, mountpoint: &str, pool: &str| {
+            let [source, mountpoint] = [source, mountpoint].map(at);
+            words(&mount_files(&[MountPlaces { name: "a".to_owned(), source, mountpoint, pool: Some(at(pool)) }]))
+        };
+        for (source, mountpoint) in [("s", "s/in"), ("s", "to-s-in"), ("to-s", "s/in"), ("m/in", "m")] {
+            let told = told(source, mountpoint, "pool");
+            assert!(told.contains("one lies in the other"), "{source} {mountpoint}: {told}");
+        }
+        for pool in ["to-s/pool", "to-s-in/pool", "s/in/pool"] {
+            assert!(told("s", "empty", pool).contains("lies in the source"), "{pool}");
+        }
+        assert_eq!(told("to-s", "s", "pool"), "", "the source itself is a mountpoint");
+        assert_eq!(told("s", "empty", "pool"), "");
+        let place = |name: &str, source: &str, mountpoint: &str, pool: &str| MountPlaces {
+            name: name.to_owned(),
+            source: at(source),
+            mountpoint: at(mountpoint),
+            pool: Some(at(pool)),
+        };
+        let told =
+            words(&mount_files(&[place("a", "s", "empty", "empty/p"), place("b", "to-s", "to-empty", "to-empty/p")]));
+        for part in ["one mountpoint", "one source", "one pool"] {
+            assert!(told.contains(part), "no {part:?} in:\n{told}");
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! A database's directory: which database it is of, where it lies, and what its settings mean
 //! there.
 
+mod database_parts;
 mod log_structured;
+mod my_cnf;
 mod mysql;
 mod postgresql;
 mod redis;
 mod settings;
 mod sqlite;
 
-use crate::answers::{PlaceAnswer, answer_of};
+use crate::answers::{PlaceAnswer, answer_of, is_there};
 use crate::failure::DoctorFailure;
 use crate::finding::{DoctorFinding, Examination, Level};
 use crate::machine_view::MachineView;
@@ -68,9 +70,11 @@ fn examine(
     }
     if found.mysql {
         findings.extend(mysql::findings(view, at, settings));
+        findings.extend(database_parts::findings((view, pool_of), at, &mysql::parts(view, &directory, settings)));
     }
     if found.redis {
         findings.extend(redis::findings(view, at, settings));
+        findings.extend(database_parts::findings((view, pool_of), at, &redis::parts(view, &directory, settings)));
     }
     if found.log_structured {
         findings.extend(log_structured::findings(&directory, settings));
@@ -97,7 +101,7 @@ impl Recognised {
         let mut names =
             fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
         names.sort();
-        let has = |name: &str| directory.join(name).exists();
+        let has = |name: &str| is_there(&directory.join(name));
         let (postgresql, mysql) = (has(postgresql::MARK), has(mysql::MARK));
         let mut found = Recognised {
             postgresql,
@@ -109,7 +113,16 @@ impl Recognised {
         // Servers' own directories have none, and many files.
         if !postgresql && !mysql {
             found.more = names.len().saturating_sub(FILES_MAX);
-            let mut files: Vec<_> = names.iter().take(FILES_MAX).filter_map(|path| SqliteFile::read(path)).collect();
+            let mut is_stuck = false;
+            // One link that leads to a file system without an answer is enough to follow no other.
+            let mut answers = |path: &PathBuf| {
+                let is_link = path.is_symlink();
+                is_stuck = is_stuck || is_link && answer_of(path) == PlaceAnswer::Silent;
+                !is_link || !is_stuck
+            };
+            let (followed, left): (Vec<_>, Vec<_>) = names.iter().take(FILES_MAX).partition(|path| answers(path));
+            found.more += left.len();
+            let mut files: Vec<_> = followed.into_iter().filter_map(|path| SqliteFile::read(path)).collect();
             found.more += files.len().saturating_sub(SQLITE_FILES_MAX);
             files.truncate(SQLITE_FILES_MAX);
             found.sqlite = files;
@@ -123,7 +136,9 @@ impl Recognised {
 
     fn left_out(&self) -> Option<DoctorFinding> {
         let found = format!("{} more files are not told of", self.more);
-        let why = format!("at most {SQLITE_FILES_MAX} databases of SQLite among {FILES_MAX} files are");
+        let why = format!(
+            "at most {SQLITE_FILES_MAX} databases of SQLite among {FILES_MAX} files are, and none behind links that do not answer"
+        );
         (self.more > 0).then(|| DoctorFinding::ok("left-out", found, why))
     }
 }

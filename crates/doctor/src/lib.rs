@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod block_devices;
 mod checked_config;
 mod config_files;
 mod config_text;
@@ -26,6 +27,7 @@ mod finding;
 mod host;
 mod machine_view;
 mod place;
+mod served_devices;
 
 pub use checked_config::{CheckedConfig, ConfigReader};
 pub use config_files::{FileMistake, MountPlaces, mount_files, server_files};

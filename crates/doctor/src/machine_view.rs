@@ -20,6 +20,11 @@ impl MachineView {
         MachineView { root: PathBuf::from("/") }
     }
 
+    /// Whether this is the machine that this program runs on, whose services can be asked.
+    pub(crate) fn is_own(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// Where `path`, an absolute path of the machine, is for this process.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
@@ -137,6 +142,7 @@ pub(crate) mod tests {
     #[test]
     fn this_machine_is_one() {
         let view = MachineView::own();
+        assert!(view.is_own() && !MadeMachine::new().view().is_own());
         assert_eq!(view.user(), Some(tidegate_host::owned::own()));
         assert!(view.hard_limit("Max open files").is_some() && view.mount_of(Path::new("/proc/1")).is_some());
     }

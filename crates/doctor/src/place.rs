@@ -1,8 +1,10 @@
 //! Where a directory lies, and what a sync there survives.
 
+use crate::answers::{PlaceAnswer, answer_of};
+use crate::block_devices::DevicesBelow;
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
-use std::fs;
+use crate::served_devices::ServedVolume;
 use std::path::{Path, PathBuf};
 use tidegate_host::files::mount_table::MountedFileSystem;
 use tidegate_host::shell::word;
@@ -29,11 +31,13 @@ pub(crate) enum DirectoryPlace {
 pub(crate) enum BlockDeviceKind {
     /// A client of an NBD server.
     Nbd,
+    /// A device that a program serves. `None`: no running server of Tidegate names it.
+    Ublk(Option<ServedVolume>),
     /// A loop device over a file.
     Loop { backing: String },
     /// A disk that a monitor gives to this guest.
     Virtio,
-    /// Persistent memory, of which this survives.
+    /// Persistent memory, of which this survives; DRAM survives the end of processes alone.
     PersistentMemory(Domain),
     /// Anything else.
     Disk,
@@ -60,7 +64,9 @@ impl DirectoryPlace {
         let (mountpoint, mounted) = view.mount_of(directory)?;
         let marked = |place: &Path| Some(pool_of(place)).filter(|pool| pool != place);
         if mounted.kind == KIND {
-            let pool = marked(&mountpoint);
+            // Its mark is read from SOURCE.
+            let answers = answer_of(Path::new(&mounted.source_name)) == PlaceAnswer::Given;
+            let pool = marked(&mountpoint).filter(|_| answers);
             let domain = pool.as_ref().and_then(|pool| domain_of(pool));
             return Some(DirectoryPlace::Mount { mountpoint, pool, domain });
         }
@@ -76,13 +82,12 @@ impl DirectoryPlace {
         if MEMORY_KINDS.contains(&kind.as_str()) {
             return DirectoryPlace::Memory { kind };
         }
-        let folder = fs::canonicalize(view.at(&format!("/sys/dev/block/{number}"))).ok();
-        let Some(name) = folder.and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned())) else {
+        let Some(DevicesBelow { name, bottom }) = DevicesBelow::of(view, &number) else {
             return DirectoryPlace::Foreign { kind };
         };
         let is_off = options.split(',').any(|option| option == "nobarrier" || option == "barrier=0");
         let barriers = if is_off { Barriers::Off } else { Barriers::On };
-        let device = BlockDeviceKind::of(view, &name);
+        let (device, name) = BlockDeviceKind::gravest(view, name, &bottom);
         DirectoryPlace::Device { kind, name, device, barriers }
     }
 
@@ -94,10 +99,11 @@ impl DirectoryPlace {
     pub(crate) fn pages_may_tear(&self) -> &'static str {
         match self {
             DirectoryPlace::Mount { .. } => {
-                "that every page is whole here after a power loss is not proven: a sync of a mount is atomic, but the first sync of a file, one after direct writes, one without room in the pool, and write-back without a sync are not"
+                "each write request of a mount is whole after a power loss, but a page may still be torn: if server and supervisor are killed together amid its write, if it is written with O_DIRECT, or if the kernel sends it as several requests"
             }
             DirectoryPlace::Device {
-                device: BlockDeviceKind::Nbd | BlockDeviceKind::Loop { .. } | BlockDeviceKind::Virtio,
+                device:
+                    BlockDeviceKind::Nbd | BlockDeviceKind::Ublk(_) | BlockDeviceKind::Loop { .. } | BlockDeviceKind::Virtio,
                 ..
             } => {
                 "that every page is whole here after a power loss is not proven: a volume of Tidegate promises whole blocks of its own, 4 KiB by default, and the file system above it may cut a page in two"
@@ -139,6 +145,7 @@ impl DirectoryPlace {
 
 /// What a pool survives, as it is probed without a lock. `None`: it cannot be looked at.
 fn domain_of(pool: &Path) -> Option<Domain> {
+    (answer_of(pool) == PlaceAnswer::Given).then_some(())?;
     MappedRegion::open(pool, Access::PrivateUnlocked).ok().map(|region| region.domain())
 }
 
@@ -165,6 +172,31 @@ fn of_mount(mountpoint: &Path, pool: Option<&Path>, domain: Option<Domain>) -> D
     }
 }
 
+/// A volume of which a server says where it lies.
+fn of_volume(at: &str, volume: &ServedVolume) -> DoctorFinding {
+    let ServedVolume { region, domain, has_disk } = volume;
+    let found = format!("{at}, the volume in {} ({domain})", region.display());
+    let is_of = |known: Domain| *domain == known.to_string();
+    if is_of(Domain::PowerFail { caches_included: false }) || is_of(Domain::DiskFile) {
+        return DoctorFinding::ok(
+            "place",
+            found,
+            "a sync waits for a flush of the volume, which a power loss does not take",
+        );
+    }
+    let ask = format!("tidegate info {}", word(region));
+    if *has_disk || !is_of(Domain::ProcessCrash) {
+        let why = "what a power loss takes from a volume is up to its region, its disk and the mode of its cache";
+        return DoctorFinding::new((Level::Warning, "place"), found, why, format!("read what it promises: {ask}"));
+    }
+    DoctorFinding::new(
+        (Level::Fault, "place"),
+        found,
+        "the volume's region is in memory: a power loss takes all of it, synced or not",
+        format!("move it to a volume in persistent memory, or in a file on a disk; {ask} tells what this one survives"),
+    )
+}
+
 fn of_source(source: &Path, pool: &Path) -> DoctorFinding {
     DoctorFinding::new(
         (Level::Fault, "place"),
@@ -178,9 +210,28 @@ fn of_source(source: &Path, pool: &Path) -> DoctorFinding {
 }
 
 impl BlockDeviceKind {
+    /// What the device `name` with these whole devices at its `bottom` is, and how it is named: by
+    /// the one of them that survives least.
+    fn gravest(view: &MachineView, name: String, bottom: &[String]) -> (BlockDeviceKind, String) {
+        let kinds = bottom.iter().map(|below| (BlockDeviceKind::of(view, below), below));
+        let gravest = kinds.max_by_key(|(device, _)| device.finding("", "").level);
+        let Some((device, below)) = gravest else { return (BlockDeviceKind::Disk, name) };
+        // A partition begins with the name of its device.
+        let name = if name.starts_with(below) { name } else { format!("{name} over {below}") };
+        (device, name)
+    }
+
+    /// What the whole device `name` is.
     fn of(view: &MachineView, name: &str) -> BlockDeviceKind {
         if name.starts_with("nbd") {
             return BlockDeviceKind::Nbd;
+        }
+        if name.starts_with("ublkb") {
+            let device = Path::new("/dev").join(name);
+            return BlockDeviceKind::Ublk(view.is_own().then(|| ServedVolume::at(&device)).flatten());
+        }
+        if name.starts_with("ram") || name.starts_with("zram") {
+            return BlockDeviceKind::PersistentMemory(Domain::ProcessCrash);
         }
         if name.starts_with("loop") {
             let backing = view.text(&format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
@@ -205,6 +256,8 @@ impl BlockDeviceKind {
         };
         match self {
             BlockDeviceKind::Nbd => unknown("a network block device"),
+            BlockDeviceKind::Ublk(None) => unknown("a device that a program serves"),
+            BlockDeviceKind::Ublk(Some(volume)) => of_volume(&at, volume),
             BlockDeviceKind::Virtio => unknown("a disk that this machine's monitor provides"),
             BlockDeviceKind::Loop { backing } => unknown(&format!("a loop device over {backing}")),
             BlockDeviceKind::PersistentMemory(domain @ Domain::PowerFail { .. }) => DoctorFinding::ok(
@@ -230,7 +283,9 @@ impl BlockDeviceKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_devices::tests::add_device;
     use crate::machine_view::tests::MadeMachine;
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     /// A machine with file systems of every kind, and the devices below them.
@@ -249,6 +304,10 @@ mod tests {
             line("8:2", "/bare", "ext4", "rw,nobarrier"),
             line("0:44", "/net", "nfs4", "rw"),
             line("0:45", "/zfs", "zfs", "rw"),
+            line("259:7", "/ublk", "ext4", "rw"),
+            line("253:0", "/lvm", "ext4", "rw"),
+            line("253:1", "/plain", "ext4", "rw"),
+            line("252:0", "/zram", "ext4", "rw"),
         ];
         let machine = MadeMachine::with(&[
             ("/proc/self/mountinfo", &table.concat()),
@@ -256,13 +315,12 @@ mod tests {
             ("/sys/devices/region0/persistence_domain", "memory_controller\n"),
             ("/sys/devices/region0/block/pmem0/size", "1"),
         ]);
-        fs::create_dir_all(machine.view().at("/sys/dev/block")).expect("made");
         let devices = [("8:1", "sda1"), ("8:2", "sda2"), ("43:0", "nbd0"), ("7:0", "loop0"), ("254:0", "vda")];
-        for (number, name) in devices {
-            let at = machine.view().at(&format!("/sys/block/{name}"));
-            fs::create_dir_all(&at).expect("made");
-            symlink(at, machine.view().at(&format!("/sys/dev/block/{number}"))).expect("linked");
-        }
+        devices.into_iter().for_each(|device| add_device(&machine, device, &[]));
+        add_device(&machine, ("259:7", "ublkb0"), &[]);
+        add_device(&machine, ("253:0", "dm-0"), &["sda1", "ublkb0"]);
+        add_device(&machine, ("253:1", "dm-1"), &["sda1"]);
+        add_device(&machine, ("252:0", "zram0"), &[]);
         let pmem = machine.view().at("/sys/devices/region0/block/pmem0");
         symlink(&pmem, machine.view().at("/sys/block/pmem0")).expect("linked");
         symlink(pmem, machine.view().at("/sys/dev/block/259:0")).expect("linked");
@@ -285,6 +343,10 @@ mod tests {
             ("/dax/db", Level::Ok, "persistent memory (power-fail)"),
             ("/bare/db", Level::Fault, "without barriers"),
             ("/net/db", Level::Advice, "nfs4"),
+            ("/ublk/db", Level::Advice, "ext4 on ublkb0, a device that a program serves"),
+            ("/lvm/db", Level::Advice, "ext4 on dm-0 over ublkb0, a device"),
+            ("/plain/db", Level::Ok, "ext4 on dm-1 over sda1"),
+            ("/zram/db", Level::Fault, "declares no persistence"),
         ] {
             let finding = place(path).finding();
             assert!(finding.level == level && finding.found.contains(words), "{path}: {finding:?}");
@@ -310,6 +372,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_names_its_device_tells_what_the_volume_survives() {
+        let of = |domain: &str, has_disk| {
+            let volume = ServedVolume { region: "/dev/shm/v".into(), domain: domain.to_owned(), has_disk };
+            let finding = BlockDeviceKind::Ublk(Some(volume)).finding("ext4", "ublkb0");
+            assert!(finding.found.contains("ublkb0, the volume in /dev/shm/v"), "{finding:?}");
+            finding.level
+        };
+        assert_eq!([of("power-fail", false), of("disk-file", false)], [Level::Ok; 2]);
+        assert_eq!(of("process-crash", false), Level::Fault);
+        assert_eq!([of("process-crash", true), of("", false)], [Level::Warning; 2]);
+    }
+
+    #[test]
     fn a_pool_decides_what_a_mount_survives() {
         let of = |domain| of_mount(Path::new("/m"), Some(Path::new("/pool")), domain).level;
         assert_eq!(of(Some(Domain::PowerFail { caches_included: false })), Level::Ok);
@@ -323,9 +398,15 @@ mod tests {
 
     #[test]
     fn no_place_promises_whole_pages() {
+        for path in ["/ublk", "/lvm", "/nbd"] {
+            assert!(place(path).pages_may_tear().contains("a volume of Tidegate"), "{path}");
+        }
         for path in ["/srv", "/tide", "/nbd", "/dax", "/mem"] {
             let why = place(path).pages_may_tear();
-            assert!(why.contains("not proven") || why.contains("half old"), "{path}: {why}");
+            assert!(
+                ["may still be torn", "not proven", "half old"].iter().any(|words| why.contains(words)),
+                "{path}: {why}"
+            );
         }
         assert!(place("/zfs").pages_may_tear().contains("has not proven"));
     }

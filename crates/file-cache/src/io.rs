@@ -10,6 +10,7 @@ use crate::error::FileError;
 use crate::io::holes::united;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
+use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::dram::touching;
 use std::ops::Range;
 use tidegate_media::Region;
@@ -104,7 +105,10 @@ impl<R: Region> FileCache<R> {
         if data.is_empty() || self.ready(file)?.write(file, at, data, persistence)? {
             return Ok(());
         }
-        self.exclusively(file, || self.write_exclusively(file, at, data, persistence))
+        self.finding_room(|without| {
+            self.exclusively(file, || self.write_exclusively(file, (at, data), persistence, without))
+        })
+        .map(drop)
     }
 
     /// Writes bytes at the end of the file, and says where that was (`O_APPEND`).
@@ -116,12 +120,15 @@ impl<R: Region> FileCache<R> {
                 return Ok(at);
             }
         }
-        self.exclusively(file, || {
-            self.refresh(file)?;
-            let at = self.lane().file(file)?.size;
-            self.write_exclusively(file, at, data, persistence)?;
-            Ok(at)
-        })
+        let mut appended_at = 0;
+        self.finding_room(|without| {
+            self.exclusively(file, || {
+                self.refresh(file)?;
+                appended_at = self.lane().file(file)?.size;
+                self.write_exclusively(file, (appended_at, data), persistence, without)
+            })
+        })?;
+        Ok(appended_at)
     }
 
     /// Adopts what a process with a lease wrote, and takes the length over that the kernel's path
@@ -143,16 +150,25 @@ impl<R: Region> FileCache<R> {
     }
 
     /// A write that goes below, for room there, for the file's first record or for want of room
-    /// here.
-    fn write_exclusively(&self, file: FileId, at: u64, data: &[u8], how: Persistence) -> Result<(), FileError> {
+    /// here. `None`: nothing is written, for want of room here.
+    fn write_exclusively(
+        &self,
+        file: FileId,
+        (at, data): (u64, &[u8]),
+        how: Persistence,
+        without: WithoutRoom,
+    ) -> Result<Option<()>, FileError> {
         let end = end_of_write(at, data)?;
         self.refresh(file)?;
         self.reserve(file, at, data.len() as u64)?;
-        match how {
-            Persistence::Asynchronous => self.write_as_room_allows(file, at, data)?,
-            Persistence::Synchronous => drop(self.write_synced(file, at, data)?),
+        let written = match how {
+            Persistence::Asynchronous => self.write_as_room_allows(file, (at, data), without)?,
+            Persistence::Synchronous => self.write_synced(file, (at, data), without)?.map(drop),
+        };
+        if written.is_some() {
+            self.lane().has_written(file, end)?;
         }
-        self.lane().has_written(file, end)
+        Ok(written)
     }
 
     /// Has the file below reserve room, so that it gives an error now or never.
@@ -173,19 +189,31 @@ impl<R: Region> FileCache<R> {
         Ok(())
     }
 
-    /// Writes to DRAM. If no block is free there, the file's unsynced writes are committed; if it
-    /// has none, the rest is written durably.
-    pub(crate) fn write_as_room_allows(&self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
-        let mut done = 0;
+    /// Writes to DRAM. If it has no room for all of the write, the file's unsynced writes are
+    /// committed; if there are none, this one is written durably. So no commit has a part of it.
+    /// `None`: nothing is written, for want of room in the pool.
+    pub(crate) fn write_as_room_allows(
+        &self,
+        file: FileId,
+        (at, data): (u64, &[u8]),
+        without: WithoutRoom,
+    ) -> Result<Option<()>, FileError> {
         loop {
-            done += self.lane().write_unsynced(file, at + done as u64, &data[done..])?;
-            if done == data.len() {
-                return Ok(());
+            let has_none = {
+                let mut lane = self.lane();
+                let written = &lane.file(file)?.written;
+                let has_none = written.is_empty();
+                if lane.unsynced.has_room_for(written, at, data.len() as u64) {
+                    return lane.write_unsynced(file, at, data).map(|_| Some(()));
+                }
+                has_none
+            };
+            if has_none {
+                return Ok(self.write_synced(file, (at, data), without)?.map(drop));
             }
-            if self.lane().file(file)?.written.is_empty() {
-                return self.write_synced(file, at + done as u64, &data[done..]).map(drop);
+            if self.sync_exclusively(file, without)?.is_none() {
+                return Ok(None);
             }
-            self.sync_exclusively(file)?;
         }
     }
 }

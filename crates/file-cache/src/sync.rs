@@ -2,6 +2,7 @@
 
 mod append;
 mod commit;
+pub(crate) mod finding_room;
 pub(crate) mod group;
 pub(crate) mod group_bytes;
 
@@ -10,8 +11,9 @@ use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::sync::commit::Placed;
+use crate::sync::finding_room::WithoutRoom;
 use crate::sync::group::GroupWrite;
-use crate::tiers::dram::runs;
+use crate::tiers::dram::{first_runs, runs};
 use std::ops::Range;
 use tidegate_media::Region;
 
@@ -40,11 +42,13 @@ impl<R: Region> FileCache<R> {
         if self.ready(file)?.commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
-        self.exclusively(file, || self.sync_exclusively(file))
+        let synced = self.finding_room(|without| self.exclusively(file, || self.sync_exclusively(file, without)))?;
+        Ok(synced.unwrap_or(Synced::Below))
     }
 
-    /// A sync that goes below, for the file's first record or for want of room here.
-    pub(crate) fn sync_exclusively(&self, file: FileId) -> Result<Synced, FileError> {
+    /// A sync that goes below, for the file's first record, or one for want of room here. `None`:
+    /// it has to wait for that.
+    pub(crate) fn sync_exclusively(&self, file: FileId, without: WithoutRoom) -> Result<Option<Synced>, FileError> {
         let (nothing, backing) = {
             let lane = self.lane();
             let cached = lane.file(file)?;
@@ -53,7 +57,7 @@ impl<R: Region> FileCache<R> {
         if nothing {
             // What the kernel's path did, and a length that no record has.
             backing.sync()?;
-            return Ok(Synced::Below);
+            return Ok(Some(Synced::Below));
         }
         self.ensure_record(file)?;
         let owes = self.lane().file(file)?.owes_sync_below;
@@ -62,22 +66,51 @@ impl<R: Region> FileCache<R> {
             self.lane().file_mut(file)?.owes_sync_below = false;
         }
         if self.lane().commit_all_unsynced(file)? {
-            return Ok(if owes { Synced::Below } else { Synced::Atomically });
+            return Ok(Some(if owes { Synced::Below } else { Synced::Atomically }));
         }
-        self.commit_below(file, None)
+        match without {
+            // Room for so many elements is not to be had by write-back.
+            WithoutRoom::Wait if self.lane().outgrows_a_commit(file)? => self.sync_in_parts(file),
+            WithoutRoom::Wait => Ok(None),
+            WithoutRoom::InParts => self.sync_in_parts(file),
+            WithoutRoom::Below => self.commit_below(file, None).map(Some),
+        }
+    }
+
+    /// Commits one write after the other, or those that overlap; `None` if one finds no room.
+    fn sync_in_parts(&self, file: FileId) -> Result<Option<Synced>, FileError> {
+        let mut lane = self.lane();
+        loop {
+            let ranges = first_runs(&lane.file(file)?.written, 1);
+            if ranges.is_empty() {
+                lane.counters.below += 1;
+                return Ok(Some(Synced::Below));
+            }
+            if !lane.commit_unsynced(file, &ranges)? {
+                return Ok(None);
+            }
+        }
     }
 
     /// Writes `data` durably. Unsynced bytes of the same range are overwritten too, so that they
-    /// stay the newest.
-    pub(crate) fn write_synced(&self, file: FileId, at: u64, data: &[u8]) -> Result<Synced, FileError> {
+    /// stay the newest. `None`: nothing is written, for want of room.
+    pub(crate) fn write_synced(
+        &self,
+        file: FileId,
+        (at, data): (u64, &[u8]),
+        without: WithoutRoom,
+    ) -> Result<Option<Synced>, FileError> {
         self.ensure_record(file)?;
         if self.lane().commit_given(file, at, data)? {
-            return Ok(Synced::Atomically);
+            return Ok(Some(Synced::Atomically));
+        }
+        if without != WithoutRoom::Below {
+            return Ok(None);
         }
         // If the file below refuses, the bytes are unsynced ones, and the next sync tries again.
         let unsynced = self.lane().write_unsynced(file, at, data)?;
         let rest = (unsynced < data.len()).then(|| (at + unsynced as u64, &data[unsynced..]));
-        self.commit_below(file, rest)
+        self.commit_below(file, rest).map(Some)
     }
 
     /// Makes the record of a file that has none: at its first sync. Its creation and all that the
@@ -121,6 +154,11 @@ impl<R: Region> Lane<R> {
             return Ok(true);
         }
         self.commit_unsynced(file, &ranges)
+    }
+
+    /// Whether a file has more unsynced writes, far from each other, than one commit takes.
+    fn outgrows_a_commit(&self, file: FileId) -> Result<bool, FileError> {
+        Ok(runs(&self.file(file)?.written).len() > self.medium.plan.commit_elements_max())
     }
 
     /// Commits some unsynced writes of a file that has a record. False if the pool has no room.
@@ -176,7 +214,7 @@ impl<R: Region> Lane<R> {
         room: &Destination,
         source: Source<'_>,
     ) -> Result<(), FileError> {
-        self.begin_modified(file)?;
+        self.store_time(file)?;
         match (room, ranges) {
             (Destination::Behind(tail), [one]) => self.lengthen(file, *tail, one, source)?,
             (Destination::Behind(_), _) => return Ok(()),

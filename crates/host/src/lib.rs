@@ -19,6 +19,7 @@ pub mod asking;
 pub mod default_paths;
 mod doing;
 pub mod files;
+pub mod kernel_version;
 mod notations;
 pub mod owned;
 pub mod processes;

@@ -6,6 +6,7 @@
 //! message is said to anyone.
 
 use rustix::event::Timespec;
+use rustix::time::{ClockId, clock_gettime};
 use std::env;
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -38,6 +39,13 @@ impl SystemdNotify {
     /// Clients can connect.
     pub fn ready(&self, status: &str) {
         self.say(&format!("READY=1\nSTATUS={}\n", one_line(status)));
+    }
+
+    /// The configuration is read again; [`SystemdNotify::ready`] tells of the end of that.
+    pub fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=reading the configuration again\n"));
     }
 
     /// The end has begun.

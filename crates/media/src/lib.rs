@@ -30,7 +30,7 @@ pub use block::block_set::BlockSet;
 pub use block::contents::Contents;
 pub use block::{BlockDevice, Durability, Extent, ExtentKind, Geometry, Lba, LbaRange};
 pub use counters::Counters;
-pub use disk::users::user_of_device;
+pub use disk::users::{quiet_user_of_device, user_of_device};
 pub use disk::{Claim, DiskAccess, DiskIdentity, DiskMark, FileDisk, IoMethod, Refusal, Refusals, claim_of};
 pub use domain::{Domain, MemoryDevice, memory_devices};
 pub use error::{Corrupt, Error, Misuse, NoRoom, Poison, Result, Sealed};

@@ -16,9 +16,10 @@ use std::path::PathBuf;
 use tidegate_layout::btt::Version;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
+use tidegate_sandbox::SandboxWish;
 
 /// A server to be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The volumes, the default export first. None: the user's default volume.
     pub volumes: Vec<VolumePlan>,
@@ -38,6 +39,8 @@ pub struct Plan {
     pub control: Option<PathBuf>,
     /// Where Prometheus is answered.
     pub metrics: Option<SocketAddr>,
+    /// Whether system calls are given up once everything is open.
+    pub sandbox: SandboxWish,
 }
 
 impl Default for Plan {
@@ -52,6 +55,7 @@ impl Default for Plan {
             connections_max: CONNECTIONS_MAX,
             control: None,
             metrics: None,
+            sandbox: SandboxWish::default(),
         }
     }
 }

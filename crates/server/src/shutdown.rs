@@ -101,7 +101,8 @@ impl Ending {
             disk: None,
         };
         let farewells = ending.volumes.iter().zip(clients).zip(&settled).map(farewell).collect();
-        Ok(Ended { farewells, unfinished, settled: settled.into_iter().collect() })
+        let settled = settled.into_iter().collect::<Result<(), _>>().and(ending.devices.well());
+        Ok(Ended { farewells, unfinished, settled })
     }
 
     fn settle(&self, volume: &ServedVolume) -> Result<(), Failure> {
@@ -165,7 +166,7 @@ impl Ending {
 mod tests {
     use super::*;
     use crate::sockets::access::Peers;
-    use crate::sockets::connections::Services;
+    use crate::sockets::connections::{Services, Terms};
     use std::io;
     use std::path::Path;
     use tidegate_block_export::Export;
@@ -208,7 +209,11 @@ mod tests {
             drain: drain.map(|bytes| Arc::new(Stuck(bytes)) as Arc<dyn Drain>),
         };
         let ending = Ending {
-            connections: Connections::new(Services { unix, tcp }, Peers::default(), 1),
+            connections: Connections::new(Terms {
+                services: Services { unix, tcp },
+                peers: Peers::default(),
+                connections_max: 1,
+            }),
             devices: BlockDevices::default(),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],
             systemd: SystemdNotify::from_environment(),

@@ -5,5 +5,6 @@ pub mod access;
 pub mod activation;
 pub mod capacity;
 pub mod connections;
+pub mod entrances;
 pub mod failure;
 pub mod listen;

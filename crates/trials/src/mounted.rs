@@ -88,6 +88,17 @@ const LARGE: &str = "large";
 /// `EXT4_IOC_SHUTDOWN` without a flush of the log, which is XFS's `XFS_IOC_GOINGDOWN` as well.
 const SHUTDOWN: &str = "my $how = pack('L', 2); sysopen(D, $ARGV[0], 0) and ioctl(D, 0x8004587d, $how) or die $!";
 
+/// Has the disk below get about every second page of 4 KiB of the files of a directory, synced or
+/// not: `sync_file_range` of those that the seed chooses. What the power takes of a larger page of
+/// a database that was not synced is then a part of it.
+const TEAR: &str = "use File::Find; srand($ARGV[1]); my $call = $ARGV[2];
+find(sub { return unless -f $_ && open(my $file, '<', $_); my $size = -s $file;
+  for (my $at = 0; $at < $size; $at += 4096) { syscall($call, fileno($file), $at, 4096, 7) if rand() < 0.5 } },
+  $ARGV[0]);";
+
+/// `sync_file_range` of this machine.
+const SYNC_FILE_RANGE: &str = if cfg!(target_arch = "aarch64") { "84" } else { "277" };
+
 impl MountTestbed {
     /// Mounts an empty folder.
     pub fn new() -> MountTestbed {
@@ -161,8 +172,21 @@ impl MountTestbed {
     /// The power of the machine fails: the service is gone, and what is in DRAM, and what the disk
     /// did not have. Persistent memory keeps all.
     pub fn lose_power(&mut self) {
-        assert!(matches!(self.source_disk, SourceDisk::Own(_)), "only a disk of its own can lose its power");
         self.kill();
+        self.lose_power_of_disk();
+    }
+
+    /// The power of the machine fails as in [`MountTestbed::lose_power`], and the disk of SOURCE
+    /// has got parts of pages before that were never synced.
+    pub fn lose_power_and_tear(&mut self, seed: u64) {
+        self.kill();
+        tool(Command::new("perl").args(["-e", TEAR]).arg(self.source()).args([&seed.to_string(), SYNC_FILE_RANGE]));
+        self.lose_power_of_disk();
+    }
+
+    /// The disk of SOURCE forgets what it was not told to have, and everything in DRAM is gone.
+    fn lose_power_of_disk(&self) {
+        assert!(matches!(self.source_disk, SourceDisk::Own(_)), "only a disk of its own can lose its power");
         tool(Command::new("perl").args(["-e", SHUTDOWN]).arg(self.source()));
         remove_left_memory(self.memory.path());
         unmount_unused(&self.source());

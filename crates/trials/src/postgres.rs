@@ -196,8 +196,7 @@ impl<'s> Cluster<'s> {
 
     /// The `command` as PostgreSQL's user, who may not find this one's programs.
     fn by_user(&self, command: &Command) -> Command {
-        let mut by = Command::new("setpriv");
-        by.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
+        let mut by = as_user(USER);
         let is_ours = command.get_program() == program().as_os_str();
         let copy = self.testbed.folder.path().join("bin").join(program().file_name().expect("a program has a name"));
         by.arg(if is_ours { copy.as_os_str() } else { command.get_program() }).args(command.get_args());
@@ -208,18 +207,26 @@ impl<'s> Cluster<'s> {
 }
 
 /// The folder with the newest programs that Debian's packages have put where no path leads.
-fn programs() -> Result<PathBuf, MissingError> {
+pub(crate) fn programs() -> Result<PathBuf, MissingError> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = versions.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
     folders.max().ok_or_else(|| MissingError::Program { program: "postgres".to_owned(), package: "postgresql" })
+}
+
+/// A command to which the program is still to be added, and that runs it as `user`, who is in a
+/// group of that name.
+pub(crate) fn as_user(user: &str) -> Command {
+    let mut by = Command::new("setpriv");
+    by.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+    by
 }
 
 /// Makes an empty cluster in `data`, an empty directory that belongs to the server's user from now
 /// on.
 pub fn make_cluster(data: &Path) -> Result<(), MissingError> {
     run(Command::new("chown").arg(format!("{USER}:{USER}")).arg(data), "coreutils")?;
-    let mut made = Command::new("setpriv");
-    made.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]).current_dir("/");
+    let mut made = as_user(USER);
+    made.current_dir("/");
     made.arg(programs()?.join("initdb")).args(["--auth=trust", "--no-sync", "-U", USER, "-D"]).arg(data);
     run(&mut made, "postgresql").map(drop)
 }
@@ -257,7 +264,7 @@ fn stands_still(pid: Pid) -> bool {
 }
 
 /// Stops all of them, so that none sees another one's end, and kills them then.
-fn kill_tree(child: &mut Child) {
+pub(crate) fn kill_tree(child: &mut Child) {
     let all = stop_tree(Pid::from_child(child));
     // Children first: the kernel lets a stopped one go on whose parent has died.
     all.iter().rev().for_each(|pid| _ = kill_process(*pid, Signal::KILL));

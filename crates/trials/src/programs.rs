@@ -72,4 +72,8 @@ pub(crate) const CLIENT: CProgram =
 pub const CONTEXTS: CProgram =
     CProgram { name: "contexts", source: include_str!("programs/contexts.c"), flags: &["-O1"], packages: GCC };
 
+/// Writes a file by one call or many, from memory that is there or not: see its head.
+pub const PAGES: CProgram =
+    CProgram { name: "pages", source: include_str!("programs/pages.c"), flags: &["-pthread"], packages: GCC };
+
 const GCC: &str = "gcc libc6-dev";

@@ -269,7 +269,24 @@ fn a_service_that_hangs_is_told_and_keeps_nobody_waiting() {
     let mnt = folders.at("mnt").display().to_string();
     let examined = Examined::machine(folders.memory());
     let refused = Command::new(program()).args(["doctor", "--json", &mnt]).output().unwrap();
+    // A database elsewhere, of which parts and settings lie in the mount.
+    let cluster = tempfile::tempdir().unwrap();
+    fs::create_dir(cluster.path().join("pg_tblspc")).unwrap();
+    let settings = format!("include '{mnt}/more.conf'\n");
+    for (name, text) in [("PG_VERSION", "15\n"), ("postgresql.conf", &settings), ("dump.rdb", "")] {
+        fs::write(cluster.path().join(name), text).unwrap();
+    }
+    for name in ["pg_wal", "pg_tblspc/1", "appendonlydir"] {
+        std::os::unix::fs::symlink(folders.at("mnt").join("x"), cluster.path().join(name)).unwrap();
+    }
+    let mut patient = Command::new("timeout");
+    patient.args(["-s", "KILL", "120"]).arg(program()).args(["doctor", "--json"]).arg(cluster.path());
+    let elsewhere = Examined::of(patient);
     send(Signal::CONT);
+    assert_eq!(elsewhere.level("log-place", "pg_wal does not answer"), "fault");
+    assert_eq!(elsewhere.level("log-place", "appendonlydir does not answer"), "fault");
+    assert_eq!(elsewhere.level("tablespace-place", "pg_tblspc/1 does not answer"), "fault");
+    assert_eq!(elsewhere.level("settings-gap", "more.conf"), "warning");
     assert_eq!((examined.code, examined.level("service", &mnt)), (REFUSED, "fault"));
     let pool = folders.pool().display().to_string();
     assert_eq!(examined.level("service", &pool), "fault");

@@ -5,47 +5,16 @@
 //! runs, `TIDEGATE_SEED` the first one's seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Child;
-use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_trials::artefacts::MissingError;
-use tidegate_trials::postgres::{Cluster, PostgresTestbed, Server};
+use tidegate_trials::databases::numbers_until_killed;
+use tidegate_trials::postgres::{Cluster, PostgresTestbed};
 use tidegate_trials::sectors::Dice;
-use tidegate_trials::served::until;
 
 /// Power losses that CI runs.
 const CUTS: u64 = 2;
 /// Clients that commit.
 const CLIENTS: u32 = 3;
-
-/// The numbers that the clients were told, the last of each. Ends when the server was killed and
-/// all is read.
-fn numbers_until_killed(server: Server<'_>, transactions: u32) -> Vec<u32> {
-    let mut clients: Vec<Child> = (1..=CLIENTS).map(|client| server.commits(client).unwrap()).collect();
-    let mut brings = server.brings().unwrap();
-    let all = AtomicU32::new(0);
-    let told = std::thread::scope(|scope| {
-        let read = |client: &mut Child| {
-            let lines = BufReader::new(client.stdout.take().unwrap()).lines();
-            let all = &all;
-            scope.spawn(move || {
-                lines
-                    .map(|line| line.unwrap().parse().unwrap())
-                    .inspect(|_| _ = all.fetch_add(1, Ordering::Relaxed))
-                    .last()
-                    .unwrap_or(0)
-            })
-        };
-        let readers: Vec<_> = clients.iter_mut().map(read).collect();
-        until("transactions", || all.load(Ordering::Relaxed) >= transactions);
-        server.kill();
-        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
-    });
-    // Nobody answers them any more.
-    clients.iter_mut().chain([&mut brings]).for_each(|client| _ = client.wait().unwrap());
-    told
-}
 
 /// The numbers that a server finds in the database, if it starts; and nothing of a transaction is
 /// there without the rest of it.
@@ -65,7 +34,10 @@ fn cut(template: &Path, seed: u64) -> u32 {
     let testbed = PostgresTestbed::new(Some(template)).unwrap();
     let cluster = Cluster::new(&testbed).unwrap();
     let server = cluster.start_under_run().unwrap();
-    let told = numbers_until_killed(server, 50 + u32::try_from(dice.below(700)).unwrap());
+    let clients = (1..=CLIENTS).map(|client| server.commits(client).unwrap()).collect();
+    let brings = server.brings().unwrap();
+    let transactions = 50 + u32::try_from(dice.below(700)).unwrap();
+    let told = numbers_until_killed(clients, brings, transactions, || server.kill());
     testbed.lose_power().unwrap();
     // What only the disk has: a server may not even start.
     let disk = {

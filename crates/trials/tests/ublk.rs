@@ -41,6 +41,7 @@ mkdir -p /run /disk
 begin() { # OUT ARGUMENTS...
     out=/run/$1.out
     shift
+    : >$out
     /tidegate -v "$@" >$out 2>&1 &
     server=$!
     until grep -q '^serving' $out; do
@@ -153,6 +154,18 @@ killed
 begin again serve --pmem /mnt/files.pmem --write-cache off --ublk=4 --listen unix:/run/look.sock
 echo "devices $(ls /dev | grep ublkb | tr '\n' ' ')"
 end
+parted() { begin parted serve --pmem /run/other.pmem --write-cache off --ublk=5 --listen unix:/run/other.sock; }
+parted
+printf '\0\0\0\0\203\0\0\0\10\0\0\0\100\0\0\0' | dd of=/dev/ublkb5 bs=1 seek=446 conv=notrunc,fsync 2>/dev/null
+printf '\125\252' | dd of=/dev/ublkb5 bs=1 seek=510 conv=notrunc,fsync 2>/dev/null
+blockdev --rereadpt /dev/ublkb5
+sleep 600 </dev/ublkb5p1 &
+reader=$!
+end
+echo "quiet $(grep -c 'is in use: process .* has it open' /run/parted.out)"
+kill $reader
+parted
+end
 echo "left $(ls /dev | grep -c ublkb)"
 umount /mnt
 "#;
@@ -223,6 +236,7 @@ fn devices_outlive_their_killed_server_and_lose_nothing() {
     assert_eq!(told(&said, "read-only"), ["1"]);
     assert_eq!(told(&said, "read"), [(FILES + 2).to_string()], "the files, one more, and lost+found");
     assert_eq!(told(&said, "devices"), ["ublkb4"]);
+    assert_eq!(told(&said, "quiet"), ["1"], "a user that keeps no one off");
     assert_eq!(told(&said, "left"), ["0", "0"]);
 }
 

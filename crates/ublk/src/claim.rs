@@ -8,7 +8,7 @@
 use crate::control::Control;
 use crate::driver::{ANY_NUMBER, DeviceRecord, DeviceState, ParameterRecord, feature};
 use crate::failure::UblkFailure;
-use crate::node::{exclusive, file_of, user_of};
+use crate::node::{file_of, unused};
 use crate::parameters::{REQUEST_BYTES_MAX, difference, parameters};
 use crate::repeat::repeat;
 use rustix::event::{EventfdFlags, eventfd};
@@ -89,9 +89,12 @@ pub(crate) enum Origin {
 /// A device that this server is about to serve.
 pub struct ClaimedDevice {
     pub(crate) control: Control,
-    pub(crate) file: File,
+    /// By which it is served, until it is to be removed.
+    pub(crate) file: Option<File>,
     pub(crate) record: DeviceRecord,
     pub(crate) origin: Origin,
+    /// The block device answers, or did: from then on the device may have users.
+    pub(crate) has_begun: bool,
     /// Becomes readable when the queues are to end.
     pub(crate) stop: Arc<OwnedFd>,
 }
@@ -102,12 +105,14 @@ pub struct ClaimedDevice {
 /// There is no driver, no permission, the number is taken, or the device that waits for the volume
 /// is in use and was made for another form of it.
 pub fn claim(wanted: &Wanted<'_>) -> Result<ClaimedDevice, UblkFailure> {
+    let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    let stop = stop.map_err(|errno| UblkFailure::System { what: "eventfd", error: errno.into() })?;
     let mut control = Control::open()?;
     let volume = parameters(wanted.export);
     for number in numbers() {
         let Some(record) = left_behind(&mut control, number, wanted)? else { continue };
         match fits(&mut control, &record, wanted, &volume)? {
-            Fit::AsItIs => return take_over(control, record),
+            Fit::AsItIs => return take_over((control, stop), record),
             Fit::Replaced { alone } => {
                 control.stop(number)?;
                 drop(alone);
@@ -115,7 +120,7 @@ pub fn claim(wanted: &Wanted<'_>) -> Result<ClaimedDevice, UblkFailure> {
             }
         }
     }
-    make(control, wanted, &volume)
+    make((control, stop), wanted, &volume)
 }
 
 impl ClaimedDevice {
@@ -129,23 +134,40 @@ impl ClaimedDevice {
         self.origin == Origin::TakenOver
     }
 
-    fn new(control: Control, record: DeviceRecord, origin: Origin) -> Result<ClaimedDevice, UblkFailure> {
-        let path = file_of(record.number.get());
+    /// A device that this process may serve from now on. One that was made is removed if not.
+    fn new(
+        (control, stop): (Control, OwnedFd),
+        record: DeviceRecord,
+        origin: Origin,
+    ) -> Result<ClaimedDevice, UblkFailure> {
+        let has_begun = origin == Origin::TakenOver;
+        let mut claimed = ClaimedDevice { control, file: None, record, origin, has_begun, stop: Arc::new(stop) };
+        let path = file_of(claimed.number());
         let opened = repeat(FILE_MAX, || match File::options().read(true).write(true).open(&path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy) => None,
             opened => Some(opened),
         });
         let file = opened.unwrap_or_else(|| Err(Errno::NOENT.into()));
-        let file = file.map_err(|error| UblkFailure::File { path, error })?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let stop = stop.map_err(|errno| UblkFailure::System { what: "eventfd", error: errno.into() })?;
-        Ok(ClaimedDevice { control, file, record, origin, stop: Arc::new(stop) })
+        claimed.file = Some(file.map_err(|error| UblkFailure::File { path, error })?);
+        Ok(claimed)
     }
 }
 
-/// The numbers of all devices.
+/// Removes a device that was made and never began.
+impl Drop for ClaimedDevice {
+    fn drop(&mut self) {
+        if !self.has_begun {
+            // The driver waits for its file to be closed.
+            self.file = None;
+            // Why it did not begin is what is told.
+            let _ = self.control.delete(self.record.number.get());
+        }
+    }
+}
+
+/// The numbers of all devices, whether this process has files of them or not.
 fn numbers() -> Vec<u32> {
-    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/sys/class/ublk-char").into_iter().flatten().flatten();
     let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix("ublkc")?.parse().ok();
     entries.filter_map(|entry| number(entry.file_name())).collect()
 }
@@ -205,13 +227,10 @@ fn fits(
     let cannot = (record.features.get() & feature::RECOVERY == 0).then_some("its server");
     let differs = difference(&control.parameters(number)?, volume).or(other_number).or(cannot);
     let Some(what) = differs else { return Ok(Fit::AsItIs) };
-    match (exclusive(number), user_of(number)) {
-        (Ok(alone), None) => Ok(Fit::Replaced { alone: Some(alone) }),
-        _ => Err(UblkFailure::Changed { number, what }),
-    }
+    unused(number).map(|alone| Fit::Replaced { alone }).map_err(|_| UblkFailure::Changed { number, what })
 }
 
-fn take_over(mut control: Control, record: DeviceRecord) -> Result<ClaimedDevice, UblkFailure> {
+fn take_over((mut control, stop): (Control, OwnedFd), record: DeviceRecord) -> Result<ClaimedDevice, UblkFailure> {
     let number = record.number.get();
     let begun = repeat(LEAVING_MAX, || match control.start_recovery(number) {
         Ok(false) => None,
@@ -219,10 +238,14 @@ fn take_over(mut control: Control, record: DeviceRecord) -> Result<ClaimedDevice
         Err(error) => Some(Err(error)),
     });
     begun.unwrap_or(Err(UblkFailure::Served { number, pid: record.server_pid.get() }))?;
-    ClaimedDevice::new(control, record, Origin::TakenOver)
+    ClaimedDevice::new((control, stop), record, Origin::TakenOver)
 }
 
-fn make(mut control: Control, wanted: &Wanted<'_>, volume: &ParameterRecord) -> Result<ClaimedDevice, UblkFailure> {
+fn make(
+    (mut control, stop): (Control, OwnedFd),
+    wanted: &Wanted<'_>,
+    volume: &ParameterRecord,
+) -> Result<ClaimedDevice, UblkFailure> {
     let record = control.add(&DeviceRecord {
         queues: wanted.queues.into(),
         queue_depth: QUEUE_DEPTH.into(),
@@ -242,7 +265,7 @@ fn make(mut control: Control, wanted: &Wanted<'_>, volume: &ParameterRecord) -> 
         let _ = control.delete(number);
         return Err(failure);
     }
-    ClaimedDevice::new(control, record, Origin::Made)
+    ClaimedDevice::new((control, stop), record, Origin::Made)
 }
 
 #[cfg(test)]

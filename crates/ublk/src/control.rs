@@ -43,11 +43,12 @@ impl Control {
         Ok(u64::read_from_bytes(&told).unwrap_or_default())
     }
 
-    /// What the driver knows of the device `number`; None: there is none.
+    /// What the driver knows of the device `number`. None: there is none, or it is of another
+    /// program: of devices that users made for themselves the driver tells those who name its file.
     pub(crate) fn info(&mut self, number: u32) -> Result<Option<DeviceRecord>, UblkFailure> {
         match self.command(command::DEVICE_INFO, number, 0, DeviceRecord::default().as_bytes()) {
             Ok(told) => Ok(DeviceRecord::read_from_bytes(&told).ok()),
-            Err(CommandError::Refused(Errno::NODEV)) => Ok(None),
+            Err(CommandError::Refused(Errno::NODEV | Errno::INVAL | Errno::PERM | Errno::ACCESS)) => Ok(None),
             Err(error) => Err(failed("tell of a device", error)),
         }
     }

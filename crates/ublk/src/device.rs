@@ -4,7 +4,7 @@ use crate::claim::{ClaimedDevice, Origin};
 use crate::control::Control;
 use crate::failure::UblkFailure;
 use crate::kernel::{QueueRing, QueueShape, QueueThread};
-use crate::node::{block_device, exclusive, holder_of, user_of};
+use crate::node::{block_device, unused};
 use crate::queue::{QueueEnd, ServedQueue};
 use crate::repeat::repeat;
 use crate::requests::RequestExecutor;
@@ -46,9 +46,9 @@ pub enum Ended {
 pub enum EndOutcome {
     /// It took the device away.
     Removed,
-    /// The device has a user, and waits for the next server of its volume.
+    /// The device has a user, or may have one, and waits for the next server of its volume.
     Waiting {
-        /// Who uses it.
+        /// Who uses it, or why that cannot be seen.
         user: String,
     },
 }
@@ -61,7 +61,7 @@ pub struct Ender {
 }
 
 impl Ender {
-    /// Takes the block device away, or leaves it waiting if it has a user: then the requests
+    /// Takes the block device away, or leaves it waiting if it may have a user: then the requests
     /// under way are answered, and later ones wait for the next server. [`ClaimedDevice::serve`]
     /// returns soon.
     ///
@@ -69,23 +69,11 @@ impl Ender {
     /// The driver did not stop the device. It is left waiting.
     pub fn end(&self) -> Result<EndOutcome, UblkFailure> {
         let leave = || end_queues(&self.stop);
-        let mut user = String::new();
-        let alone = repeat(PASSING_USER_MAX, || match exclusive(self.number) {
-            Err(Errno::BUSY) => {
-                user = holder_of(self.number);
-                None
-            }
-            alone => match user_of(self.number) {
-                Some(program) => {
-                    user = program;
-                    None
-                }
-                None => Some(alone),
-            },
-        });
-        let Some(alone) = alone else {
+        let mut used = String::new();
+        let unused = repeat(PASSING_USER_MAX, || unused(self.number).map_err(|user| used = user.0).ok());
+        let Some(unused) = unused else {
             leave();
-            return Ok(EndOutcome::Waiting { user });
+            return Ok(EndOutcome::Waiting { user: used });
         };
         // It stays open until the device has stopped, so that no one mounts it in between. One that
         // is gone already cannot be opened.
@@ -94,7 +82,7 @@ impl Ender {
             false => Ok(()),
         };
         let stopped = Control::open().and_then(stop);
-        drop(alone);
+        drop(unused);
         stopped.inspect_err(|_| leave()).map(|()| EndOutcome::Removed)
     }
 }
@@ -127,36 +115,24 @@ impl ClaimedDevice {
     /// this is removed if it did not begin; one that has begun waits for the next server.
     pub fn serve(mut self, volume: &UblkVolume<'_>, on_ready: impl FnOnce()) -> Result<Ended, UblkFailure> {
         let (number, mark) = (self.record.number.get(), self.record.mark.get());
-        let mut has_begun = self.origin == Origin::TakenOver;
-        let ended = self.serve_queues(volume, || {
-            has_begun = true;
-            on_ready();
-        });
-        let ClaimedDevice { mut control, file, .. } = self;
-        // The driver waits for its file to be closed.
-        drop(file);
-        match ended {
-            Ok(QueueEnd::StopAsked) => Ok(Ended::Waiting),
-            Ok(QueueEnd::DeviceStopped) => {
-                if control.has_mark(number, mark)? {
-                    control.delete(number)?;
+        match self.serve_queues(volume, on_ready)? {
+            QueueEnd::StopAsked => Ok(Ended::Waiting),
+            QueueEnd::DeviceStopped => {
+                // The driver waits for its file to be closed.
+                self.file = None;
+                if self.control.has_mark(number, mark)? {
+                    self.control.delete(number)?;
                 }
                 Ok(Ended::Removed)
-            }
-            Err(failure) => {
-                if !has_begun {
-                    // The first failure is the one to tell.
-                    let _ = control.delete(number);
-                }
-                Err(failure)
             }
         }
     }
 
     fn serve_queues(&mut self, volume: &UblkVolume<'_>, on_ready: impl FnOnce()) -> Result<QueueEnd, UblkFailure> {
-        let ClaimedDevice { control, file, record, origin, stop } = self;
+        let ClaimedDevice { control, file, record, origin, has_begun, stop } = self;
+        let file = file.as_ref().ok_or(UblkFailure::System { what: "open file", error: Errno::BADF.into() })?;
         let tally = volume.export.count_connection();
-        let (stop, file, tally, number) = (&**stop, &*file, &tally, record.number.get());
+        let (stop, tally, number) = (&**stop, &tally, record.number.get());
         scope(|scope| {
             let (told, progress) = channel();
             let mut starting = Starting { progress, starts: Vec::new() };
@@ -182,6 +158,7 @@ impl ClaimedDevice {
             });
             match &begun {
                 Ok(()) => {
+                    *has_begun = true;
                     spare_a_request(number, record.queue_depth.get());
                     on_ready();
                 }
@@ -272,9 +249,6 @@ fn run_queue(
     progress: &QueueProgress,
 ) -> io::Result<QueueEnd> {
     let _others = EndOthers(stop);
-    // Memory that this thread asks for may not wait for writes to the device itself. A system that
-    // does not know this promise is as well off as before.
-    let _ = rustix::process::configure_io_flusher_behavior(true);
     let tell = |said: &io::Result<()>| {
         let said = said
             .as_ref()

@@ -26,6 +26,14 @@ mod queue;
 mod repeat;
 mod requests;
 
+/// Has this thread, and those that it begins from now on, wait for no write to a device when they
+/// ask for memory: the write may be one that this process has yet to carry out. A process that is
+/// to serve devices calls it before it opens their volumes. A system that does not know this
+/// promise, or does not let this user make it, is as well off as before.
+pub fn never_wait_for_devices() {
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
 pub use claim::{ClaimedDevice, Exclusivity, Mark, Wanted, claim};
 pub use device::{EndOutcome, Ended, Ender, UblkVolume};
 pub use failure::UblkFailure;

@@ -4,9 +4,9 @@
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::path::PathBuf;
-use tidegate_host::files::users::{Use, users_of};
-use tidegate_media::user_of_device;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidegate_media::{quiet_user_of_device, user_of_device};
 
 /// The file by which the device `number` is served.
 pub(crate) fn file_of(number: u32) -> PathBuf {
@@ -18,18 +18,38 @@ pub(crate) fn block_device(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{number}"))
 }
 
-/// The block device `number` for this process alone: while it is open, no one can mount it.
-pub(crate) fn exclusive(number: u32) -> Result<File, Errno> {
+/// What uses a block device, or why that cannot be seen; as one says of the device.
+pub(crate) struct Used(pub(crate) String);
+
+impl Used {
+    fn unseen(error: io::Error) -> Used {
+        Used(format!("whether it has users cannot be seen: {error}"))
+    }
+}
+
+/// The block device `number`, open for this process alone: no one mounts it meanwhile. None: there
+/// is no such block device.
+///
+/// # Errors
+/// It has a user, or it cannot be told that it has none.
+pub(crate) fn unused(number: u32) -> Result<Option<File>, Used> {
+    let path = block_device(number);
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(block_device(number), flags, Mode::empty()).map(File::from)
+    let device = match rustix::fs::open(&path, flags, Mode::empty()) {
+        Ok(device) => File::from(device),
+        Err(Errno::BUSY) => return Err(Used(user_of_device(&path).to_string())),
+        Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) if !shown_to_others(number) => return Ok(None),
+        Err(errno) => return Err(Used::unseen(errno.into())),
+    };
+    // Loop devices over it, and programs that have it or a partition of it open, keep no one off.
+    match quiet_user_of_device(&path) {
+        Ok(None) => Ok(Some(device)),
+        Ok(Some(user)) => Err(Used(user)),
+        Err(error) => Err(Used::unseen(error)),
+    }
 }
 
-/// A program that has the block device open, other than this one; as one says of it.
-pub(crate) fn user_of(number: u32) -> Option<String> {
-    users_of(&block_device(number), Use::Any).into_iter().next().map(|user| format!("{user} is open"))
-}
-
-/// What keeps the block device from being this process's alone.
-pub(crate) fn holder_of(number: u32) -> String {
-    user_of_device(&block_device(number)).to_string()
+/// Whether the kernel has the block device `number`, though this process may have no file of it.
+fn shown_to_others(number: u32) -> bool {
+    Path::new("/sys/class/block").join(format!("ublkb{number}")).exists()
 }

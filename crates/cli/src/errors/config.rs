@@ -44,6 +44,17 @@ pub(crate) enum ConfigFailure {
         /// The parser's words.
         what: String,
     },
+    /// A key that means something beside another one only.
+    NeedsKey {
+        /// The file.
+        path: PathBuf,
+        /// The key's line, from 1.
+        line: usize,
+        /// The key.
+        key: &'static str,
+        /// The other one.
+        needs: &'static str,
+    },
     /// Nothing to serve.
     NoVolume {
         /// The file.
@@ -103,7 +114,10 @@ impl ConfigFailure {
         {
             return RefusedAt::MissingKey;
         }
-        if let ConfigFailure::UnknownKey { line, .. } | ConfigFailure::Invalid { line, .. } = self {
+        if let ConfigFailure::UnknownKey { line, .. }
+        | ConfigFailure::Invalid { line, .. }
+        | ConfigFailure::NeedsKey { line, .. } = self
+        {
             return RefusedAt::Line(*line);
         }
         RefusedAt::Nowhere
@@ -119,6 +133,7 @@ impl From<&ConfigFailure> for Report {
                 unknown_key((path, *line), key, nearest.as_deref(), known)
             }
             ConfigFailure::Invalid { path, line, what } => invalid((path, *line), what),
+            ConfigFailure::NeedsKey { path, line, key, needs } => needs_key((path, *line), key, needs),
             ConfigFailure::NoVolume { path } => no_volume(path),
             ConfigFailure::NoMount { path } => no_mount(path),
             ConfigFailure::SameMount { path, name } => same_mount(path, name),
@@ -157,6 +172,12 @@ fn invalid((path, line): (&Path, usize), what: &str) -> Report {
     let what = format!("{}:{line}: {}", path.display(), what.lines().next().unwrap_or_default());
     let next = "correct the line; the help and the manual page of the command tell the keys";
     Report::new(("config-invalid", Exit::Usage), what, "the file is not what this command understands", next)
+}
+
+fn needs_key((path, line): (&Path, usize), key: &str, needs: &str) -> Report {
+    let what = format!("{}:{line}: {key} without {needs}", path.display());
+    let next = format!("write {needs} = true beside it, or remove the line");
+    Report::new(("config-needs-key", Exit::Usage), what, format!("it says how {needs} is served"), next)
 }
 
 fn no_volume(path: &Path) -> Report {

@@ -1,6 +1,8 @@
-//! Sockets that cannot be listened on, and block devices that a volume cannot be.
+//! Sockets that cannot be listened on, block devices that a volume cannot be, and a sandbox that a
+//! kernel does not have.
 
 use super::{Exit, Report};
+use tidegate_sandbox::SandboxFailure;
 use tidegate_server::failure::{ListenFailure, UblkFailure};
 use tidegate_server::sockets::listen::SOCKET_PATH_BYTES_MAX;
 
@@ -67,6 +69,17 @@ fn refused(what: String, why: String) -> Report {
     Report::new(("listen", Exit::Environment), what, why, "choose another place with --listen")
 }
 
+impl From<&SandboxFailure> for Report {
+    fn from(failure: &SandboxFailure) -> Report {
+        let why = match failure {
+            SandboxFailure::Filter(error) => error.to_string(),
+            SandboxFailure::Kernel(error) => error.to_string(),
+        };
+        let next = "boot a kernel with CONFIG_SECCOMP_FILTER, or serve without: --sandbox off";
+        Report::new(("no-sandbox", Exit::Environment), failure.to_string(), why, next)
+    }
+}
+
 impl From<&UblkFailure> for Report {
     fn from(failure: &UblkFailure) -> Report {
         let what = failure.to_string();
@@ -86,7 +99,7 @@ impl From<&UblkFailure> for Report {
                 report("ublk-too-old", Exit::Environment, why, "boot Linux 6.5 or newer, or leave out --ublk")
             }
             UblkFailure::NumberTaken { number } => {
-                let why = format!("another program made /dev/ublkc{number}");
+                let why = format!("the kernel has a device /dev/ublkc{number} that is not of this volume");
                 report("device-in-use", Exit::InUse, why, "name another number, or none: --ublk")
             }
             UblkFailure::Served { pid, .. } => {

@@ -13,6 +13,7 @@ use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::placement::NamedPlacement;
+use tidegate_sandbox::SandboxWish;
 use tidegate_server::sockets::access;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -50,6 +51,10 @@ pub(super) fn policies() -> impl TypedValueParser<Value = NamedPlacement> {
 /// Reads the word of a column to sort by.
 pub(super) fn sort_keys() -> impl TypedValueParser<Value = SortKey> {
     PossibleValuesParser::new(SortKey::ALL.map(SortKey::word)).try_map(|word| word.parse())
+}
+
+pub(super) fn sandbox_wishes() -> impl TypedValueParser<Value = SandboxWish> {
+    PossibleValuesParser::new(SandboxWish::NAMED.map(|(name, _)| name)).try_map(|word| word.parse())
 }
 
 pub(super) fn block_size(text: &str) -> Result<u32, UsageFailure> {

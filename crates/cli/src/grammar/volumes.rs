@@ -2,8 +2,8 @@
 
 use super::disk_cache::{DISK_CACHE, DiskFlags};
 use super::values::{
-    BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, group, listen, metrics, profile, size, socket_mode,
-    sort_keys, user, version,
+    BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, group, listen, metrics, profile, sandbox_wishes, size,
+    socket_mode, sort_keys, user, version,
 };
 use super::words::words;
 use clap::{Args, ValueHint};
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use tidegate_host::default_paths;
 use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
+use tidegate_sandbox::SandboxWish;
 use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::{CreateOptions, UblkPlan};
 use tidegate_server::sockets::listen::ListenAddress;
@@ -227,6 +228,12 @@ pub(crate) struct Serve {
     /// user of this machine may read the metrics there, and change nothing
     #[arg(long, help_heading = MONITORING, value_name = "PLACE", value_parser = metrics)]
     pub(crate) metrics: Option<SocketAddr>,
+
+    /// Give up system calls that a server never needs, once everything is open: those that start
+    /// programs, look into processes, mount, or change users. auto: if the kernel can, and with a
+    /// warning if not [default: auto]
+    #[arg(long, help_heading = MONITORING, value_name = "WHEN", value_parser = sandbox_wishes())]
+    pub(crate) sandbox: Option<SandboxWish>,
 }
 
 impl Serve {

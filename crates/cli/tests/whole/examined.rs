@@ -153,6 +153,80 @@ fn every_mistake_of_a_configuration_is_told() {
 }
 
 #[test]
+fn two_volumes_as_one_block_device_are_no_configuration() {
+    let folder = Folder::new();
+    let config = folder.text("t.toml");
+    ["v", "w"].iter().for_each(|name| _ = folder.volume(name));
+    let text = |one: &str, other: &str| {
+        format!(
+            "listen = \"unix:s\"\n[[volume]]\npmem = \"v\"\nublk = {one}\n[[volume]]\npmem = \"w\"\nublk = {other}\n"
+        )
+    };
+    fs::write(&config, text("3", "3")).unwrap();
+    let refused = run(&["config", "check", &config]);
+    assert!(refused.code == USAGE && refused.stderr.contains("is to be /dev/ublkb3 too"), "{}", refused.stderr);
+    for (one, other) in [("3", "4"), ("true", "true"), ("3", "false")] {
+        fs::write(&config, text(one, other)).unwrap();
+        let checked = run(&["config", "check", &config]);
+        assert_eq!(checked.code, 0, "{one} {other}: {}", checked.stderr);
+    }
+}
+
+#[test]
+fn a_mountpoint_in_its_source_is_refused_by_check_and_mount() {
+    let folder = Folder::new();
+    let config = folder.text("t.toml");
+    fs::create_dir_all(folder.path("s/in")).unwrap();
+    symlink(folder.path("s"), folder.path("link")).unwrap();
+    let text = "[[mount]]\nsource = \"s\"\nmountpoint = \"link/in\"\npool = \"link/pool\"\n";
+    fs::write(&config, text).unwrap();
+    let refused = run(&["config", "check", &config]);
+    for words in ["one lies in the other", "lies in the source"] {
+        assert!(refused.code == USAGE && refused.stderr.contains(words), "no {words:?} in {}", refused.stderr);
+    }
+    let mounted = run(&["mount", "--config", &config]);
+    assert!(mounted.code == USAGE && mounted.stderr.contains("one lies in the other"), "{}", mounted.stderr);
+    assert!(!folder.path("s/pool").exists());
+}
+
+#[test]
+fn a_log_that_leads_to_memory_and_words_in_any_case_are_examined() {
+    let folder = Folder::new();
+    let data = cluster(&folder, "wal_sync_method = FDATASYNC\n");
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    symlink(memory.path(), folder.path("data/pg_wal")).unwrap();
+    let examined = examined(&data);
+    let level = |subject: &str| level_of(&examined, subject);
+    assert_eq!((level("log-place"), level("wal_sync_method")), ("fault".into(), "ok".into()), "{examined}");
+}
+
+#[test]
+fn what_mysql_was_told_to_remember_is_examined() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("data")).unwrap();
+    ["ibdata1", "mysql.ibd"].iter().for_each(|name| fs::write(folder.path("data").join(name), "").unwrap());
+    fs::write(folder.path("data/my.cnf"), "[mysqld]\ninnodb_doublewrite = ON\t# safe\n").unwrap();
+    let examined = || examined(&folder.text("data"));
+    assert_eq!(level_of(&examined(), "innodb_doublewrite"), "ok");
+    let persisted = r#"{"Version": 2, "mysql_static_variables": {"innodb_doublewrite": {"Value": "OFF"}}}"#;
+    fs::write(folder.path("data/mysqld-auto.cnf"), persisted).unwrap();
+    assert_eq!(level_of(&examined(), "innodb_doublewrite"), "fault");
+}
+
+/// What doctor says of a directory, with or without a fault.
+fn examined(directory: &str) -> Value {
+    serde_json::from_str(&run(&["doctor", "--json", directory]).stdout).unwrap()
+}
+
+/// The level of the only finding about `subject`.
+fn level_of(examined: &Value, subject: &str) -> String {
+    let findings = examined["findings"].as_array().unwrap();
+    let found: Vec<_> = findings.iter().filter(|finding| finding["subject"] == subject).collect();
+    assert_eq!(found.len(), 1, "{subject}: {examined:#}");
+    found[0]["level"].as_str().unwrap().to_owned()
+}
+
+#[test]
 fn configurations_of_mounts_and_runs_are_checked_too() {
     let folder = Folder::new();
     let config = folder.text("t.toml");

@@ -20,6 +20,8 @@ mod odd_paths;
 mod packaged;
 mod program;
 mod refusals;
+mod reloaded;
+mod sandboxed;
 mod served;
 mod stopped;
 mod supervised;

@@ -24,6 +24,7 @@ fn the_service_runs_a_command_line_that_the_program_knows() {
     let ["/usr/bin/tidegate", "serve", "--config", config] = command[..] else { panic!("{command:?}") };
     assert_eq!(config, "/etc/tidegate/%i.toml");
     assert_eq!(value(SERVICE, "Type"), "notify");
+    assert_eq!(value(SERVICE, "ExecReload"), "/bin/kill -HUP $MAINPID");
     // The server beats twice in each of the watchdog's intervals, and drains for as long as this
     // lets it.
     assert!(value(SERVICE, "WatchdogSec").parse::<u32>().unwrap() >= 10);
@@ -38,7 +39,7 @@ fn the_service_is_confined() {
         assert!(SERVICE.lines().any(|there| there == line), "{line}");
     }
     assert_eq!(value(SERVICE, "RestrictAddressFamilies"), "AF_UNIX AF_INET AF_INET6");
-    assert_eq!(value(SERVICE, "SystemCallFilter"), "@system-service");
+    assert_eq!(value(SERVICE, "SystemCallFilter"), "@system-service @sandbox");
     assert_eq!(value(SOCKET, "SocketMode"), "0600");
 }
 

@@ -215,7 +215,7 @@ impl Process {
                 }
             }
             FileStep::WriteDirty => self.write_dirty()?,
-            FileStep::Admit(_) | FileStep::Unwanted(_) => self.placed_step(step)?,
+            FileStep::Admit(_) | FileStep::Unwanted(_) | FileStep::WriteDirtyOne => self.placed_step(step)?,
             FileStep::Strange(file) => self.change_between(file)?,
             FileStep::Close(file) => {
                 self.close(file)?;

@@ -3,14 +3,14 @@
 use crate::checker::Failure;
 use crate::file_cache::checker::Process;
 use crate::file_cache::leases::Lent;
-use crate::file_cache::machine::FILES;
+use crate::file_cache::machine::{FILES, backing};
 use crate::file_cache::script::FileStep;
-use tidegate_file_cache::{LeasedFile, Persistence, Wrote};
+use tidegate_file_cache::{LeasedFile, Persistence, Tier, Wrote};
 use tidegate_layout::file_cache::Class;
 use tidegate_sim::on_core;
 
 /// Where files may be written by a lease.
-const ROOM: u64 = 8192;
+const ROOM: u64 = 1 << 16;
 
 /// The cores of these programs, by the numbers of their files.
 const FIRST_CORE: u32 = 40;
@@ -78,10 +78,14 @@ impl Process {
         for lane in 0..self.pool.lanes() {
             while self.pool.write_dirty_step(lane, u64::MAX, u64::MAX).map_err(Failure::new)?.bytes > 0 {}
         }
-        for (file, model) in self.models.iter_mut().enumerate() {
-            if !self.leases.is_live(file)? {
-                model.write_dirty();
+        for file in 0..self.models.len() {
+            if self.leases.is_live(file)? {
+                continue;
             }
+            let identity = backing(&self.machine, file).identity();
+            let map = self.pool.tier_map(identity, 0..u64::MAX).map_err(Failure::new)?;
+            let in_pool = map.is_some_and(|map| map.extents.iter().any(|extent| extent.tier == Tier::OutOfSync));
+            self.models[file].write_dirty(in_pool);
         }
         Ok(())
     }

@@ -56,6 +56,7 @@ impl FileStep {
             | FileStep::LeasedWrite { .. }
             | FileStep::LeasedSync(_)
             | FileStep::LeasedRead(_)
+            | FileStep::WriteDirtyOne
             | FileStep::Refill(_) => false,
         }
     }

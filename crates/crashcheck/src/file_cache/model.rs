@@ -131,9 +131,11 @@ impl FileModel {
         self.known = false;
     }
 
-    /// The unsynced writes are not in DRAM any more.
-    pub(crate) fn write_dirty(&mut self) {
-        if self.known && !self.holed {
+    /// The unsynced writes are not in DRAM any more. A file that the pool did not know, and now has
+    /// bytes of, was synced below first.
+    pub(crate) fn write_dirty(&mut self, in_pool: bool) {
+        if self.known && !self.holed || !self.known && in_pool {
+            self.known = true;
             self.all_durable();
         } else if self.now != self.base {
             self.torn = true;

@@ -1,4 +1,5 @@
-//! What placements do with clean entries in a script: no program sees anything of it.
+//! What placements do with clean entries in a script, and a step of what leaves DRAM by age: no
+//! program sees anything of it.
 
 use crate::checker::Failure;
 use crate::file_cache::checker::Process;
@@ -15,6 +16,10 @@ impl Process {
                 // Nothing is known of the context: its reads are random ones.
                 let read = ProgramAccess { at: 0, bytes: 8192, kind: IoKind::Read, context: 1 };
                 self.pool.accessed(self.ids[file], &read).map(drop)
+            }
+            FileStep::WriteDirtyOne => {
+                let mut lanes = 0..self.pool.lanes();
+                lanes.try_for_each(|lane| self.pool.write_dirty_step(lane, 1, u64::MAX).map(drop))
             }
             _ => Ok(()),
         }

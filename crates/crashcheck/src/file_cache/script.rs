@@ -79,6 +79,8 @@ pub enum FileStep {
     WriteBack,
     /// Has every unsynced write leave DRAM.
     WriteDirty,
+    /// Has one unsynced write leave DRAM, or some that overlap: the oldest one's file chooses.
+    WriteDirtyOne,
     /// Makes clean entries of what only the file below has, as after a read.
     Admit(usize),
     /// Has a placement give up the file's clean entries: a program reads them that does not deserve

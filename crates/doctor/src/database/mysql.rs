@@ -1,37 +1,62 @@
 //! MariaDB and MySQL: settings of InnoDB and of the binary log.
 
-use crate::database::settings::{FoundSettings, files_in};
+use crate::answers::is_there;
+use crate::database::database_parts::{self, DatabasePart};
+use crate::database::my_cnf::{self, is_off};
+use crate::database::settings::FoundSettings;
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use crate::place::DirectoryPlace;
 use std::path::{Path, PathBuf};
-use tidegate_host::default_paths::is_same_file;
 
 /// What a directory of either has in it.
 pub(super) const MARK: &str = "ibdata1";
 
-/// Where the servers look for settings first and last, of those that name a directory.
-const OF_MACHINE: [&str; 3] = ["/etc/my.cnf", "/etc/mysql/my.cnf", "/etc/mysql/mariadb.cnf"];
-
-/// The directory of both, unless a file says otherwise.
-const USUAL: &str = "/var/lib/mysql";
-
-/// Which of the two made a directory.
+/// Which of the two made a directory, as far as its files tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flavour {
     MariaDb,
+    /// MySQL 8.0 or newer.
     MySql,
+    /// MySQL 5.7.7 or newer, which has the schema `sys`.
+    MySql57,
+    /// MySQL before that, or one that lacks the schema.
+    OlderMySql,
+    Unknown,
 }
 
 impl Flavour {
     fn of(directory: &Path) -> Flavour {
-        if directory.join("mysql.ibd").exists() { Flavour::MySql } else { Flavour::MariaDb }
+        let has = |name: &str| is_there(&directory.join(name));
+        if has("mysql.ibd") {
+            Flavour::MySql
+        } else if has("aria_log_control") {
+            Flavour::MariaDb
+        } else if !has("auto.cnf") && !has("mysql/user.frm") {
+            Flavour::Unknown
+        } else if has("sys") {
+            Flavour::MySql57
+        } else {
+            Flavour::OlderMySql
+        }
     }
 
     fn name(self) -> &'static str {
         match self {
             Flavour::MariaDb => "MariaDB",
             Flavour::MySql => "MySQL",
+            Flavour::MySql57 => "MySQL 5.7",
+            Flavour::OlderMySql => "MySQL 5",
+            Flavour::Unknown => "MariaDB or MySQL",
+        }
+    }
+
+    /// What `sync_binlog` is unless it is set. `None`: it depends on the version.
+    fn usual_sync_binlog(self) -> Option<&'static str> {
+        match self {
+            Flavour::MariaDb => Some("0"),
+            Flavour::MySql | Flavour::MySql57 => Some("1"),
+            Flavour::OlderMySql | Flavour::Unknown => None,
         }
     }
 }
@@ -43,78 +68,70 @@ pub(super) fn findings(
     named: Option<&Path>,
 ) -> Vec<DoctorFinding> {
     let flavour = Flavour::of(directory);
-    let settings = settings(view, directory, named);
+    let (settings, of_files) = settings((view, flavour), directory, named);
     let database = format!("databases of {}", flavour.name());
     let mut findings = vec![DoctorFinding::ok("database", database, "recognised by ibdata1")];
-    findings.extend(super::of_files(&settings, "my.cnf, named by --settings FILE"));
-    findings.push(doublewrite(&settings, place));
+    findings.extend(of_files);
+    findings.push(odd_doublewrite(&settings, place).unwrap_or_else(|| doublewrite(&settings, place)));
     findings.push(log_flush(&settings, place));
     findings.push(flush_method(&settings, place));
     findings.push(binary_log(&settings, flavour, place));
+    for finding in findings.iter_mut().filter(|finding| my_cnf::is_persisted(&settings, finding.subject)) {
+        let name = finding.subject;
+        finding.fix = finding.fix.take().map(|fix| format!("mysql -e 'RESET PERSIST {name}', and {fix}"));
+    }
     findings
 }
 
-/// The settings that are for a server of `directory`.
-fn settings(view: &MachineView, directory: &Path, named: Option<&Path>) -> FoundSettings {
-    let beside = [directory.join("my.cnf"), directory.parent().unwrap_or(directory).join("my.cnf")];
-    if let Some(main) = named.map(Path::to_owned).or_else(|| beside.into_iter().find(|file| file.is_file())) {
-        let mut found = FoundSettings::default();
-        read(&mut found, &main, 0);
-        return found;
+/// All settings, and which files they were read from, as findings.
+fn settings(
+    (view, flavour): (&MachineView, Flavour),
+    directory: &Path,
+    named: Option<&Path>,
+) -> (FoundSettings, Vec<DoctorFinding>) {
+    let lacking = "my.cnf, named by --settings FILE";
+    let mut settings = my_cnf::settings(view, directory, named);
+    let is_read = |settings: &FoundSettings| !settings.files.is_empty() || !settings.gaps.is_empty();
+    // What a server was told to remember is no my.cnf.
+    let mut findings = if is_read(&settings) { Vec::new() } else { super::of_files(&settings, lacking) };
+    if flavour != Flavour::MariaDb {
+        my_cnf::add_persisted(&mut settings, directory);
     }
-    let mut found = FoundSettings::default();
-    for file in OF_MACHINE.map(|file| view.at(file)).iter().filter(|file| file.is_file()) {
-        read(&mut found, file, 0);
+    if is_read(&settings) {
+        findings.extend(super::of_files(&settings, lacking));
     }
-    let of = found.value("datadir", USUAL);
-    if is_same_file(Path::new(of), directory) { found } else { FoundSettings::default() }
+    (settings, findings)
 }
 
-fn read(found: &mut FoundSettings, path: &Path, depth: usize) {
-    if found.files.iter().any(|file| file == path) {
-        return;
-    }
-    let Some(text) = found.read(path, depth) else { return };
-    let mut is_of_server = false;
-    for (at, line) in text.lines().map(str::trim).enumerate() {
-        if let Some(file) = line.strip_prefix("!includedir") {
-            match files_in(Path::new(file.trim()), ".cnf") {
-                Ok(files) => files.iter().for_each(|file| read(found, file, depth + 1)),
-                Err(error) => found.gap(Path::new(file.trim()), &error),
-            }
-        } else if let Some(file) = line.strip_prefix("!include") {
-            read(found, &PathBuf::from(file.trim()), depth + 1);
-        } else if let Some(group) = line.strip_prefix('[') {
-            is_of_server = is_for_server(group.split(']').next().unwrap_or_default());
-        } else if is_of_server && let Some((name, value)) = parsed(line) {
-            found.set(&name, &value, (path, at + 1));
-        }
-    }
-}
+/// Settings that name a directory of the data.
+const DATA_DIRECTORIES: [&str; 3] = ["innodb_undo_directory", "innodb_data_home_dir", "innodb_doublewrite_dir"];
 
-/// Whether servers read this group: `mysqld`, `mariadb-10.11` and so on.
-fn is_for_server(group: &str) -> bool {
-    let name = group.split('-').next().unwrap_or_default();
-    ["mysqld", "server", "mariadb", "mariadbd"].contains(&name)
-}
-
-/// A line `name = value`; dashes are underscores, and `skip-name` is `name = OFF`.
-fn parsed(line: &str) -> Option<(String, String)> {
-    if line.is_empty() || line.starts_with(['#', ';']) {
-        return None;
-    }
-    let (name, value) = line.split_once('=').unwrap_or((line, "ON"));
-    let value = value.split(" #").next().unwrap_or_default().trim().trim_matches(['"', '\'']);
-    let name = name.trim().to_ascii_lowercase().replace('-', "_");
-    let name = name.strip_prefix("loose_").map_or(name.clone(), str::to_owned);
-    Some(match name.strip_prefix("skip_") {
-        Some(skipped) => (skipped.to_owned(), "OFF".to_owned()),
-        None => (name, value.to_owned()),
-    })
-}
-
-fn is_off(value: &str) -> bool {
-    ["off", "0", "false"].contains(&&*value.to_ascii_lowercase())
+/// Parts of the databases in `directory` that may lie elsewhere.
+pub(super) fn parts(view: &MachineView, directory: &Path, named: Option<&Path>) -> Vec<DatabasePart> {
+    let (settings, _) = settings((view, Flavour::of(directory)), directory, named);
+    let shown = |name: &str| settings.shown(name, "");
+    let named = |name: &str, part: fn(PathBuf) -> DatabasePart| {
+        let path = settings.get(name).filter(|set| !set.value.is_empty())?;
+        Some(part(directory.join(&path.value)).named_by(shown(name)))
+    };
+    let data = DATA_DIRECTORIES.iter().filter_map(|name| named(name, DatabasePart::data));
+    let mut parts: Vec<_> = named("innodb_log_group_home_dir", DatabasePart::log).into_iter().chain(data).collect();
+    let log = settings.get("log_bin").and_then(|log| Some(directory.join(&log.value).parent()?.to_owned()));
+    parts.extend(log.map(|folder| DatabasePart::log(folder).named_by(shown("log_bin"))));
+    let home = directory.join(settings.value("innodb_data_home_dir", ""));
+    let files = settings.value("innodb_data_file_path", "").split(';').filter_map(|file| file.split(':').next());
+    let files = files.filter(|file| !file.is_empty());
+    let folders = files.filter_map(|file| Some(home.join(file).parent()?.to_owned()));
+    parts.extend(folders.map(|folder| DatabasePart::data(folder).named_by(shown("innodb_data_file_path"))));
+    parts.push(DatabasePart::log(directory.join("#innodb_redo")));
+    parts.extend(
+        database_parts::inside(view, directory).into_iter().filter(|path| !path.ends_with("#innodb_temp")).map(
+            |path| {
+                if path.ends_with("#innodb_redo") { DatabasePart::log(path) } else { DatabasePart::data(path) }
+            },
+        ),
+    );
+    parts
 }
 
 fn set(name: &str, value: &str) -> String {
@@ -125,6 +142,30 @@ const CHEAP_HERE: &str = "most syncs of this mount wait for memory alone, so tha
 
 fn with_cost(why: &str, place: &DirectoryPlace) -> String {
     if place.is_mount() { format!("{why}; {CHEAP_HERE}") } else { why.to_owned() }
+}
+
+/// What is found of `innodb_doublewrite` if it is neither on nor off.
+fn odd_doublewrite(settings: &FoundSettings, place: &DirectoryPlace) -> Option<DoctorFinding> {
+    let (name, shown) = ("innodb_doublewrite", settings.shown("innodb_doublewrite", "ON"));
+    let value = settings.value(name, "ON").to_ascii_lowercase();
+    if value == "fast" {
+        return Some(unsynced((name, shown), place, set(name, "ON")));
+    }
+    let is_known = ["on", "1", "true", "detect_and_recover", "detect_only"].contains(&&*value) || is_off(&value);
+    (!is_known).then(|| {
+        let why = "the server may not know this value, and either does not start or takes another";
+        DoctorFinding::new((Level::Warning, name), shown, why, set(name, "ON"))
+    })
+}
+
+/// Pages are written, and their files not synced.
+fn unsynced((name, shown): (&'static str, String), place: &DirectoryPlace, fix: String) -> DoctorFinding {
+    if place.is_mount() {
+        let why = "written pages wait in DRAM of the mount for a sync that is left out, and a power loss takes them";
+        return DoctorFinding::new((Level::Fault, name), shown, why, fix);
+    }
+    let why = "a disk with a volatile cache loses pages with the power, as they are never synced";
+    DoctorFinding::new((Level::Warning, name), shown, why, fix)
 }
 
 fn doublewrite(settings: &FoundSettings, place: &DirectoryPlace) -> DoctorFinding {
@@ -158,39 +199,61 @@ fn flush_method(settings: &FoundSettings, place: &DirectoryPlace) -> DoctorFindi
         Some(_) => settings.shown(name, ""),
         None => format!("{name} is not set: its default depends on the version"),
     };
-    match settings.value(name, "").to_ascii_lowercase().as_str() {
-        "nosync" | "littlesync" => {
+    let value = settings.value(name, "");
+    if value.is_empty() {
+        return DoctorFinding::ok(name, shown, "written pages are synced");
+    }
+    match flush_method_of(value) {
+        Some("nosync" | "littlesync") => {
             let why = "data files are not synced: a power loss or a crash of the kernel may damage them";
             DoctorFinding::new((Level::Fault, name), shown, why, set(name, "fsync"))
         }
-        "o_direct_no_fsync" if place.is_mount() => {
-            let why =
-                "written pages wait in DRAM of the mount for a sync that is left out, and a power loss takes them";
-            DoctorFinding::new((Level::Fault, name), shown, why, set(name, "fsync"))
+        Some("o_direct_no_fsync") => {
+            let fix = set(name, if place.is_mount() { "fsync" } else { "O_DIRECT" });
+            unsynced((name, shown), place, fix)
         }
-        "o_direct_no_fsync" => {
-            let why = "a disk with a volatile cache loses pages with the power, as they are never synced";
-            DoctorFinding::new((Level::Warning, name), shown, why, set(name, "O_DIRECT"))
-        }
-        "o_direct" if place.is_mount() => {
+        Some("o_direct" | "all_o_direct") if place.is_mount() => {
             let why = "a direct write to bytes that the pool has not goes to SOURCE, and the next sync waits for it";
             DoctorFinding::new((Level::Advice, name), shown, why, set(name, "fsync"))
         }
-        _ => DoctorFinding::ok(name, shown, "written pages are synced"),
+        Some(_) => DoctorFinding::ok(name, shown, "written pages are synced"),
+        None => {
+            let why = "the server does not know this value: it does not start, or whether it syncs pages is not known";
+            DoctorFinding::new((Level::Warning, name), shown, why, set(name, "fsync"))
+        }
     }
 }
 
+/// Methods in the order of their numbers, and then those of other versions.
+const FLUSH_METHODS: [&str; 8] =
+    ["fsync", "o_dsync", "littlesync", "nosync", "o_direct", "o_direct_no_fsync", "fdatasync", "all_o_direct"];
+
+/// The method that a value means: its name, the beginning of one name alone, or its number.
+fn flush_method_of(value: &str) -> Option<&'static str> {
+    let value = value.to_ascii_lowercase();
+    if let Ok(number) = value.parse::<usize>() {
+        return FLUSH_METHODS[..6].get(number).copied();
+    }
+    let named = FLUSH_METHODS.iter().find(|method| **method == value);
+    let mut begins = FLUSH_METHODS.iter().filter(|method| method.starts_with(&value));
+    named.or_else(|| begins.next().filter(|_| begins.next().is_none())).copied()
+}
+
 fn binary_log(settings: &FoundSettings, flavour: Flavour, place: &DirectoryPlace) -> DoctorFinding {
-    let (name, default) = ("sync_binlog", if flavour == Flavour::MariaDb { "0" } else { "1" });
+    let name = "sync_binlog";
     let is_absent = match settings.get("log_bin") {
         Some(setting) => is_off(&setting.value),
-        None => flavour == Flavour::MariaDb,
+        None => flavour != Flavour::MySql,
     };
     if is_absent {
         return DoctorFinding::ok(name, "there is no binary log", "it would be synced as sync_binlog says");
     }
-    let shown = settings.shown(name, default);
-    if settings.value(name, default) == "1" {
+    let usual = flavour.usual_sync_binlog();
+    let shown = match (settings.get(name), usual) {
+        (None, None) => format!("{name} is not set: its default is 1 since MySQL 5.7.7, and 0 before and in MariaDB"),
+        _ => settings.shown(name, usual.unwrap_or_default()),
+    };
+    if settings.value(name, usual.unwrap_or_default()) == "1" {
         return DoctorFinding::ok(name, shown, "each commit syncs the binary log");
     }
     let why = with_cost("a power loss takes the last transactions from the binary log, so that replicas differ", place);
@@ -255,25 +318,6 @@ mod tests {
     }
 
     #[test]
-    fn only_groups_of_the_server_count_and_files_include_others() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
-        fs::create_dir(at("d")).expect("made");
-        fs::write(at("d/1.cnf"), "[mariadb-10.11]\nsync-binlog=7 # x\n").expect("written");
-        let text = format!(
-            "sync_binlog=1\n[client]\nsync_binlog=2\n[mysqld]\na='b'\n!includedir {}\n!include {}\n",
-            at("d").display(),
-            at("main").display()
-        );
-        fs::write(at("main"), text).expect("written");
-        let mut found = FoundSettings::default();
-        read(&mut found, &at("main"), 0);
-        assert_eq!((found.value("sync_binlog", "?"), found.value("a", "?")), ("7", "b"));
-        assert_eq!((found.files.len(), found.gaps.len()), (2, 0));
-        assert!(is_for_server("mysqld-8.0") && !is_for_server("mysqldump") && !is_for_server("client"));
-    }
-
-    #[test]
     fn mysql_syncs_its_binary_log_unless_told_otherwise() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("mysql.ibd"), "").expect("written");
@@ -283,13 +327,93 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_file_counts_for_the_directory_that_it_names() {
+    fn values_that_no_server_knows_are_warned_of() {
+        for (setting, subject, on_disk, on_mount) in [
+            ("innodb_doublewrite = OFF\t# fast", "innodb_doublewrite", Level::Fault, Level::Fault),
+            ("disable-innodb-doublewrite", "innodb_doublewrite", Level::Fault, Level::Fault),
+            ("innodb_doublewrite = perhaps", "innodb_doublewrite", Level::Warning, Level::Warning),
+            ("innodb_doublewrite = 2", "innodb_doublewrite", Level::Warning, Level::Warning),
+            ("innodb_doublewrite = fast", "innodb_doublewrite", Level::Warning, Level::Fault),
+            ("innodb_flush_method = 3", "innodb_flush_method", Level::Fault, Level::Fault),
+            ("innodb_flush_method = nos", "innodb_flush_method", Level::Fault, Level::Fault),
+            ("innodb_flush_method = 5", "innodb_flush_method", Level::Warning, Level::Fault),
+            ("innodb_flush_method = 4", "innodb_flush_method", Level::Ok, Level::Advice),
+            ("innodb_flush_method = 6", "innodb_flush_method", Level::Warning, Level::Warning),
+            ("innodb_flush_method = unbuffered", "innodb_flush_method", Level::Warning, Level::Warning),
+            ("innodb_flush_method = O_D", "innodb_flush_method", Level::Warning, Level::Warning),
+        ] {
+            let of = |place| level_of(&found(&format!("[mysqld]\n{setting}\n"), &place), subject);
+            assert_eq!((of(disk()), of(mount())), (on_disk, on_mount), "{setting}");
+        }
+    }
+
+    #[test]
+    fn what_mysql_was_told_to_remember_is_judged() {
         let folder = tempfile::tempdir().expect("a folder");
-        let directory = folder.path().join("data");
-        fs::create_dir(&directory).expect("made");
-        let machine = MadeMachine::new();
-        machine.write("/etc/my.cnf", &format!("[mysqld]\ndatadir = {}\nsync_binlog = 5\n", directory.display()));
-        assert_eq!(settings(&machine.view(), &directory, None).value("sync_binlog", "?"), "5");
-        assert_eq!(settings(&machine.view(), Path::new("/usr"), None).value("sync_binlog", "?"), "?");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(
+            at("mysqld-auto.cnf"),
+            r#"{"Version": 2, "mysql_static_variables": {"innodb_doublewrite": {"Value": "OFF"}}}"#,
+        )
+        .expect("written");
+        let told = || findings(&MadeMachine::new().view(), (folder.path(), &disk()), None);
+        assert_eq!(level_of(&told(), "innodb_doublewrite"), Level::Fault);
+        let fix = told().into_iter().find(|found| found.level == Level::Fault).and_then(|found| found.fix);
+        assert!(fix.is_some_and(|fix| fix.starts_with("mysql -e 'RESET PERSIST innodb_doublewrite', and write ")));
+        let lacks = |found: &DoctorFinding| found.subject == "settings" && found.level == Level::Warning;
+        assert!(told().iter().any(lacks), "there is no my.cnf");
+        fs::write(at("my.cnf"), "[mysqld]\ninnodb_doublewrite = ON\n").expect("written");
+        assert_eq!((level_of(&told(), "innodb_doublewrite"), level_of(&told(), "settings")), (Level::Fault, Level::Ok));
+        fs::write(at("aria_log_control"), "").expect("written");
+        assert_eq!(level_of(&told(), "innodb_doublewrite"), Level::Ok, "MariaDB does not read it");
+    }
+
+    #[test]
+    fn the_default_of_the_binary_log_is_that_of_the_server_that_made_the_directory() {
+        let told = |names: &[&str]| {
+            let folder = tempfile::tempdir().expect("a folder");
+            for name in names.iter().chain(&["my.cnf"]) {
+                let path = folder.path().join(name);
+                fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+                fs::write(path, "[mysqld]\nlog_bin\n").expect("written");
+            }
+            let findings = findings(&MadeMachine::new().view(), (folder.path(), &disk()), None);
+            let binary_log = findings.iter().find(|found| found.subject == "sync_binlog").expect("it is told");
+            (findings[0].found.clone(), binary_log.level, binary_log.found.clone())
+        };
+        for (names, server, level, words) in [
+            (&["mysql.ibd", "auto.cnf"][..], "MySQL", Level::Ok, "= 1 (the default)"),
+            (&["aria_log_control", "mysql/user.frm", "sys/db.opt"], "MariaDB", Level::Warning, "= 0 (the default)"),
+            (&["auto.cnf", "mysql/user.frm", "sys/db.opt"], "MySQL 5.7", Level::Ok, "= 1 (the default)"),
+            (&["auto.cnf", "mysql/user.frm"], "MySQL 5", Level::Warning, "since MySQL 5.7.7"),
+            (&[], "MariaDB or MySQL", Level::Warning, "since MySQL 5.7.7"),
+        ] {
+            let (database, found, shown) = told(names);
+            assert_eq!((database, found), (format!("databases of {server}"), level), "{names:?}");
+            assert!(shown.contains(words), "{shown}");
+        }
+    }
+
+    #[test]
+    fn directories_that_settings_name_are_parts_of_the_database() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let text = "[mysqld]\ninnodb_log_group_home_dir = /log\ninnodb-undo-directory = undo\nlog-bin = /binlog/b\ninnodb_data_home_dir =\ninnodb_data_file_path = ibdata1:12M;/more/ibdata2:1G:autoextend\n";
+        fs::write(at("my.cnf"), text).expect("written");
+        std::os::unix::fs::symlink("/schema", at("schema")).expect("linked");
+        let machine = MadeMachine::with(&[(
+            "/proc/self/mountinfo",
+            &["shop", "#innodb_temp"]
+                .map(|name| format!("1 1 0:9 / {} rw - tmpfs t rw\n", at(name).display()))
+                .concat(),
+        )]);
+        let nothing = tempfile::tempdir().expect("a folder");
+        let redo = DatabasePart::log(nothing.path().join("#innodb_redo"));
+        assert_eq!(parts(&MadeMachine::new().view(), nothing.path(), None), [redo]);
+        let parts = format!("{:?}", parts(&machine.view(), folder.path(), None));
+        for words in ["\"/log\"", "/undo\"", "\"/binlog\"", "\"/more\"", "/schema\"", "/shop\"", "#innodb_redo"] {
+            assert!(parts.contains(words), "no {words} in {parts}");
+        }
+        assert!(!parts.contains("#innodb_temp"), "{parts}");
     }
 }

@@ -3,13 +3,14 @@
 //! The order is the server's: `postgresql.conf` with what it includes, `postgresql.auto.conf`, and
 //! the command line of the last start (`postmaster.opts`). The last value of a name counts.
 
+use crate::answers::{is_there, leads_to};
+use crate::database::database_parts::{self, DatabasePart};
 use crate::database::settings::{FoundSettings, files_in, text_of};
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use crate::place::{DirectoryPlace, PoolOf};
 use std::fs;
 use std::path::{Path, PathBuf};
-use tidegate_host::default_paths::is_same_file;
 
 /// What a directory of PostgreSQL has in it.
 pub(super) const MARK: &str = "PG_VERSION";
@@ -44,12 +45,12 @@ fn settings(view: &MachineView, directory: &Path, named: Option<&Path>) -> Found
     let of_start = options(&words).into_iter().rev().find(|(name, _)| name == "config_file").map(|(_, value)| value);
     let own = directory.join("postgresql.conf");
     let main =
-        named.map(Path::to_owned).or(of_start.map(PathBuf::from)).or_else(|| Some(own).filter(|own| own.exists()));
+        named.map(Path::to_owned).or(of_start.map(PathBuf::from)).or_else(|| Some(own).filter(|own| is_there(own)));
     if let Some(main) = main.or_else(|| of_debian(view, directory)) {
         read(&mut found, &main, 0);
     }
     let auto = directory.join("postgresql.auto.conf");
-    if auto.exists() {
+    if is_there(&auto) {
         read(&mut found, &auto, 0);
     }
     for (name, value) in options(&words) {
@@ -68,7 +69,7 @@ fn of_debian(view: &MachineView, directory: &Path) -> Option<PathBuf> {
     clusters.map(|file| view.at(&file)).find(|file| {
         let mut found = FoundSettings::default();
         read(&mut found, file, 0);
-        found.get("data_directory").is_some_and(|of| is_same_file(Path::new(&of.value), directory))
+        found.get("data_directory").is_some_and(|of| leads_to(Path::new(&of.value), directory))
     })
 }
 
@@ -81,7 +82,7 @@ fn read(found: &mut FoundSettings, path: &Path, depth: usize) {
             "include" => read(found, &folder.join(value), depth + 1),
             "include_if_exists" => {
                 let included = folder.join(value);
-                if included.exists() {
+                if is_there(&included) {
                     read(found, &included, depth + 1);
                 }
             }
@@ -231,7 +232,7 @@ fn synchronous_commit(settings: &FoundSettings, place: &DirectoryPlace) -> Docto
 
 fn wal_sync_method(settings: &FoundSettings) -> DoctorFinding {
     let (name, shown) = ("wal_sync_method", settings.shown("wal_sync_method", "fdatasync"));
-    match settings.value(name, "fdatasync") {
+    match settings.value(name, "fdatasync").to_ascii_lowercase().as_str() {
         "fdatasync" | "fsync" => DoctorFinding::ok(name, shown, "each commit syncs the log, on a disk and in a mount"),
         "open_datasync" | "open_sync" => {
             DoctorFinding::ok(name, shown, "each write of the log is a synced one, on a disk and in a mount")
@@ -252,38 +253,19 @@ fn commit_delay(settings: &FoundSettings, place: &DirectoryPlace) -> Option<Doct
 
 /// The log and tablespaces that lie somewhere else than the cluster.
 fn elsewhere((view, pool_of): (&MachineView, PoolOf), directory: &Path, place: &DirectoryPlace) -> Vec<DoctorFinding> {
-    let mut links = vec![("log-place", directory.join("pg_wal")), ("log-place", directory.join("pg_xlog"))];
-    let spaces = fs::read_dir(directory.join("pg_tblspc")).into_iter().flatten().flatten();
-    links.extend(spaces.map(|entry| ("tablespace-place", entry.path())));
-    let linked = links.into_iter().filter(|(_, path)| path.is_symlink());
-    linked.filter_map(|(subject, link)| one_elsewhere((view, pool_of), (subject, &link), place)).collect()
+    let logs = LOGS.iter().map(|name| DatabasePart::log(directory.join(name)));
+    let data = DATA.iter().map(|name| DatabasePart::data(directory.join(name)));
+    let spaces = directory.join("pg_tblspc");
+    let entries = is_there(&spaces).then(|| fs::read_dir(&spaces).into_iter().flatten().flatten());
+    let spaces = entries.into_iter().flatten().map(|entry| DatabasePart::data(entry.path()));
+    let all: Vec<_> = logs.chain(data).chain(spaces).collect();
+    database_parts::findings((view, pool_of), (directory, place), &all)
 }
 
-fn one_elsewhere(
-    (view, pool_of): (&MachineView, PoolOf),
-    (subject, link): (&'static str, &Path),
-    place: &DirectoryPlace,
-) -> Option<DoctorFinding> {
-    let Ok(target) = link.canonicalize() else {
-        let found = format!("{} leads nowhere", link.display());
-        return Some(DoctorFinding::new(
-            (Level::Fault, subject),
-            found,
-            "the server does not start without it",
-            "mount what it leads to",
-        ));
-    };
-    let other = DirectoryPlace::of(view, &target, pool_of)?;
-    let DoctorFinding { level, found, why, fix, .. } = other.finding();
-    let is_slower = subject == "log-place" && place.is_mount() && !other.is_mount();
-    let found = format!("{} leads to {}: {found}", link.display(), target.display());
-    Some(if is_slower && level < Level::Warning {
-        let why = "the cluster lies in a mount, and its log does not: each commit waits for the log's disk";
-        DoctorFinding::new((Level::Advice, subject), found, why, "move the log into the mount, in place of the link")
-    } else {
-        DoctorFinding { level, subject, found, why, fix }
-    })
-}
+/// Directories of a cluster that have its log, and its data. The server makes others anew.
+const LOGS: [&str; 2] = ["pg_wal", "pg_xlog"];
+const DATA: [&str; 8] =
+    ["base", "global", "pg_xact", "pg_clog", "pg_multixact", "pg_twophase", "pg_commit_ts", "pg_tblspc"];
 
 #[cfg(test)]
 mod tests {
@@ -327,6 +309,7 @@ mod tests {
             ("synchronous_commit = local", "synchronous_commit", Level::Ok),
             ("synchronous_commit = never", "synchronous_commit", Level::Warning),
             ("wal_sync_method = open_datasync", "wal_sync_method", Level::Ok),
+            ("wal_sync_method = FDATASYNC", "wal_sync_method", Level::Ok),
             ("wal_sync_method = fsync_writethrough", "wal_sync_method", Level::Warning),
         ] {
             for place in [disk(), mount()] {
@@ -410,5 +393,23 @@ mod tests {
         fs::remove_file(folder.path().join("pg_wal")).expect("removed");
         symlink("/nowhere", folder.path().join("pg_wal")).expect("linked");
         assert_eq!(level_of(&told(), "log-place"), Level::Fault);
+    }
+
+    #[test]
+    fn a_log_and_tablespaces_on_mounts_of_their_own_are_told() {
+        let folder = cluster("");
+        let directory = folder.path().canonicalize().expect("it is there");
+        ["pg_wal", "pg_tblspc/1", "pg_stat_tmp"]
+            .iter()
+            .for_each(|name| fs::create_dir_all(directory.join(name)).expect("made"));
+        let told = |mounted: &str| {
+            let at = directory.join(mounted);
+            let table = format!("1 1 0:77 / / rw - disk d rw\n2 1 0:30 / {} rw - tmpfs t rw\n", at.display());
+            let machine = MadeMachine::with(&[("/proc/self/mountinfo", &table)]);
+            elsewhere((&machine.view(), Path::to_owned), &directory, &disk())
+        };
+        assert_eq!(level_of(&told("pg_wal"), "log-place"), Level::Fault);
+        assert_eq!(level_of(&told("pg_tblspc/1"), "tablespace-place"), Level::Fault);
+        assert_eq!(told("pg_stat_tmp"), [], "it is made anew at each start");
     }
 }

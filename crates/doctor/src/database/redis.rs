@@ -1,11 +1,12 @@
 //! Redis and Valkey: the log of commands, and when it is synced.
 
+use crate::answers::{is_there, leads_to};
+use crate::database::database_parts::DatabasePart;
 use crate::database::settings::FoundSettings;
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use crate::place::DirectoryPlace;
 use std::path::{Path, PathBuf};
-use tidegate_host::default_paths::is_same_file;
 
 /// What a directory of either has in it: one of these.
 pub(super) const MARKS: [&str; 5] = ["appendonlydir", "redis.conf", "valkey.conf", "dump.rdb", "appendonly.aof"];
@@ -20,27 +21,47 @@ pub(super) fn findings(
     named: Option<&Path>,
 ) -> Vec<DoctorFinding> {
     let settings = settings(view, directory, named);
-    let mark = MARKS.iter().find(|mark| directory.join(mark).exists()).unwrap_or(&MARKS[0]);
+    let mark = MARKS.iter().find(|mark| is_there(&directory.join(mark))).unwrap_or(&MARKS[0]);
     let mut findings = vec![DoctorFinding::ok("database", "data of Redis or Valkey", format!("recognised by {mark}"))];
     findings.extend(super::of_files(&settings, "redis.conf, named by --settings FILE"));
-    let has_log = directory.join("appendonlydir").exists() || directory.join("appendonly.aof").exists();
+    let has_log = LOGS.iter().any(|log| is_there(&directory.join(log)));
     findings.push(log(&settings, has_log));
-    findings.push(sync(&settings, place));
-    findings.extend(rewrite(&settings));
+    if is_logged(&settings, has_log) {
+        findings.push(sync(&settings, place));
+        findings.extend(rewrite(&settings));
+    } else {
+        let shown = settings.shown("appendfsync", "everysec");
+        findings.push(DoctorFinding::ok("appendfsync", shown, "commands are not logged, so that nothing is synced"));
+    }
     findings
+}
+
+/// The log of commands.
+const LOGS: [&str; 2] = ["appendonlydir", "appendonly.aof"];
+
+/// Parts of the data in `directory` that may lie elsewhere.
+pub(super) fn parts(view: &MachineView, directory: &Path, named: Option<&Path>) -> Vec<DatabasePart> {
+    let settings = settings(view, directory, named);
+    let named = ["appenddirname", "appendfilename"].into_iter().filter_map(|name| Some(&*settings.get(name)?.value));
+    LOGS.into_iter().chain(named).map(|name| DatabasePart::log(directory.join(name))).collect()
+}
+
+/// Whether commands are logged: as a setting says, or else by the log that is there.
+fn is_logged(settings: &FoundSettings, has_log: bool) -> bool {
+    settings.get("appendonly").map_or(has_log, |setting| setting.value.eq_ignore_ascii_case("yes"))
 }
 
 fn settings(view: &MachineView, directory: &Path, named: Option<&Path>) -> FoundSettings {
     let mut found = FoundSettings::default();
-    let beside = ["redis.conf", "valkey.conf"].map(|name| directory.join(name)).into_iter().find(|file| file.is_file());
+    let beside = ["redis.conf", "valkey.conf"].map(|name| directory.join(name)).into_iter().find(|file| is_there(file));
     if let Some(main) = named.map(Path::to_owned).or(beside) {
         read(&mut found, &main, 0);
         return found;
     }
-    for file in OF_MACHINE.map(|file| view.at(file)).iter().filter(|file| file.is_file()) {
+    for file in OF_MACHINE.map(|file| view.at(file)).iter().filter(|file| is_there(file)) {
         let mut of_machine = FoundSettings::default();
         read(&mut of_machine, file, 0);
-        if of_machine.get("dir").is_some_and(|dir| is_same_file(Path::new(&dir.value), directory)) {
+        if of_machine.get("dir").is_some_and(|dir| leads_to(Path::new(&dir.value), directory)) {
             return of_machine;
         }
     }
@@ -66,7 +87,7 @@ fn set(name: &str, value: &str) -> String {
 
 fn log(settings: &FoundSettings, has_log: bool) -> DoctorFinding {
     let (name, shown) = ("appendonly", settings.shown("appendonly", "no"));
-    match settings.value(name, "no") {
+    match settings.value(name, "no").to_ascii_lowercase().as_str() {
         "yes" => DoctorFinding::ok(name, shown, "each command is logged"),
         _ if has_log && settings.get(name).is_none() => DoctorFinding::ok(
             name,
@@ -84,7 +105,7 @@ fn log(settings: &FoundSettings, has_log: bool) -> DoctorFinding {
 
 fn sync(settings: &FoundSettings, place: &DirectoryPlace) -> DoctorFinding {
     let (name, shown) = ("appendfsync", settings.shown("appendfsync", "everysec"));
-    match settings.value(name, "everysec") {
+    match settings.value(name, "everysec").to_ascii_lowercase().as_str() {
         "always" => DoctorFinding::ok(name, shown, "a command that was answered is synced"),
         "everysec" if place.is_mount() => DoctorFinding::new(
             (Level::Advice, name),
@@ -112,7 +133,7 @@ fn sync(settings: &FoundSettings, place: &DirectoryPlace) -> DoctorFinding {
 
 fn rewrite(settings: &FoundSettings) -> Option<DoctorFinding> {
     let name = "no-appendfsync-on-rewrite";
-    (settings.value(name, "no") == "yes").then(|| {
+    settings.value(name, "no").eq_ignore_ascii_case("yes").then(|| {
         let why = "while the log is rewritten nothing is synced, whatever appendfsync says";
         DoctorFinding::new((Level::Warning, name), settings.shown(name, "no"), why, set(name, "no"))
     })
@@ -137,15 +158,25 @@ mod tests {
         let mount = DirectoryPlace::Mount { mountpoint: "/m".into(), pool: None, domain: None };
         for (settings, subject, on_disk, on_mount) in [
             ("", "appendonly", Level::Warning, Level::Warning),
-            ("appendonly yes", "appendonly", Level::Ok, Level::Ok),
-            ("appendfsync always", "appendfsync", Level::Ok, Level::Ok),
-            ("# appendfsync no", "appendfsync", Level::Ok, Level::Advice),
-            ("APPENDFSYNC \"no\"", "appendfsync", Level::Warning, Level::Warning),
-            ("appendfsync often", "appendfsync", Level::Warning, Level::Warning),
-            ("no-appendfsync-on-rewrite yes", "no-appendfsync-on-rewrite", Level::Warning, Level::Warning),
+            ("appendonly Yes", "appendonly", Level::Ok, Level::Ok),
+            ("appendonly yes\nappendfsync ALWAYS", "appendfsync", Level::Ok, Level::Ok),
+            ("appendonly yes\n# appendfsync no", "appendfsync", Level::Ok, Level::Advice),
+            ("appendonly yes\nAPPENDFSYNC \"no\"", "appendfsync", Level::Warning, Level::Warning),
+            ("appendonly yes\nappendfsync often", "appendfsync", Level::Warning, Level::Warning),
+            ("appendonly no\nappendfsync no", "appendfsync", Level::Ok, Level::Ok),
+            (
+                "appendonly yes\nno-appendfsync-on-rewrite YES",
+                "no-appendfsync-on-rewrite",
+                Level::Warning,
+                Level::Warning,
+            ),
         ] {
             assert_eq!(level_of(&found(settings, &disk), subject), on_disk, "{settings}");
             assert_eq!(level_of(&found(settings, &mount), subject), on_mount, "{settings}");
+        }
+        for settings in ["appendonly yes", "appendonly no\nno-appendfsync-on-rewrite yes"] {
+            let told = found(settings, &disk);
+            assert!(!told.iter().any(|found| found.subject == "no-appendfsync-on-rewrite"), "{settings}");
         }
         assert!(!found("", &disk).iter().any(|found| found.subject == "no-appendfsync-on-rewrite"));
     }
@@ -157,6 +188,7 @@ mod tests {
         let place = DirectoryPlace::Foreign { kind: "disk".to_owned() };
         let findings = findings(&MadeMachine::new().view(), (folder.path(), &place), None);
         assert_eq!((level_of(&findings, "appendonly"), level_of(&findings, "settings")), (Level::Ok, Level::Warning));
+        assert!(findings.iter().any(|found| found.subject == "appendfsync" && found.why.contains("the last second")));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Settings of databases: files of text that are read as far as they can be, and where each value
 //! comes from.
 
+use crate::answers::{PlaceAnswer, answer_of};
 use rustix::fs::{Mode, OFlags};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Most bytes of one file of settings.
@@ -30,11 +32,20 @@ pub(crate) enum UnreadableSettings {
     TooLarge,
     #[error("its bytes are no text")]
     NoText,
+    #[error("its file system does not answer")]
+    Silent,
 }
 
 /// The text of a file of settings. Pipes and devices are refused, and not opened: they may never
 /// end, and some act when they are opened.
 pub(super) fn text_of(path: &Path) -> Result<String, UnreadableSettings> {
+    text_in(opened(path)?)
+}
+
+fn opened(path: &Path) -> Result<File, UnreadableSettings> {
+    if answer_of(path) == PlaceAnswer::Silent {
+        return Err(UnreadableSettings::Silent);
+    }
     if !path.metadata()?.is_file() {
         return Err(UnreadableSettings::NoFile);
     }
@@ -43,6 +54,10 @@ pub(super) fn text_of(path: &Path) -> Result<String, UnreadableSettings> {
     if !file.metadata()?.is_file() {
         return Err(UnreadableSettings::NoFile);
     }
+    Ok(file)
+}
+
+fn text_in(file: File) -> Result<String, UnreadableSettings> {
     let mut bytes = Vec::new();
     file.take(SETTINGS_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > SETTINGS_BYTES_MAX {
@@ -71,6 +86,8 @@ pub(super) struct FoundSettings {
     values: BTreeMap<String, FoundSetting>,
     /// The files that were read.
     pub(super) files: Vec<PathBuf>,
+    /// Their devices and inodes.
+    seen: BTreeSet<(u64, u64)>,
     /// Files that could not be read, with the reason.
     pub(super) gaps: Vec<String>,
     /// Whether a file was left out because there are too many.
@@ -92,23 +109,50 @@ impl FoundSettings {
     /// The text of the file at `path`, which a chain of `depth` files includes. `None`: it cannot
     /// be read, or it is one file too many, and is a gap.
     pub(super) fn read(&mut self, path: &Path, depth: usize) -> Option<String> {
-        if depth > INCLUDES_MAX || self.files.len() >= FILES_MAX {
-            if !self.is_cut_off {
-                self.gap(path, &"files include each other, or more of them than are read");
-            }
-            self.is_cut_off = true;
+        if self.is_cut_off(path, depth) {
             return None;
         }
-        match text_of(path) {
+        self.read_text(path, |_| true)
+    }
+
+    /// Like [`FoundSettings::read`], of a file that was not read yet, under whatever path.
+    pub(super) fn read_once(&mut self, path: &Path, depth: usize) -> Option<String> {
+        if self.is_cut_off(path, depth) {
+            return None;
+        }
+        self.read_text(path, |is_new| is_new)
+    }
+
+    /// The text of the file at `path`, if it is wanted: told whether it is read for the first time.
+    fn read_text(&mut self, path: &Path, is_wanted: impl Fn(bool) -> bool) -> Option<String> {
+        let text = opened(path).and_then(|file| {
+            let about = file.metadata()?;
+            let is_new = self.seen.insert((about.dev(), about.ino()));
+            is_wanted(is_new).then(|| text_in(file)).transpose()
+        });
+        match text {
             Ok(text) => {
-                self.files.push(path.to_owned());
-                Some(text)
+                self.files.extend(text.as_ref().map(|_| path.to_owned()));
+                text
             }
             Err(error) => {
                 self.gap(path, &error);
                 None
             }
         }
+    }
+
+    /// Whether a chain of `depth` files, or all of them, are too many for one more at `path`, which
+    /// is a gap then.
+    fn is_cut_off(&mut self, path: &Path, depth: usize) -> bool {
+        if depth <= INCLUDES_MAX && self.files.len() < FILES_MAX {
+            return false;
+        }
+        if !self.is_cut_off {
+            self.gap(path, &"files include each other, or more of them than are read");
+        }
+        self.is_cut_off = true;
+        true
     }
 
     pub(super) fn gap(&mut self, path: &Path, why: &impl fmt::Display) {
@@ -120,6 +164,14 @@ impl FoundSettings {
 
     pub(super) fn get(&self, name: &str) -> Option<&FoundSetting> {
         self.values.get(name)
+    }
+
+    /// The file whose value of `name` counts.
+    pub(super) fn file_of(&self, name: &str) -> Option<&Path> {
+        match &self.get(name)?.origin {
+            SettingOrigin::Line(path, _) => Some(path),
+            SettingOrigin::CommandLine => None,
+        }
     }
 
     /// The value of `name`, or else `default`.
@@ -143,6 +195,9 @@ impl FoundSettings {
 
 /// Names of files in a folder that end in `suffix`, in order, without hidden ones.
 pub(super) fn files_in(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
+    if answer_of(folder) == PlaceAnswer::Silent {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
@@ -186,6 +241,7 @@ mod tests {
         settings.set("fsync", "off", (Path::new("/b"), 7));
         assert_eq!(settings.value("fsync", "on"), "off");
         assert_eq!(settings.shown("fsync", "on"), "fsync = off (/b:7)");
+        assert_eq!((settings.file_of("fsync"), settings.file_of("a")), (Some(Path::new("/b")), None));
         settings.set_by_command_line("fsync", "on");
         assert_eq!(settings.shown("fsync", "on"), "fsync = on (the server's command line)");
     }
@@ -200,6 +256,20 @@ mod tests {
         assert_eq!(settings.gaps.len(), 1);
         (0..2 * GAPS_MAX).for_each(|_| settings.gap(Path::new("/a"), &"no"));
         assert_eq!(settings.gaps.len(), GAPS_MAX);
+    }
+
+    #[test]
+    fn a_file_with_two_paths_is_read_once_if_that_is_wanted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("a"), "x").expect("written");
+        std::os::unix::fs::symlink(at("a"), at("b"))
+            .and_then(|()| std::fs::hard_link(at("a"), at("c")))
+            .expect("linked");
+        let mut settings = FoundSettings::default();
+        let read = ["a", "b", "c"].map(|name| settings.read_once(&at(name), 0).is_some());
+        assert_eq!((read, settings.files.len(), settings.gaps.len()), ([true, false, false], 1, 0));
+        assert!(settings.read(&at("b"), 0).is_some());
     }
 
     #[test]

@@ -4,18 +4,11 @@ use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use rustix::fs::{Access, access};
 use std::os::unix::fs::PermissionsExt;
+use tidegate_host::kernel_version::KernelVersion;
 
-/// A version of Linux.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KernelVersion(pub(super) u32, pub(super) u32);
-
-impl KernelVersion {
-    /// The kernel of a machine, if it tells.
-    pub(super) fn of(view: &MachineView) -> Option<KernelVersion> {
-        let release = view.text("/proc/sys/kernel/osrelease")?;
-        let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
-        Some(KernelVersion(numbers.next()?.ok()?, numbers.next()?.ok()?))
-    }
+/// The kernel of a machine, if it tells.
+pub(super) fn kernel_of(view: &MachineView) -> Option<KernelVersion> {
+    KernelVersion::of_release(&view.text("/proc/sys/kernel/osrelease")?)
 }
 
 /// Mounts need at least this.
@@ -44,7 +37,7 @@ pub(super) fn findings(view: &MachineView) -> Vec<DoctorFinding> {
 
 fn version(view: &MachineView) -> DoctorFinding {
     let subject = "kernel";
-    let Some(version) = KernelVersion::of(view) else {
+    let Some(version) = kernel_of(view) else {
         return DoctorFinding::ok(subject, "its version is not known", "the system does not tell it");
     };
     let found = format!("Linux {}.{}", version.0, version.1);
@@ -109,8 +102,8 @@ fn fusermount(view: &MachineView) -> Option<DoctorFinding> {
 
 fn io_uring(view: &MachineView) -> DoctorFinding {
     let subject = "io-uring";
-    let why = "a disk cache writes to its disk by it, many writes at once";
-    let otherwise = "without it a disk cache writes to its disk one write at a time; no other part uses it";
+    let why = "a disk cache writes to its disk by it, many writes at once, and serve --ublk takes requests by it";
+    let otherwise = "without it a disk cache writes to its disk one write at a time, and serve --ublk is refused; no other part uses it";
     match view.number("/proc/sys/kernel/io_uring_disabled") {
         Some(2) => DoctorFinding::new(
             (Level::Advice, subject),
@@ -180,16 +173,30 @@ fn nbd_module(view: &MachineView) -> DoctorFinding {
     )
 }
 
+/// The first kernel whose driver hands a device over to the next server.
+const UBLK_MIN: KernelVersion = KernelVersion(6, 5);
+
 fn ublk_module(view: &MachineView) -> DoctorFinding {
     let subject = "ublk-module";
-    if view.exists("/dev/ublk-control") {
+    let (has_driver, is_there) = (view.exists("/dev/ublk-control"), has_module(view, "ublk_drv"));
+    if (has_driver || is_there) && kernel_of(view).is_some_and(|version| version < UBLK_MIN) {
+        let why = "serve --ublk refuses drivers before that of Linux 6.5, as they cannot hand a device over from a killed server to the next one; a distribution may have taken the newer driver over";
+        let found = "the kernel's driver ublk_drv is older than Linux 6.5";
+        return DoctorFinding::new((Level::Advice, subject), found, why, "boot Linux 6.5 or newer");
+    }
+    if has_driver && view.number("/proc/sys/kernel/io_uring_disabled") == Some(2) {
+        let why = "serve --ublk takes requests by io_uring, which no process may use here";
+        let found = "the kernel has the driver ublk_drv, and forbids io_uring";
+        return DoctorFinding::new((Level::Advice, subject), found, why, "sysctl kernel.io_uring_disabled=0");
+    }
+    if has_driver {
         return DoctorFinding::ok(
             subject,
             "the kernel has the driver ublk_drv",
             "serve --ublk can make volumes block devices of this machine",
         );
     }
-    if has_module(view, "ublk_drv") {
+    if is_there {
         return DoctorFinding::new(
             (Level::Advice, subject),
             "the module ublk_drv is not loaded",
@@ -290,11 +297,41 @@ mod tests {
         assert_eq!(nbd_module(&with(&[release, modules]).view()).level, Level::Advice);
         assert_eq!(nbd_module(&with(&[release]).view()).level, Level::Ok);
         assert!(nbd_module(&with(&[("/sys/module/nbd/x", "")]).view()).found.contains("has the module"));
-        let modules = ("/lib/modules/6.1.0/modules.dep", "kernel/drivers/block/ublk_drv.ko.xz:\n");
-        assert_eq!(ublk_module(&with(&[release, modules]).view()).level, Level::Advice);
-        assert_eq!(ublk_module(&with(&[release]).view()).level, Level::Ok);
-        assert!(ublk_module(&with(&[("/dev/ublk-control", "")]).view()).found.contains("has the driver"));
         assert!(virtual_machines(&with(&[("/usr/bin/qemu-system-x86_64", "")]).view()).why.contains("share=on"));
         assert!(virtual_machines(&with(&[]).view()).found.contains("not installed"));
+    }
+
+    #[test]
+    fn a_driver_of_ublk_counts_if_the_server_would_use_it() {
+        let control = ("/dev/ublk-control", "");
+        let modules =
+            |release: &str| (format!("/lib/modules/{release}/modules.dep"), "kernel/drivers/block/ublk_drv.ko:\n");
+        for (release, has_driver, has_module, forbidden, level, words) in [
+            ("6.12.0", true, true, "0", Level::Ok, "has the driver"),
+            ("6.5.0", true, true, "1", Level::Ok, "has the driver"),
+            ("6.12.0", false, true, "0", Level::Advice, "is not loaded"),
+            ("6.12.0", false, false, "2", Level::Ok, "no module"),
+            ("6.4.9", true, true, "0", Level::Advice, "older than Linux 6.5"),
+            ("6.1.0", false, true, "0", Level::Advice, "older than Linux 6.5"),
+            ("6.12.0", true, true, "2", Level::Advice, "forbids io_uring"),
+        ] {
+            let machine =
+                with(&[("/proc/sys/kernel/osrelease", release), ("/proc/sys/kernel/io_uring_disabled", forbidden)]);
+            if has_driver {
+                machine.write(control.0, control.1);
+            }
+            if has_module {
+                let (path, text) = modules(release);
+                machine.write(&path, text);
+            }
+            let found = ublk_module(&machine.view());
+            assert!(found.level == level && found.found.contains(words), "{release}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn io_uring_is_said_to_be_used_by_block_devices_too() {
+        let of = |setting| io_uring(&with(&[("/proc/sys/kernel/io_uring_disabled", setting)]).view()).why;
+        assert!(["0", "2"].into_iter().all(|setting| of(setting).contains("serve --ublk")));
     }
 }

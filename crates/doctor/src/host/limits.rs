@@ -1,9 +1,10 @@
 //! Limits of processes and of the kernel, where what Tidegate needs exceeds them.
 
 use crate::finding::{DoctorFinding, Level};
-use crate::host::kernel::KernelVersion;
+use crate::host::kernel::kernel_of;
 use crate::machine_view::MachineView;
 use std::path::Path;
+use tidegate_host::kernel_version::KernelVersion;
 use tidegate_server::options::Plan;
 use tidegate_server::sockets::capacity::{room_of_descriptors, room_of_mappings};
 
@@ -83,7 +84,7 @@ fn of_control_group(view: &MachineView) -> Option<u64> {
 /// What kernels before 5.12 count for io_uring. Newer ones do not.
 fn locked_memory(view: &MachineView) -> Option<DoctorFinding> {
     let subject = "locked-memory";
-    let is_counted = KernelVersion::of(view).is_some_and(|version| version < KernelVersion(5, 12));
+    let is_counted = kernel_of(view).is_some_and(|version| version < KernelVersion(5, 12));
     let limit = view.hard_limit("Max locked memory").filter(|_| is_counted && view.user() != Some(0))?;
     let found = format!("processes of this session may lock {limit} bytes of memory");
     Some(if limit >= RING_BYTES {

@@ -1,16 +1,21 @@
 //! systemd with Tidegate's units, the folder where a user's pools lie by default, and file systems
 //! on attached volumes.
 
+use crate::block_devices::DevicesBelow;
 use crate::finding::{DoctorFinding, Level};
 use crate::host::memory::is_in_memory;
 use crate::machine_view::MachineView;
 use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 use tidegate_host::default_paths::default_pool;
+use tidegate_host::shell::word;
 
 /// Folders of units, and a unit that each package installs.
 const UNIT_FOLDERS: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
 const UNIT: &str = "tidegate@.service";
+
+/// How devices are named that may be volumes.
+const OF_VOLUMES: [&str; 4] = ["nbd", "ublkb", "loop", "pmem"];
 
 /// Bytes of the blocks of a file system that are whole on a volume.
 const BLOCK_BYTES: u64 = 4096;
@@ -66,15 +71,16 @@ fn small_blocks(view: &MachineView, block_bytes: impl Fn(&Path) -> Option<u64>) 
     let found: Vec<_> = view.mounts().into_iter().filter_map(|(at, mounted)| {
         let device = PathBuf::from(&mounted.source_name);
         let name = device.file_name()?.to_str()?.to_owned();
-        let may_be_volume = ["nbd", "loop", "pmem"].iter().any(|kind| name.starts_with(kind));
+        let bottom = DevicesBelow::of(view, &mounted.number).map_or_else(|| vec![name.clone()], |below| below.bottom);
+        let may_be_volume = bottom.iter().any(|below| OF_VOLUMES.iter().any(|kind| below.starts_with(kind)));
         let is_small = may_be_volume && mounted.kind.starts_with("ext") && block_bytes(&at)? < BLOCK_BYTES;
-        is_small.then_some((at, name, mounted.kind))
-    }).map(|(at, name, kind)| {
+        is_small.then_some((at, device, mounted.kind))
+    }).map(|(at, device, kind)| {
         DoctorFinding::new(
             (Level::Warning, subject),
-            format!("{kind} at {} has blocks of less than 4 KiB on {name}", at.display()),
+            format!("{kind} at {} has blocks of less than 4 KiB on {}", at.display(), device.display()),
             "if that is a volume of Tidegate, a page of a file may lie across two of its blocks, and a power loss or a kill may tear it",
-            format!("save its files, and make it anew: mkfs.ext4 -b 4096 /dev/{name}"),
+            format!("save its files, and make it anew: mkfs.ext4 -b 4096 {}", word(&device)),
         )
     }).collect();
     if found.is_empty() {
@@ -87,6 +93,7 @@ fn small_blocks(view: &MachineView, block_bytes: impl Fn(&Path) -> Option<u64>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_devices::tests::add_device;
     use crate::finding::tests::level_of;
     use crate::machine_view::tests::MadeMachine;
 
@@ -119,6 +126,22 @@ mod tests {
         )]);
         let of = |bytes: u64| level_of(&small_blocks(&machine.view(), |_| Some(bytes)), "small-blocks");
         assert_eq!((of(1024), of(4096)), (Level::Warning, Level::Ok));
+        let machine = MadeMachine::with(&[(
+            "/proc/self/mountinfo",
+            "1 1 259:0 / /u rw - ext4 /dev/ublkb0 rw\n2 1 253:0 / /m rw - ext4 /dev/mapper/a-b rw\n3 1 253:1 / /n rw - ext4 /dev/mapper/c rw\n",
+        )]);
+        for (device, below) in
+            [(("259:0", "ublkb0"), None), (("8:0", "sda"), None), (("253:0", "dm-0"), Some("ublkb0"))]
+        {
+            add_device(&machine, device, below.as_slice());
+        }
+        add_device(&machine, ("253:1", "dm-1"), &["sda"]);
+        let found: Vec<_> =
+            small_blocks(&machine.view(), |_| Some(1024)).into_iter().map(|found| found.found).collect();
+        assert!(
+            found.len() == 2 && found[0].ends_with("/dev/ublkb0") && found[1].ends_with("/dev/mapper/a-b"),
+            "{found:?}"
+        );
         let silent = small_blocks(&machine.view(), |_| None);
         assert_eq!(level_of(&silent, "small-blocks"), Level::Ok);
     }

@@ -18,6 +18,7 @@ use crate::io::end_in_file;
 use crate::io::holes::{between, united};
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
+use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
 use tidegate_media::Region;
 
@@ -45,7 +46,7 @@ impl<R: Region> FileCache<R> {
             }
             for range in &cached {
                 self.reserve(file, range.start, range.end - range.start)?;
-                self.write_as_room_allows(file, range.start, of(range))?;
+                self.write_as_room_allows(file, (range.start, of(range)), WithoutRoom::Below)?;
             }
             let below = uncached.iter().map(|range| range.end - range.start).sum();
             let mut lane = self.lane();

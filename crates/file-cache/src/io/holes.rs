@@ -19,6 +19,7 @@ use crate::error::FileError;
 use crate::io::end_in_file;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
+use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::Region;
@@ -105,7 +106,7 @@ impl<R: Region> FileCache<R> {
         for part in newer {
             for at in part.clone().step_by(ZEROES.len()) {
                 let len = usize::try_from(part.end - at).unwrap_or(usize::MAX).min(ZEROES.len());
-                self.write_as_room_allows(file, at, &ZEROES[..len])?;
+                self.write_as_room_allows(file, (at, &ZEROES[..len]), WithoutRoom::Below)?;
             }
         }
         Ok(())

@@ -41,10 +41,18 @@ impl<R: Region> Lane<R> {
     /// Stores in the record what it lacks, durable with the next fence. Says whether that was
     /// anything.
     pub(crate) fn begin_modified(&mut self, file: FileId) -> Result<bool, FileError> {
+        let cached = self.file(file)?;
+        if cached.modified_below == cached.modified { Ok(false) } else { self.store_time(file) }
+    }
+
+    /// Stores the time in the record for a commit of bytes, durable with the next fence: recovery
+    /// gives the file below another time when it brings them there, though it has this one now.
+    /// Says whether the record lacked it.
+    pub(crate) fn store_time(&mut self, file: FileId) -> Result<bool, FileError> {
         let cached = self.file_mut(file)?;
         let modified = cached.modified;
         match &mut cached.record {
-            Some(record) if record.modified != modified && cached.modified_below != modified => {
+            Some(record) if record.modified != modified => {
                 record.modified = modified;
                 self.medium.store_modified(file.0, modified);
                 Ok(true)

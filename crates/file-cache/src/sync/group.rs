@@ -18,11 +18,9 @@ use crate::io::end_in_file;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::sync::Source;
+use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
 use tidegate_media::Region;
-
-/// How much is written back at a time to make room.
-const STEP_BYTES: u64 = 4 << 20;
 
 /// Bytes of a group that follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -43,27 +41,28 @@ impl<R: Region> FileCache<R> {
     /// Makes `writes` durable, all of them or none: their offsets are ascending, and a gap lies
     /// between each and the next. What was written to the file before is durable too.
     pub fn write_group(&self, file: FileId, writes: &[GroupWrite<'_>]) -> Result<(), FileError> {
-        loop {
-            if self.exclusively(file, || self.write_group_exclusively(file, writes))? {
-                return Ok(());
-            }
-            // What refuses to be written back makes no room.
-            if self.write_back_step(STEP_BYTES).map_or(0, |step| step.bytes) == 0 {
-                return Err(FileError::NoRoomForGroup);
-            }
-        }
+        let written = self
+            .finding_room(|without| self.exclusively(file, || self.write_group_exclusively(file, writes, without)))?;
+        written.ok_or(FileError::NoRoomForGroup)
     }
 
-    /// False: the pool has no room for the group.
-    fn write_group_exclusively(&self, file: FileId, writes: &[GroupWrite<'_>]) -> Result<bool, FileError> {
+    /// `None`: the pool has no room for the group.
+    fn write_group_exclusively(
+        &self,
+        file: FileId,
+        writes: &[GroupWrite<'_>],
+        without: WithoutRoom,
+    ) -> Result<Option<()>, FileError> {
         self.refresh(file)?;
         for GroupWrite { at, data } in writes {
             end_in_file(*at, data.len() as u64)?;
             self.reserve(file, *at, data.len() as u64)?;
         }
-        self.sync_exclusively(file)?;
+        if self.sync_exclusively(file, without)?.is_none() {
+            return Ok(None);
+        }
         self.ensure_record(file)?;
-        self.lane().commit_group(file, writes)
+        Ok(self.lane().commit_group(file, writes)?.then_some(()))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Unsynced writes leave DRAM by age, in steps behind the program's back.
 //!
-//! A file that has a record gets a commit, as by a sync. A file that was never synced is written
-//! below without a sync: before it gets its record it is synced there, so its first sync covers
-//! these bytes.
+//! A file that has a record gets a commit, as by a sync. So does one whose bytes below would be
+//! overwritten, as a power cut may tear what is written below without a sync. What lengthens a file
+//! without a record is written below without a sync: before the file gets its record it is synced
+//! there, so its first sync covers these bytes.
 
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
+use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::dram::{bytes_in, first_runs};
 use crate::tiers::write_back::WriteBackStep;
 use tidegate_media::Region;
@@ -25,17 +27,24 @@ impl<R: Region> FileCache<R> {
         let mut bytes = 0;
         let oldest = self.lane().pin_oldest_dirty(older_than)?;
         if let Some(file) = oldest {
-            let written = self.exclusively(file, || self.write_dirty(file, budget_bytes));
+            let write = |without| self.exclusively(file, || self.write_dirty(file, budget_bytes, without));
+            let written = self.finding_room(write);
             if written.is_err() {
                 self.lane().date_unsynced(file)?;
             }
             self.unpin(file)?;
-            bytes = written?;
+            bytes = written?.unwrap_or(0);
         }
         Ok(WriteBackStep { bytes, left_bytes: self.lane().dirty_bytes(), left_cut: 0 })
     }
 
-    fn write_dirty(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
+    /// `None`: it has to wait for room.
+    fn write_dirty(&self, file: FileId, budget_bytes: u64, without: WithoutRoom) -> Result<Option<u64>, FileError> {
+        if self.overwrites_below(file)? {
+            self.ensure_record(file)?;
+        }
+        // One write, or some that overlap.
+        let budget_bytes = if without == WithoutRoom::InParts { 1 } else { budget_bytes };
         let (ranges, bytes, backing) = {
             let mut lane = self.lane();
             let cached = lane.file(file)?;
@@ -43,7 +52,7 @@ impl<R: Region> FileCache<R> {
             let ranges = first_runs(&cached.written, budget_bytes);
             let bytes = ranges.iter().map(|range| range.end - range.start).sum();
             if cached.record.is_some() && lane.commit_unsynced(file, &ranges)? {
-                return Ok(bytes);
+                return Ok(Some(bytes));
             }
             if lane.file(file)?.record.is_none() {
                 lane.touch(file)?;
@@ -51,8 +60,10 @@ impl<R: Region> FileCache<R> {
             (ranges, bytes, backing)
         };
         if self.lane().file(file)?.record.is_some() {
-            // No room in the pool.
-            return self.commit_below(file, None).map(|_| bytes);
+            return match without {
+                WithoutRoom::Wait | WithoutRoom::InParts => Ok(None),
+                WithoutRoom::Below => self.commit_below(file, None).map(|_| Some(bytes)),
+            };
         }
         self.cut_below(file)?;
         for range in &ranges {
@@ -63,7 +74,20 @@ impl<R: Region> FileCache<R> {
         let mut lane = self.lane();
         lane.file_mut(file)?.dropped += 1;
         lane.clear_unsynced(file, &ranges)?;
-        Ok(bytes)
+        Ok(Some(bytes))
+    }
+
+    /// Whether a file without a record has unsynced writes where the file below has bytes.
+    fn overwrites_below(&self, file: FileId) -> Result<bool, FileError> {
+        let (first, backing) = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            let Some((first, _)) = cached.written.first_key_value().filter(|_| cached.record.is_none()) else {
+                return Ok(false);
+            };
+            (*first, cached.backing()?.clone())
+        };
+        Ok(first < backing.status()?.len)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) type Written = BTreeMap<u64, Piece>;
 pub(crate) struct Piece {
     block: u32,
     length: u32,
+    /// Whether a write may have bytes here and in the block before: no commit comes between them.
+    joined: bool,
 }
 
 /// What a killed process left: its files by number, each with its blocks.
@@ -92,7 +94,8 @@ impl Unsynced {
             let rule = "a block belongs to a file that is open";
             let wrong = || Corrupt { rule, at: at + 8, found: slot.file.to_string() };
             let (_, written) = left.get_mut(&slot.file.get()).ok_or_else(wrong)?;
-            written.insert(slot.offset.get(), Piece { block, length });
+            // No header tells of it.
+            written.insert(slot.offset.get(), Piece { block, length, joined: true });
         }
         Ok(left)
     }
@@ -142,15 +145,23 @@ impl Unsynced {
     pub(crate) fn has_room_for(&self, written: &Written, at: u64, len: u64) -> bool {
         // A gap lies behind each block that is here, at most.
         let gaps = written.range(at..at + len).count() + 1;
-        self.free.len() as u64 > len / VOLATILE_BLOCK_BYTES + gaps as u64
+        self.free.len() as u64 >= len / VOLATILE_BLOCK_BYTES + gaps as u64
     }
 
     /// Writes as much of `data` as there is room for, and says how much that was.
     pub(crate) fn write(&mut self, file: u32, written: &mut Written, at: u64, data: &[u8]) -> usize {
         let mut done = 0;
         while done < data.len() {
-            match self.write_piece(file, written, at + done as u64, &data[done..]) {
-                Ok(bytes) => done += bytes,
+            let from = at + done as u64;
+            match self.write_piece(file, written, from, &data[done..]) {
+                Ok(bytes) => {
+                    if done > 0
+                        && let Some(piece) = written.get_mut(&from)
+                    {
+                        piece.joined = true;
+                    }
+                    done += bytes;
+                }
                 Err(NoBlock) => break,
             }
         }
@@ -186,7 +197,8 @@ impl Unsynced {
         let block = self.free.pop().ok_or(NoBlock)?;
         let bytes = data.len().min(until_next).min(usize::try_from(VOLATILE_BLOCK_BYTES).expect("a block is small"));
         self.memory.write(self.plan.block_at(block), &data[..bytes]);
-        let piece = Piece { block, length: u32::try_from(bytes).expect("a block is small") };
+        let length = u32::try_from(bytes).expect("a block is small");
+        let piece = Piece { block, length, joined: false };
         self.memory.store_u64(self.plan.slot_at(block), at);
         self.store_length(file, piece);
         written.insert(at, piece);
@@ -258,19 +270,20 @@ pub(crate) fn runs(written: &Written) -> Vec<Range<u64>> {
     first_runs(written, u64::MAX)
 }
 
-/// As many of these ranges as have about `bytes` bytes, ending where a block ends.
+/// As many of these ranges as have about `bytes` bytes, ending where no write goes on.
 pub(crate) fn first_runs(written: &Written, bytes: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     let mut taken = 0;
     for (start, piece) in written {
-        if taken >= bytes {
+        let end = start + u64::from(piece.length);
+        let before = runs.last_mut().filter(|last| last.end == *start);
+        if taken >= bytes && !(piece.joined && before.is_some()) {
             break;
         }
         taken += u64::from(piece.length);
-        let end = start + u64::from(piece.length);
-        match runs.last_mut() {
-            Some(last) if last.end == *start => last.end = end,
-            _ => runs.push(*start..end),
+        match before {
+            Some(last) => last.end = end,
+            None => runs.push(*start..end),
         }
     }
     runs

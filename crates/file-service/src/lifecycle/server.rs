@@ -147,6 +147,9 @@ impl MountServer {
             recover(&pool, accepted(mount.dram_bytes)?, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
         let names = NameLog::open(&pool.region, &source);
         let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
+        if names.is_kept() {
+            hidden.prepare_notes()?;
+        }
         let (files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;
         let forgotten = known.kept.keys().copied().filter(|identity| inodes.of_identity(*identity).is_none());
         files.nobody_reaches(&forgotten.collect::<Vec<_>>());

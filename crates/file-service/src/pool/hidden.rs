@@ -32,7 +32,7 @@ pub(crate) struct Hidden {
     pool: PathBuf,
     pool_id: String,
     record: Mutex<MountRecord>,
-    /// Opened when a file first loses its last name.
+    /// Opened when a server of a mount with a log of names begins.
     under_way: OnceLock<NoteUnderWay>,
 }
 
@@ -73,6 +73,15 @@ impl Hidden {
     pub(crate) fn note_gone(&self, file: FileIdentity) -> rustix::io::Result<()> {
         let Some(volatile) = Volatile::of_id(&self.pool_id) else { return Ok(()) };
         volatile.note_gone(file).map_err(|error| errno_of(&error))
+    }
+
+    /// Prepares notes of operations under way: later a full `/dev/shm` keeps no file from being
+    /// removed.
+    pub(crate) fn prepare_notes(&self) -> Result<(), ServiceFailure> {
+        self.under_way().map(|_| ()).map_err(|errno| ServiceFailure::System {
+            doing: "making the file in /dev/shm that notes which file is about to be removed",
+            error: errno.into(),
+        })
     }
 
     /// Notes that the operation under way is about to take a file's last name: a log of names hears

@@ -96,12 +96,18 @@ impl Volatile {
     }
 
     /// The notes of a mount whose log of names tells which files lost their last name. The log has
-    /// an operation once it is done below: only the file of the operation under way is noted.
+    /// an operation once it is done below: only the file of the operation under way is noted. What
+    /// a note takes up of the memory is taken up here.
     pub(crate) fn note_under_way(self) -> io::Result<NoteUnderWay> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(self.path_of_gone(), flags, Mode::RUSR | Mode::WUSR)?;
         accept(&opened, What::File)?;
-        Ok(NoteUnderWay(File::from(opened)))
+        let note = NoteUnderWay(File::from(opened));
+        // A server of the mount before this one may have left a note.
+        if note.0.metadata()?.len() < NOTE_BYTES as u64 {
+            note.clear()?;
+        }
+        Ok(note)
     }
 
     /// The files that were noted. A note that was cut short is left out.
@@ -182,8 +188,11 @@ mod tests {
         let [one, other] = [1, 2].map(|inode| FileIdentity { device: 0, inode, generation: 3 });
         let note = volatile.note_under_way().expect("opened");
         assert_eq!(volatile.gone().expect("readable"), HashSet::new());
+        let room = volatile.path_of_gone().metadata().expect("it is there").len();
+        assert_eq!(room, NOTE_BYTES as u64, "a full file system keeps no file from being removed");
         for file in [one, other] {
             note.set(file).expect("noted");
+            volatile.note_under_way().expect("the next server opens it");
             assert_eq!(volatile.gone().expect("readable"), HashSet::from([file]));
         }
         note.clear().expect("written");

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use super::*;
+use crate::disk::users::quiet_user_of_device;
 use crate::error::Error;
 use crate::tiny::Tiny;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -16,7 +19,7 @@ struct Loop(PathBuf);
 
 impl Loop {
     fn over(file: &Path) -> Loop {
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let made = Command::new("losetup").args(["--find", "--show", "--partscan"]).arg(file).output();
         let made = made.expect("losetup is there: apt-get install mount");
         assert!(made.status.success(), "{AS_ROOT}: {made:?}");
         Loop(String::from_utf8(made.stdout).unwrap().trim().into())
@@ -139,4 +142,37 @@ fn a_mounted_disk_is_told_with_where_it_is_mounted_as_a_file_and_as_a_device() {
     let mounted = format!("is mounted at {}", at.display());
     assert_eq!(told, [format!("the loop device {name} shows it, and {name} {mounted}"), format!("it {mounted}")]);
     FileDisk::open(&device.0, DiskAccess::ReadWrite, 4096).unwrap();
+}
+
+#[test]
+fn users_of_a_device_that_keep_no_one_off_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image");
+    File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let device = Loop::over(&file);
+    // Programs that look at new devices, as udev does, come in between.
+    let until_used_by = |user: Option<String>| {
+        while quiet_user_of_device(&device.0).unwrap() != user {
+            std::thread::yield_now();
+        }
+    };
+    until_used_by(None);
+    {
+        let upper = Loop::over(&device.0);
+        until_used_by(Some(format!("the loop device {} shows it", upper.0.display())));
+    }
+    let part = Command::new("addpart").arg(&device.0).args(["1", "8", "64"]).status().unwrap();
+    assert!(part.success(), "{AS_ROOT}");
+    let named = PathBuf::from(format!("{}p1", device.0.display()));
+    // Under another name, as containers have it.
+    let other = folder.path().join("disk");
+    let number = std::fs::metadata(&named).unwrap().rdev();
+    mknodat(CWD, &other, FileType::BlockDevice, Mode::RUSR, number).expect(AS_ROOT);
+    for name in [&device.0, &named, &other] {
+        let mut program = Command::new("sleep").arg("600").stdin(File::open(name).unwrap()).spawn().unwrap();
+        until_used_by(Some(format!("process {} (sleep) has it open", program.id())));
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+    until_used_by(None);
 }

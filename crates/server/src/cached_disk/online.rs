@@ -238,6 +238,11 @@ impl OnlineDisk {
         if self.plan.disk.volatile == Volatile::Accepted { Volatile::Accepted } else { volatile }
     }
 
+    /// What is done with reads and writes once no change is under way.
+    pub fn lasting_mode(&self) -> Mode {
+        self.modes().lasting
+    }
+
     /// Treats requests by `mode` from now on, until the server ends: while a change is under way,
     /// once that is over.
     ///

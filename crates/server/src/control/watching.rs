@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::Instant;
 use tidegate_media::Access;
@@ -25,11 +25,14 @@ use tidegate_media::Access;
 pub struct Watching {
     /// Where the control sockets are.
     pub control: Vec<PathBuf>,
-    /// Where metrics are answered.
-    pub metrics: Option<String>,
-    answering: Vec<Answering>,
-    last_words: Arc<LastWords>,
+    answering: Answering,
+    metrics: MetricsAnswering,
+    observed: Arc<Observed>,
 }
+
+/// Answers to those who ask for metrics at this URL, if anywhere, until this is dropped.
+#[derive(Default)]
+pub struct MetricsAnswering(Option<(String, Answering)>);
 
 /// A thread that answers.
 struct Answering {
@@ -49,30 +52,53 @@ impl Watching {
         report: Report,
     ) -> Result<Watching, Failure> {
         let observed = Arc::new(observed(plan, volumes, connections, uris));
-        let last_words = Arc::clone(&observed.last_words);
         let controls = socket::open(plan, report)?;
-        let metrics =
-            plan.metrics.map(|address| Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN)).transpose();
-        let metrics = metrics.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
         let control = controls.iter().filter_map(|listener| listener.place().into_path()).collect();
-        let shown = metrics.as_ref().map(|listener| format!("http://{}/metrics", listener.place()));
-        let metrics_answering = metrics.map(|listener| {
-            let observed = Arc::clone(&observed);
-            Answering::begin("metrics", vec![listener], move |watcher, _| prometheus::answer_one(&watcher, &observed))
+        let asked = Arc::clone(&observed);
+        let answering = Answering::begin("control", controls, move |watcher, end| {
+            socket::answer_one(watcher, &asked, end, report);
         });
-        let control_answering = Answering::begin("control", controls, move |watcher, end| {
-            socket::answer_one(watcher, &observed, end, report);
-        });
-        let answering = [Some(control_answering), metrics_answering];
-        let answering = answering.into_iter().flatten().collect::<io::Result<_>>();
         let answering = answering.map_err(Failure::system("starting a thread"))?;
-        Ok(Watching { control, metrics: shown, answering, last_words })
+        let mut watching = Watching { control, answering, metrics: MetricsAnswering::default(), observed };
+        watching.metrics = watching.open_metrics(plan)?;
+        Ok(watching)
+    }
+
+    /// Where metrics are answered.
+    pub fn metrics(&self) -> Option<&str> {
+        self.metrics.0.as_ref().map(|(url, _)| url.as_str())
+    }
+
+    /// Answers where `plan` asks for it, beside what is answered already.
+    pub fn open_metrics(&self, plan: &Plan) -> Result<MetricsAnswering, Failure> {
+        let Some(address) = plan.metrics else { return Ok(MetricsAnswering::default()) };
+        let listener = Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN);
+        let listener = listener.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
+        let url = format!("http://{}/metrics", listener.place());
+        let observed = Arc::clone(&self.observed);
+        let answering = Answering::begin("metrics", vec![listener], move |watcher, _| {
+            prometheus::answer_one(&watcher, &observed);
+        });
+        Ok(MetricsAnswering(Some((url, answering.map_err(Failure::system("starting a thread"))?))))
+    }
+
+    /// Answers no more where it did, and goes on with `metrics`.
+    pub fn exchange_metrics(&mut self, metrics: MetricsAnswering) {
+        self.metrics = metrics;
+    }
+
+    /// Tells from now on that clients find each volume at its `uris`.
+    pub fn tell_uris(&self, uris: Vec<Vec<String>>) {
+        for (volume, uris) in self.observed.volumes.iter().zip(uris) {
+            *volume.uris.lock().unwrap_or_else(PoisonError::into_inner) = uris;
+        }
     }
 
     /// Closes the sockets, whose files go. Who waits for the end is still there.
     pub fn end(self) -> Arc<LastWords> {
-        drop(self.answering);
-        self.last_words
+        let Watching { answering, metrics, observed, .. } = self;
+        drop((answering, metrics));
+        Arc::clone(&observed.last_words)
     }
 }
 
@@ -84,7 +110,7 @@ fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>, uri
         layers: volume.layers.clone(),
         disk: volume.disk.clone(),
         read_only: volume.access != Access::ReadWrite,
-        uris,
+        uris: Mutex::new(uris),
     };
     let volumes = plan.volumes.iter().zip(volumes).zip(uris).map(volume).collect();
     Observed { connections: Arc::clone(connections), volumes, since: Instant::now(), last_words: Arc::default() }

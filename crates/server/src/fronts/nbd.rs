@@ -12,7 +12,12 @@ use tidegate_nbd::{Encryption, Exports, ExportsError, Service, Tls};
 /// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix
 /// sockets.
 pub fn services(plan: &Plan, exports: Exports) -> Result<Services, ListenFailure> {
-    let plain = Service::plain(exports);
+    services_like(plan, &Service::plain(exports))
+}
+
+/// What `service` offers, encrypted as `plan` says. The identity is read anew.
+pub fn services_like(plan: &Plan, service: &Service) -> Result<Services, ListenFailure> {
+    let plain = service.with(Encryption::Off);
     let Some(tls) = identity(plan)? else {
         return Ok(Services { tcp: plain.with(Encryption::Off), unix: plain });
     };

@@ -4,7 +4,10 @@ use crate::failure::{Doing, Failure, UblkFailure, VolumeFailure};
 use crate::options::{Plan, UblkPlan, VolumePlan};
 use crate::sockets::connections::Connections;
 use crate::volume::compose::Volume;
+use signal_hook::consts::SIGTERM;
+use signal_hook::low_level::raise;
 use std::fs;
+use std::io;
 use std::num::NonZeroU16;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -12,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use tidegate_host::kernel_version::KernelVersion;
 use tidegate_media::Access;
 use tidegate_ublk::{ClaimedDevice, EndOutcome, Ended, Ender, Exclusivity, Mark, UblkVolume, Wanted, claim};
 
@@ -20,7 +24,11 @@ const QUEUES_MAX: usize = 4;
 
 /// The devices that are served now. They end when this is dropped, if not before.
 #[derive(Default)]
-pub struct BlockDevices(Mutex<Vec<BlockDevice>>);
+pub struct BlockDevices {
+    served: Mutex<Vec<BlockDevice>>,
+    /// The service of one failed, which ends the server.
+    has_failed: Arc<AtomicBool>,
+}
 
 /// A device that is served now.
 struct BlockDevice {
@@ -41,8 +49,8 @@ impl BlockDevices {
         let devices = BlockDevices::default();
         for (number, (plan, volume)) in plan.volumes.iter().zip(volumes).enumerate() {
             if let Some(wish) = plan.ublk {
-                let device = begin(number, (plan, wish), volume, connections)?;
-                devices.0.lock().expect(HOLDER_PANICKED).push(device);
+                let device = begin(number, (plan, wish), volume, (connections, &devices.has_failed))?;
+                devices.served.lock().expect(HOLDER_PANICKED).push(device);
             }
         }
         Ok(devices)
@@ -50,13 +58,22 @@ impl BlockDevices {
 
     /// The device of the volume of this number.
     pub fn path_of(&self, volume: usize) -> Option<PathBuf> {
-        let devices = self.0.lock().expect(HOLDER_PANICKED);
+        let devices = self.served.lock().expect(HOLDER_PANICKED);
         devices.iter().find(|device| device.volume == volume).map(|device| device.path.clone())
+    }
+
+    /// Fails if the service of a device did.
+    pub(crate) fn well(&self) -> Result<(), Failure> {
+        if !self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let waits = "the log says why; requests to it wait, and the next server takes it over";
+        Err(Failure::system("serving a block device")(io::Error::other(waits)))
     }
 
     /// Takes the devices away. One with a user stays, and waits for the next server.
     pub fn end(&self) {
-        let devices = std::mem::take(&mut *self.0.lock().expect(HOLDER_PANICKED));
+        let devices = std::mem::take(&mut *self.served.lock().expect(HOLDER_PANICKED));
         for device in devices {
             let path = device.path.display();
             device.is_ending.store(true, Ordering::Release);
@@ -86,7 +103,7 @@ fn begin(
     number: usize,
     (plan, wish): (&VolumePlan, UblkPlan),
     volume: &Volume,
-    connections: &Arc<Connections>,
+    (connections, has_failed): (&Arc<Connections>, &Arc<AtomicBool>),
 ) -> Result<BlockDevice, Failure> {
     let file = fs::metadata(&plan.pmem).map_err(|error| VolumeFailure::of_io(&plan.pmem, Doing::Read, error))?;
     let export = connections.exports().nth(number).expect("each volume has an export");
@@ -104,19 +121,51 @@ fn begin(
     let (path, ender, was_left) = (claimed.path(), claimed.ender(), claimed.was_left());
     let is_ending = Arc::new(AtomicBool::new(false));
     let (ready, begun) = channel();
-    let (connections, expected, shown) = (Arc::clone(connections), Arc::clone(&is_ending), path.clone());
-    let work = move || {
-        let is_ending = || expected.load(Ordering::Acquire);
-        serve(claimed, number, &connections, &ready, is_ending, &shown.display().to_string());
-    };
+    let (connections, shown) = (Arc::clone(connections), path.clone());
+    let end = DeviceEnd { is_ending: Arc::clone(&is_ending), has_failed: Arc::clone(has_failed) };
+    let work = move || serve(claimed, number, &connections, &ready, &end, &shown.display().to_string());
     let spawned = thread::Builder::new().name(format!("device {}", path.display())).spawn(work);
     let thread = spawned.map_err(Failure::system("starting a thread"))?;
-    // The thread tells the end of its service too, unless it panicked.
-    begun.recv().unwrap_or(Ok(())).map_err(Failure::from)?;
+    let Ok(begun) = begun.recv() else {
+        let unexpected = "the server of the block device failed in a way that nobody expected";
+        return Err(Failure::system("starting a block device")(io::Error::other(unexpected)));
+    };
+    begun?;
     if was_left {
         tracing::info!("took over {} from the server before", path.display());
     }
     Ok(BlockDevice { volume: number, path, ender, is_ending, thread })
+}
+
+/// What the end of a device's service means to the server.
+struct DeviceEnd {
+    /// It is expected.
+    is_ending: Arc<AtomicBool>,
+    /// It is not: the server ends with a failure, so that the next one takes over the device.
+    has_failed: Arc<AtomicBool>,
+}
+
+impl DeviceEnd {
+    fn is_expected(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
+    fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+        // The server ends as by any signal: its clients' requests are finished.
+        if let Err(error) = raise(SIGTERM) {
+            tracing::error!("the server cannot end itself, so end it: {error}");
+        }
+    }
+}
+
+/// A panic of an engine leaves no one who answers the kernel.
+impl Drop for DeviceEnd {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.fail();
+        }
+    }
 }
 
 /// Serves a device to its end. Tells `ready` that it has begun, or why not.
@@ -125,7 +174,7 @@ fn serve(
     volume: usize,
     connections: &Connections,
     ready: &Sender<Result<(), UblkFailure>>,
-    is_ending: impl Fn() -> bool,
+    end: &DeviceEnd,
     path: &str,
 ) {
     let export = connections.exports().nth(volume).expect("each volume has an export");
@@ -138,13 +187,17 @@ fn serve(
     let ended = claimed.serve(&UblkVolume { export, poll_budget: connections.poll_budget() }, tell_ready);
     let name = export.name();
     match ended {
-        Ok(_) if is_ending() => {}
+        Ok(_) if end.is_expected() => {}
         Ok(Ended::Removed) => tracing::warn!(
             "another program removed {path}: the volume {name:?} has no block device until it is served anew"
         ),
-        Ok(Ended::Waiting) => tracing::error!("the queues of {path} ended: start the server anew"),
+        Ok(Ended::Waiting) => {
+            tracing::error!("the queues of {path} ended: the server ends, and the next one takes over the device");
+            end.fail();
+        }
         Err(failure) if has_begun.load(Ordering::Acquire) => {
-            tracing::error!("{path} is served no longer, and waits for the next server: {failure}");
+            tracing::error!("{path} waits for the next server of its volume, and this one ends: {failure}");
+            end.fail();
         }
         Err(failure) => {
             let _ = ready.send(Err(failure));
@@ -152,8 +205,17 @@ fn serve(
     }
 }
 
-/// One queue for each processor, up to a few.
+/// The first kernel that begins a takeover anew whichever of the device's queues had asked for
+/// requests. Older ones fail in the kernel if the server was killed when some had and others had
+/// not.
+const TAKEOVERS_OF_PARTS: KernelVersion = KernelVersion(6, 16);
+
+/// One queue for each processor, up to a few; one where a device of several cannot be handed over
+/// at every moment.
 fn usual_queues() -> u16 {
+    if KernelVersion::running() < Some(TAKEOVERS_OF_PARTS) {
+        return 1;
+    }
     let processors = thread::available_parallelism().map_or(1, usize::from);
     u16::try_from(processors.min(QUEUES_MAX)).expect("a few")
 }

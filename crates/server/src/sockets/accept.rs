@@ -1,9 +1,8 @@
 //! Waiting for clients and signals, on one thread.
 
-use crate::fronts::Protocol;
 use crate::signals::Signals;
 use crate::sockets::connections::Connections;
-use crate::sockets::listen::Listener;
+use crate::sockets::entrances::Entrance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -17,12 +16,13 @@ pub(crate) const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000
 /// their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
 
-/// A socket, and the protocol of those who connect to it.
-pub struct Entrance {
-    /// The socket.
-    pub listener: Listener,
-    /// The protocol.
-    pub protocol: Protocol,
+/// What the signal that arrived asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The end.
+    End,
+    /// A look at the configuration.
+    Reload,
 }
 
 /// Admits clients until a signal arrives.
@@ -31,10 +31,11 @@ pub fn accept_until_signalled(
     signals: &Signals,
     connections: &Arc<Connections>,
     supervisor: &SystemdNotify,
-) -> io::Result<()> {
+) -> io::Result<Asked> {
     let mut pause = false;
     loop {
-        let mut watched = vec![PollFd::new(&signals.arrived, PollFlags::IN)];
+        let mut watched =
+            vec![PollFd::new(&signals.ending, PollFlags::IN), PollFd::new(&signals.reload, PollFlags::IN)];
         if !pause {
             watched.extend(entrances.iter().map(|entrance| PollFd::new(&entrance.listener, PollFlags::IN)));
         }
@@ -43,8 +44,9 @@ pub fn accept_until_signalled(
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        if !watched[0].revents().is_empty() {
-            return Ok(());
+        let arrived = [Asked::End, Asked::Reload].into_iter().zip(&watched);
+        if let Some((asked, _)) = arrived.into_iter().find(|(_, socket)| !socket.revents().is_empty()) {
+            return Ok(asked);
         }
         supervisor.beat();
         pause = entrances.iter().any(|entrance| !accept_waiting(entrance, connections));
@@ -56,7 +58,7 @@ pub fn accept_until_signalled(
 fn accept_waiting(entrance: &Entrance, connections: &Arc<Connections>) -> bool {
     for _ in 0..ACCEPTED_AT_ONCE_MAX {
         match entrance.listener.accept() {
-            Ok(stream) => connections.admit(stream, entrance.protocol),
+            Ok(stream) => connections.admit(stream, entrance.client()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
             Err(error) if is_no_lack(&error) => {}
             Err(error) => {
@@ -78,9 +80,11 @@ pub(crate) fn is_no_lack(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Plan;
     use crate::sockets::access::Peers;
-    use crate::sockets::connections::Services;
-    use crate::sockets::listen::{ListenAddress, SocketAccess};
+    use crate::sockets::connections::{Services, Terms};
+    use crate::sockets::entrances::Entrances;
+    use crate::sockets::listen::ListenAddress;
     use std::os::unix::net::UnixStream;
     use tidegate_block_export::Export;
     use tidegate_nbd::{Exports, Service};
@@ -90,14 +94,16 @@ mod tests {
     fn a_crowd_is_accepted_in_rounds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let listener = Listener::bind(&ListenAddress::Unix(path.clone()), SocketAccess::OWN).unwrap();
-        let entrance = Entrance { listener, protocol: Protocol::Nbd };
+        let plan = Plan { listen: vec![ListenAddress::Unix(path.clone())], ..Plan::default() };
+        let entrances = Entrances::open(&plan, Vec::new()).unwrap();
+        let entrance = &entrances.all()[0];
         let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
         let service = || Service::plain(Exports::new(vec![export()]).unwrap());
-        let connections = Connections::new(Services { unix: service(), tcp: service() }, Peers::default(), 0);
+        let services = Services { unix: service(), tcp: service() };
+        let connections = Connections::new(Terms { services, peers: Peers::default(), connections_max: 0 });
         let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
         for met in [64, 100, 100] {
-            assert!(accept_waiting(&entrance, &connections));
+            assert!(accept_waiting(entrance, &connections));
             assert_eq!(connections.counts().over_limit, met);
         }
         drop(crowd);

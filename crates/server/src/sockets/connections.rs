@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_block_export::{Export, PollBudget};
-use tidegate_nbd::{Service, serve};
+use tidegate_nbd::{Exports, Service, serve};
 
 /// Connections served at once unless the plan says otherwise; a client beyond them is turned away.
 pub(crate) const CONNECTIONS_MAX: usize = 16384;
@@ -60,11 +60,39 @@ impl ConnectionCounts {
     }
 }
 
+/// The terms on which clients are served.
+pub struct Terms {
+    /// What they are served.
+    pub services: Services,
+    /// Who may connect to unix sockets.
+    pub peers: Peers,
+    /// How many may be connected at once.
+    pub connections_max: usize,
+}
+
+/// By which entrance a client came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnteredBy {
+    /// The entrance's number, which no other one of the process has.
+    pub entrance: u64,
+    /// Its protocol.
+    pub protocol: Protocol,
+}
+
+/// A connection that the server has.
+struct ClientConnection {
+    stream: Stream,
+    by: EnteredBy,
+    /// Set before its socket is shut down, whose closing its reader then sees.
+    is_cut: AtomicBool,
+}
+
 /// All connections of the server, and what they are served.
 pub struct Connections {
-    services: Services,
-    peers: Peers,
-    connections_max: usize,
+    exports: Arc<Exports>,
+    poll_budget: Arc<PollBudget>,
+    /// Those of the next client. A client that is connected keeps its own.
+    terms: RwLock<Arc<Terms>>,
     live: Mutex<Live>,
     one_ended: Condvar,
     /// Set once, before the sockets are shut down, whose closing the readers then see.
@@ -87,17 +115,17 @@ struct ConnectionOutcomes {
 struct Live {
     next: u64,
     /// Each connection, to end it by.
-    streams: BTreeMap<u64, Arc<Stream>>,
+    streams: BTreeMap<u64, Arc<ClientConnection>>,
 }
 
 impl Connections {
-    /// No connections yet, `connections_max` at most, to get `services`; on unix sockets only to
-    /// `peers`.
-    pub fn new(services: Services, peers: Peers, connections_max: usize) -> Arc<Connections> {
+    /// No connections yet, to be served on these `terms`.
+    pub fn new(terms: Terms) -> Arc<Connections> {
+        let unix = &terms.services.unix;
         Arc::new(Connections {
-            services,
-            peers,
-            connections_max,
+            exports: Arc::clone(&unix.exports),
+            poll_budget: Arc::clone(&unix.poll_budget),
+            terms: RwLock::new(Arc::new(terms)),
             live: Mutex::default(),
             one_ended: Condvar::new(),
             ending: AtomicBool::new(false),
@@ -108,15 +136,17 @@ impl Connections {
         })
     }
 
-    /// Serves `stream` by `protocol` on a thread of its own, or turns it away.
-    pub fn admit(self: &Arc<Self>, stream: Stream, protocol: Protocol) {
-        if self.is_strange(&stream) {
+    /// Serves `stream`, which entered `by` one of the entrances, on a thread of its own, or turns
+    /// it away.
+    pub fn admit(self: &Arc<Self>, stream: Stream, by: EnteredBy) {
+        let terms = self.terms();
+        if self.is_strange(&stream, &terms.peers) {
             return;
         }
-        let stream = Arc::new(stream);
-        let Some(admitted) = self.register(&stream) else { return };
+        let connection = Arc::new(ClientConnection { stream, by, is_cut: AtomicBool::new(false) });
+        let Some(admitted) = self.register(&connection, terms.connections_max) else { return };
         let number = admitted.number;
-        let work = move || admitted.serve(&stream, protocol);
+        let work = move || admitted.serve(&connection, &terms.services);
         let name = format!("client {number}");
         let spawned = thread::Builder::new().name(name).stack_size(THREAD_STACK_BYTES).spawn(work);
         if let Err(error) = spawned {
@@ -129,12 +159,35 @@ impl Connections {
 
     /// What is offered, the default export first.
     pub fn exports(&self) -> impl Iterator<Item = &Export> {
-        self.services.unix.exports.iter()
+        self.exports.iter()
     }
 
     /// The busy-poll budget of all that is served.
     pub(crate) fn poll_budget(&self) -> &PollBudget {
-        &self.services.unix.poll_budget
+        &self.poll_budget
+    }
+
+    /// Those on which the next client is served.
+    pub fn terms(&self) -> Arc<Terms> {
+        Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Serves clients on these `terms` from the next one on.
+    pub fn set_terms(&self, terms: Terms) {
+        *self.terms.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(terms);
+    }
+
+    /// Cuts the connections that `may_stay` refuses, each of a client that entered by this
+    /// entrance; how many. Their requests that have arrived are still answered.
+    pub fn cut(&self, may_stay: impl Fn(&Stream, EnteredBy) -> bool) -> usize {
+        // Asking for the groups of a user may take long, and new clients are not to wait for it.
+        let all: Vec<_> = self.live().streams.values().map(Arc::clone).collect();
+        let cut = all.iter().filter(|connection| !may_stay(&connection.stream, connection.by));
+        cut.map(|connection| {
+            connection.is_cut.store(true, Ordering::Release);
+            connection.stream.shut_down(Shutdown::Read);
+        })
+        .count()
     }
 
     /// What became of those who connected so far.
@@ -145,9 +198,9 @@ impl Connections {
         ConnectionCounts { open, admitted, over_limit, strangers }
     }
 
-    fn is_strange(&self, stream: &Stream) -> bool {
+    fn is_strange(&self, stream: &Stream, peers: &Peers) -> bool {
         let Stream::Unix(stream) = stream else { return false };
-        let stranger = match self.peers.stranger(stream) {
+        let stranger = match peers.stranger(stream) {
             Ok(None) => return false,
             Ok(Some(stranger)) => stranger,
             Err(error) => {
@@ -167,22 +220,19 @@ impl Connections {
         true
     }
 
-    fn register(self: &Arc<Self>, stream: &Arc<Stream>) -> Option<Admitted> {
+    fn register(self: &Arc<Self>, connection: &Arc<ClientConnection>, connections_max: usize) -> Option<Admitted> {
         let mut live = self.live();
         let number = live.next;
         live.next += 1;
-        if live.streams.len() >= self.connections_max {
+        if live.streams.len() >= connections_max {
             drop(live);
             self.counts.over_limit.fetch_add(1, Ordering::Relaxed);
             if let Some(more) = self.crowded.ask() {
-                tracing::warn!(
-                    "rejected connection {number}: {} connections are the limit{more}",
-                    self.connections_max
-                );
+                tracing::warn!("rejected connection {number}: {connections_max} connections are the limit{more}");
             }
             return None;
         }
-        live.streams.insert(number, Arc::clone(stream));
+        live.streams.insert(number, Arc::clone(connection));
         Some(Admitted { number, connections: Arc::clone(self) })
     }
 
@@ -192,7 +242,7 @@ impl Connections {
         self.ending.store(true, Ordering::Release);
         let mut left = 0;
         for direction in [Shutdown::Read, Shutdown::Both] {
-            self.live().streams.values().for_each(|stream| stream.shut_down(direction));
+            self.live().streams.values().for_each(|connection| connection.stream.shut_down(direction));
             left = self.wait_until_none(patience);
             if left == 0 {
                 break;
@@ -230,25 +280,24 @@ struct Admitted {
 }
 
 impl Admitted {
-    fn serve(self, stream: &Stream, protocol: Protocol) {
-        let number = self.number;
+    fn serve(self, connection: &ClientConnection, services: &Services) {
+        let (number, stream) = (self.number, &connection.stream);
         self.connections.counts.admitted.fetch_add(1, Ordering::Relaxed);
         tracing::info!("client {number} connected");
         tracing::debug!("client {number} is {}", stream.peer());
-        let end = match protocol {
-            Protocol::Nbd => self.serve_nbd(stream),
+        let end = match connection.by.protocol {
+            Protocol::Nbd => self.serve_nbd(connection, services),
             Protocol::VhostUserBlk(volume) => self.serve_monitor(stream, volume),
         };
         tracing::info!("client {number} ended: {end}");
     }
 
-    fn serve_nbd(&self, stream: &Stream) -> String {
-        let services = &self.connections.services;
-        let service = match stream {
+    fn serve_nbd(&self, connection: &ClientConnection, services: &Services) -> String {
+        let service = match connection.stream {
             Stream::Unix(_) => &services.unix,
             Stream::Tcp(_) => &services.tcp,
         };
-        match serve(service, &Interruptible { stream, ending: &self.connections.ending }) {
+        match serve(service, &Interruptible { connection, ending: &self.connections.ending }) {
             Ok(end) => format!("{end:?}"),
             Err(error) => error.to_string(),
         }
@@ -277,32 +326,38 @@ impl Drop for Admitted {
     }
 }
 
-/// A stream that ends once the server ends, even while the client goes on sending: a socket shut
-/// down for reading still gives what is in its buffer.
+/// A stream that ends once the server ends or the connection is cut, even while the client goes on
+/// sending: a socket shut down for reading still gives what is in its buffer.
 struct Interruptible<'a> {
-    stream: &'a Stream,
+    connection: &'a ClientConnection,
     ending: &'a AtomicBool,
+}
+
+impl Interruptible<'_> {
+    fn is_over(&self) -> bool {
+        self.connection.is_cut.load(Ordering::Acquire) || self.ending.load(Ordering::Acquire)
+    }
 }
 
 impl tidegate_nbd::Stream for Interruptible<'_> {
     fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
-        if self.ending.load(Ordering::Acquire) { Ok(0) } else { self.stream.receive(out) }
+        if self.is_over() { Ok(0) } else { self.connection.stream.receive(out) }
     }
 
     fn receive_now(&self, out: &mut [u8]) -> io::Result<usize> {
-        if self.ending.load(Ordering::Acquire) { Ok(0) } else { self.stream.receive_now(out) }
+        if self.is_over() { Ok(0) } else { self.connection.stream.receive_now(out) }
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.send(bytes)
+        self.connection.stream.send(bytes)
     }
 
     fn limit_waiting(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.stream.limit_waiting(limit)
+        self.connection.stream.limit_waiting(limit)
     }
 
     fn limit_sending(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.stream.limit_sending(limit)
+        self.connection.stream.limit_sending(limit)
     }
 }
 
@@ -334,9 +389,10 @@ mod tests {
         let device = Arc::new(Ram::new(4096, 8));
         let device: Arc<dyn BlockDevice> = Arc::new(Intercepted { device, by: Meeting(Arc::clone(&meeting)) });
         let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
-        let connections = Connections::new(Services { unix: service(), tcp: service() }, Peers::default(), 1);
+        let services = Services { unix: service(), tcp: service() };
+        let connections = Connections::new(Terms { services, peers: Peers::default(), connections_max: 1 });
         let (near, far) = UnixStream::pair().unwrap();
-        connections.admit(Stream::Unix(far), Protocol::Nbd);
+        connections.admit(Stream::Unix(far), EnteredBy { entrance: 0, protocol: Protocol::Nbd });
         let mut client = Client::connect(near, "", Dialect::Simple).unwrap();
         client.submit(Operation::Flush).unwrap();
         meeting.wait();

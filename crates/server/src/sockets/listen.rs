@@ -2,18 +2,20 @@
 //! accepts.
 
 use crate::failure::{Exposed, Exposure, Failure, ListenFailure, NoListenAddress};
-use rustix::fs::{AtFlags, CWD, Mode};
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Gid;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 use tidegate_host::default_paths;
 
@@ -183,6 +185,18 @@ impl Listener {
         }
     }
 
+    /// Lets those whom `access` means open the file of a unix socket. Sockets that others opened
+    /// keep their files as they are.
+    ///
+    /// # Errors
+    /// The system refuses it, or another file is in the place of the socket's.
+    pub fn share(&self, access: SocketAccess) -> Result<(), ListenFailure> {
+        match self {
+            Listener::Unix(_, file) => file.share(access),
+            Listener::InheritedUnix(..) | Listener::Tcp(..) => Ok(()),
+        }
+    }
+
     /// Where clients find it.
     pub fn place(&self) -> ListenAddress {
         match self {
@@ -217,11 +231,7 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
     }
     default_paths::make_folder_of(path)?;
     clear_the_way(path)?;
-    // The mask is the process's: no other thread runs yet that could create files.
-    let mask = rustix::process::umask(access.mode.complement());
-    let opened = UnixListener::bind(path);
-    rustix::process::umask(mask);
-    let opened = opened.and_then(|listener| {
+    let opened = bound(path, access.mode).and_then(|listener| {
         let file = SocketFile::new(path)?;
         listener.set_nonblocking(true)?;
         Ok(Listener::Unix(listener, file))
@@ -229,12 +239,28 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<Listener, Failure> {
     let listener = opened.map_err(|error| refused_unix(path, error))?;
     if let Some(group) = access.group {
         // Not of what a link leads to that somebody put in the socket's place.
-        let group_of = Some(Gid::from_raw(group));
-        let given = rustix::fs::chownat(CWD, path, None, group_of, AtFlags::SYMLINK_NOFOLLOW);
-        let refused = |errno: Errno| ListenFailure::Group { path: path.to_owned(), group, error: errno.into() };
-        given.map_err(refused)?;
+        let given = rustix::fs::chownat(CWD, path, None, Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW);
+        given.map_err(|errno| not_given(path, group, errno))?;
     }
     Ok(listener)
+}
+
+/// Binds a socket whose file has exactly this mode from its first moment on: on a thread with a
+/// mask of its own, as other threads create files by that of the process.
+fn bound(path: &Path, mode: Mode) -> io::Result<UnixListener> {
+    let bind = || {
+        unshare(CloneFlags::CLONE_FS)?;
+        rustix::process::umask(mode.complement());
+        UnixListener::bind(path)
+    };
+    thread::scope(|scope| {
+        let binding = thread::Builder::new().name("bind".to_owned()).spawn_scoped(scope, bind)?;
+        binding.join().unwrap_or_else(|_| Err(io::Error::other("the thread that binds it failed")))
+    })
+}
+
+fn not_given(path: &Path, group: u32, errno: Errno) -> ListenFailure {
+    ListenFailure::Group { path: path.to_owned(), group, error: errno.into() }
 }
 
 fn refused_unix(path: &Path, error: io::Error) -> ListenFailure {
@@ -286,6 +312,25 @@ impl SocketFile {
     fn new(path: &Path) -> io::Result<SocketFile> {
         let there = path.symlink_metadata()?;
         Ok(SocketFile { path: path.to_owned(), device: there.dev(), inode: there.ino() })
+    }
+
+    /// Changes the group, then the mode, of this very file.
+    fn share(&self, access: SocketAccess) -> Result<(), ListenFailure> {
+        let refused = |error: io::Error| refused_unix(&self.path, error);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|errno| refused(errno.into()))?;
+        let about = rustix::fs::fstat(&file).map_err(|errno| refused(errno.into()))?;
+        if (about.st_dev, about.st_ino) != (self.device, self.inode) {
+            return Err(refused(io::Error::other("another file is in the place of the server's socket")));
+        }
+        let group = access.group.unwrap_or_else(|| rustix::process::getegid().as_raw());
+        if about.st_gid != group {
+            let given = rustix::fs::chownat(&file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH);
+            given.map_err(|errno| not_given(&self.path, group, errno))?;
+        }
+        // A descriptor of a path alone has its file's mode changed by this name of it only.
+        let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::chmod(by_descriptor, access.mode).map_err(|errno| refused(errno.into()))
     }
 
     fn is_still_ours(&self) -> bool {

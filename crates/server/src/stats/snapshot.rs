@@ -8,7 +8,7 @@ use crate::stats::latency::Latencies;
 use crate::stats::registry::{Metric, MetricSource};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tidegate_block_export::{Export, RequestCounters, RequestKind};
 
@@ -169,8 +169,8 @@ pub(crate) struct ObservedVolume {
     pub disk: Option<Arc<OnlineDisk>>,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Where clients find it.
-    pub uris: Vec<String>,
+    /// Where clients find it now.
+    pub uris: Mutex<Vec<String>>,
 }
 
 impl Observed {
@@ -196,7 +196,7 @@ impl ObservedVolume {
             readings: self.layers.iter().flat_map(|layer| layer.metrics()).collect(),
             disk: self.disk.as_ref().map(|disk| disk.state()),
             read_only: self.read_only,
-            uris: self.uris.clone(),
+            uris: self.uris.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

@@ -27,6 +27,7 @@ use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
 use tidegate_host::progress::Drain;
 use tidegate_media::emulate::Emulated;
 use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, Region};
+use tidegate_ublk::never_wait_for_devices;
 use uuid::Uuid;
 
 /// A volume ready to be served.
@@ -76,6 +77,9 @@ struct Front {
 /// Opens the volume that `plan` describes; interrupted writes are finished. Damage is told, and a
 /// volume that a write could damage further is opened for reading only.
 pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
+    if plan.ublk.is_some() {
+        never_wait_for_devices();
+    }
     let path = plan.pmem.as_path();
     let region = Arc::new(map(plan, plan.access)?);
     if let Some(identity) = disk_cache_in(path, &region)? {

@@ -10,6 +10,7 @@ use crate::output;
 use std::path::Path;
 use tidegate_doctor::{CheckedConfig, ConfigReader, MountPlaces, mount_files, read_all, server_files};
 use tidegate_server::fronts::nbd;
+use tidegate_server::options::Plan;
 
 /// Keys that stand at the top of a file of `mount`.
 const KEYS_OF_MOUNT: [&str; 1] = ["mount"];
@@ -40,13 +41,28 @@ fn read<T>(text: &str, read: impl Fn(&str) -> Result<T, ConfigFailure>) -> Resul
     read_all(text, read, ConfigFailure::refused_at).map_err(failures)
 }
 
-fn of_serve(path: &Path, text: &str) -> Result<CheckedConfig, Vec<Failure>> {
-    let plan = read(text, |text| config::planned(path, text))?;
+/// The plan of a server in the text of the file at `path`, as flags `complete` it; or every mistake
+/// that the text shows.
+pub(crate) fn server_plan(
+    path: &Path,
+    text: &str,
+    complete: impl FnOnce(Plan) -> Plan,
+) -> (Option<Plan>, Vec<Failure>) {
+    let plan = match read(text, |text| config::planned(path, text)) {
+        Ok(plan) => complete(plan),
+        Err(mistakes) => return (None, mistakes),
+    };
     let mut mistakes = failures(config::conflicts(path, &plan));
     if let (true, Err(error)) = (mistakes.is_empty(), nbd::check_texts(&plan)) {
         mistakes.push(UsageFailure::Exports { why: error.to_string() }.into());
     }
     mistakes.extend(failures(plan::conflicts(&plan)));
+    (Some(plan), mistakes)
+}
+
+fn of_serve(path: &Path, text: &str) -> Result<CheckedConfig, Vec<Failure>> {
+    let (plan, mut mistakes) = server_plan(path, text, |plan| plan);
+    let Some(plan) = plan else { return Err(mistakes) };
     mistakes.extend(failures(server_files(&plan).into_iter().map(ConfigFailure::Files)));
     if mistakes.is_empty() { Ok(CheckedConfig::of_server(path, plan)) } else { Err(mistakes) }
 }

@@ -10,33 +10,33 @@ mod announce;
 mod farewell;
 mod look;
 pub(crate) mod plan;
-pub(crate) mod uris;
+mod reload;
 
 use crate::errors::{Exit, Failure, UsageFailure, refusal};
 use crate::grammar::Serve;
 use crate::output;
 use announce::{ServedExport, Serving};
+use reload::Reload;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_host::default_paths;
 use tidegate_host::sd_notify::SystemdNotify;
 use tidegate_media::Access;
+use tidegate_operation::uris::Protection;
+use tidegate_operation::{Running, confine, connections_max};
 use tidegate_server::control::watching::Watching;
+use tidegate_server::fronts::nbd;
 use tidegate_server::fronts::ublk::BlockDevices;
-use tidegate_server::fronts::{Protocol, nbd};
 use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::shutdown::{self, Ended, Ending};
 use tidegate_server::signals::Signals;
-use tidegate_server::sockets::accept::{Entrance, accept_until_signalled};
+use tidegate_server::sockets::accept::{Asked, accept_until_signalled};
 use tidegate_server::sockets::activation;
-use tidegate_server::sockets::capacity;
-use tidegate_server::sockets::connections::Connections;
+use tidegate_server::sockets::connections::{Connections, Terms};
+use tidegate_server::sockets::entrances::Entrances;
 use tidegate_server::sockets::listen::{ListenAddress, Listener};
 use tidegate_server::volume::compose::{self, Volume};
 use tidegate_server::volume::default_volume::default_volume;
 use tidegate_server::volume::orphans;
-use uris::Protection;
 
 /// Runs `tidegate serve`.
 pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
@@ -46,27 +46,23 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let created = plan.volumes.is_empty() && add_default_volume(&mut plan, args)?;
     let volumes = plan.volumes.iter().map(compose::open).collect::<Result<Vec<_>, _>>()?;
     let signals = Signals::watch().map_err(Failure::system("watching for signals"))?;
-    let listeners = listen(&plan, inherited)?;
-    let monitors = listen_for_monitors(&plan)?;
-    warn_of_exposure(&plan, &listeners);
-    warn_of_the_shut_out(&plan, &listeners);
+    check_inherited(&plan, inherited.iter().map(Listener::place)).into_iter().next().map_or(Ok(()), Err)?;
+    let entrances = Entrances::open(&plan, inherited)?;
+    warn_of_exposure(&plan, &entrances);
+    warn_of_the_shut_out(&plan, &entrances);
     let exports = nbd::exports(&plan, &volumes);
     let exports = exports.map_err(|error| UsageFailure::Exports { why: error.to_string() })?;
     let services = nbd::services(&plan, exports)?;
-    let connections = Connections::new(services, plan.peers.clone(), connections_max(&plan));
+    let terms = Terms { services, peers: plan.peers.clone(), connections_max: connections_max(&plan) };
+    let connections = Connections::new(terms);
     let devices = BlockDevices::begin(&plan, &volumes, &connections)?;
-    let serving = serving(&plan, &volumes, created, &listeners, &devices);
-    let uris = (0..volumes.len()).map(|nth| serving.places_of(nth)).collect();
-    let watching = Watching::begin(&plan, &volumes, &connections, uris, refusal)?;
-    let served = plan.volumes.iter().zip(&volumes).map(|(plan, volume)| shutdown::ServedVolume {
-        name: plan.name.clone(),
-        pmem: plan.pmem.clone(),
-        device: Arc::clone(&volume.device),
-        drain: volume.drain.clone(),
-        disk: volume.disk.clone(),
-    });
+    let mut serving = serving(&plan, &volumes, created, &entrances, &devices);
+    let watching = Watching::begin(&plan, &volumes, &connections, serving.all_places(), refusal)?;
+    serving.watched_by(&watching);
+    serving.sandbox = confine(plan.sandbox)?;
+    let served = plan.volumes.iter().zip(&volumes).map(served_volume);
     let ending = Ending {
-        connections,
+        connections: Arc::clone(&connections),
         devices,
         volumes: served.collect(),
         systemd,
@@ -74,15 +70,20 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
         tell: output::teller(json),
         interrupted: Exit::Interrupted as i32,
     };
-    let (control, metrics) = (watching.control.clone(), watching.metrics.clone());
-    let serving = Serving { control, metrics, ..serving };
     serving.announce(json);
     ending.systemd.ready(&serving.status());
     warn_of_leftovers(&plan, &volumes);
-    let entrances: Vec<Entrance> =
-        listeners.into_iter().map(|listener| Entrance { listener, protocol: Protocol::Nbd }).chain(monitors).collect();
-    let waited = accept_until_signalled(&entrances, &signals, &ending.connections, &ending.systemd);
-    waited.map_err(Failure::system("waiting for clients"))?;
+    let disks = volumes.iter().map(|volume| volume.disk.clone()).collect();
+    let mut running = Running { plan, entrances, connections, disks, watching };
+    loop {
+        let asked = accept_until_signalled(running.entrances.all(), &signals, &running.connections, &ending.systemd);
+        match asked.map_err(Failure::system("waiting for clients"))? {
+            Asked::End => break,
+            Asked::Reload => signals.take_reloads(),
+        }
+        Reload { args, systemd: &ending.systemd, json }.carry_out(&mut running, &mut serving);
+    }
+    let Running { entrances, watching, .. } = running;
     drop(entrances);
     let Ended { farewells, unfinished, settled } = ending.carry_out(signals)?;
     let exit = settled.map(|()| exit_after(unfinished)).map_err(Failure::from);
@@ -92,6 +93,17 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     farewells.iter().for_each(|ended| farewell::tell(ended, json));
     last_words.say(&farewell::end_report(&farewells, &exit));
     exit
+}
+
+/// A volume, to be brought to its end.
+fn served_volume((plan, volume): (&VolumePlan, &Volume)) -> shutdown::ServedVolume {
+    shutdown::ServedVolume {
+        name: plan.name.clone(),
+        pmem: plan.pmem.clone(),
+        device: Arc::clone(&volume.device),
+        drain: volume.drain.clone(),
+        disk: volume.disk.clone(),
+    }
 }
 
 /// How a server ends that so many connections' requests did not let finish.
@@ -131,59 +143,28 @@ fn add_default_volume(plan: &mut Plan, args: &Serve) -> Result<bool, Failure> {
     Ok(created)
 }
 
-/// The sockets that were given with the start, then those of the plan; one by default if there are
-/// neither.
-fn listen(plan: &Plan, mut listeners: Vec<Listener>) -> Result<Vec<Listener>, Failure> {
-    for place in listeners.iter().map(Listener::place) {
-        place.check_exposure(plan.may_be_exposed()).map_err(UsageFailure::from)?;
-    }
-    if plan.listen.is_empty() && listeners.is_empty() {
-        let socket = default_paths::default_socket(&plan.volumes[0].pmem);
-        default_paths::make_own_folder_of(&socket)?;
-        return Ok(vec![Listener::bind(&ListenAddress::Unix(socket), plan.socket_access())?]);
-    }
-    for place in &plan.listen {
-        listeners.push(Listener::bind(place, plan.socket_access())?);
-    }
-    Ok(listeners)
+/// What keeps the sockets that were given with the start from being served: ports that are open to
+/// all by mistake.
+fn check_inherited(plan: &Plan, inherited: impl Iterator<Item = ListenAddress>) -> Vec<UsageFailure> {
+    let exposed = inherited.filter_map(|place| place.check_exposure(plan.may_be_exposed()).err());
+    exposed.map(UsageFailure::from).collect()
 }
 
-/// The sockets where virtual machines attach volumes.
-fn listen_for_monitors(plan: &Plan) -> Result<Vec<Entrance>, Failure> {
-    let places = plan.volumes.iter().enumerate().filter_map(|(nth, volume)| Some((nth, volume.vhost_user.clone()?)));
-    let entrance = |(nth, path): (usize, PathBuf)| {
-        let place = ListenAddress::Unix(path).below(Path::new(""));
-        let listener = Listener::bind(&place, plan.socket_access())?;
-        Ok(Entrance { listener, protocol: Protocol::VhostUserBlk(nth) })
-    };
-    places.map(entrance).collect()
-}
-
-/// How many of the connections that `plan` wants the system has room for.
-fn connections_max(plan: &Plan) -> usize {
-    let wanted = plan.connections_max;
-    let room = capacity::connections(wanted, plan.queues_max());
-    if room < wanted {
-        tracing::info!("{room} connections at most, not {wanted}: the system has no files or mappings for more");
-    }
-    room
-}
-
-fn warn_of_exposure(plan: &Plan, listeners: &[Listener]) {
+fn warn_of_exposure(plan: &Plan, entrances: &Entrances) {
     let lack = match &plan.tls {
         Some(TlsIdentity { clients: Some(_), .. }) => return,
         Some(_) => "encrypted, and asks clients for no certificate",
         None => "without encryption or password",
     };
-    for place in listeners.iter().map(Listener::place) {
+    for place in entrances.nbd_listeners().map(Listener::place) {
         if let Some(to) = place.exposure() {
             tracing::warn!("{place} is open to {to}, {lack}");
         }
     }
 }
 
-fn warn_of_the_shut_out(plan: &Plan, listeners: &[Listener]) {
-    for path in listeners.iter().filter_map(|listener| listener.place().into_path()) {
+fn warn_of_the_shut_out(plan: &Plan, entrances: &Entrances) {
+    for path in entrances.nbd_listeners().filter_map(|listener| listener.place().into_path()) {
         for (who, file) in plan.peers.shut_out_of(&path) {
             let (socket, file) = (path.display(), file.display());
             tracing::warn!(
@@ -194,7 +175,7 @@ fn warn_of_the_shut_out(plan: &Plan, listeners: &[Listener]) {
 }
 
 /// What to say as soon as clients can connect.
-fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener], devices: &BlockDevices) -> Serving {
+fn serving(plan: &Plan, volumes: &[Volume], created: bool, entrances: &Entrances, devices: &BlockDevices) -> Serving {
     let served = plan.volumes.iter().zip(volumes).enumerate().map(|(nth, (plan, volume))| ServedExport {
         name: plan.name.clone(),
         read_only: volume.access != Access::ReadWrite,
@@ -207,9 +188,13 @@ fn serving(plan: &Plan, volumes: &[Volume], created: bool, listeners: &[Listener
         ublk: devices.path_of(nth),
         facts: volume.facts.clone(),
     });
-    let places: Vec<ListenAddress> = listeners.iter().map(Listener::place).collect();
-    let protection = if plan.tls.is_some() { Protection::Tls } else { Protection::None };
-    Serving::new(created, served.collect(), &places, protection)
+    let places: Vec<ListenAddress> = entrances.nbd_listeners().map(Listener::place).collect();
+    Serving::new(created, served.collect(), &places, protection(plan))
+}
+
+/// How TCP connections of the server of `plan` are protected.
+fn protection(plan: &Plan) -> Protection {
+    if plan.tls.is_some() { Protection::Tls } else { Protection::None }
 }
 
 #[cfg(test)]

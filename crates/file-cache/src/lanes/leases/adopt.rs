@@ -15,6 +15,14 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Of so many places in a commit the placement hears.
 const PLACES_TOLD_MAX: usize = 32;
 
+/// How taking over elements ended.
+enum Adoption {
+    /// All that were wanted are taken over.
+    Enough,
+    /// One broke a rule.
+    RuleBroken,
+}
+
 impl<R: Region> Lane<R> {
     pub(super) fn load_word(&self, at: u64) -> Result<u64, FileError> {
         Ok(self.medium.region.load_u64(at).map_err(Error::from)?)
@@ -32,16 +40,13 @@ impl<R: Region> Lane<R> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(false) };
         let (plan, adopted) = (lease.plan, lease.adopted);
         let visible = self.load_word(plan.visible_at())?;
-        let until = visible.min(adopted.saturating_add(most));
-        if until == adopted {
+        if visible == adopted || most == 0 {
             return Ok(false);
         }
-        self.adopt_until(slot, until)?;
-        if self.leases.get(&slot).is_some_and(|lease| lease.adopted != until) {
-            self.revoke(file)?;
-            return Ok(false);
+        match self.adopt_until(slot, adopted.saturating_add(most), visible)? {
+            Adoption::Enough => Ok(self.leases.get(&slot).is_some_and(|lease| visible > lease.adopted)),
+            Adoption::RuleBroken => self.revoke(file).map(|()| false),
         }
-        Ok(visible > until)
     }
 
     /// Takes over what counts so far of every lease that goes on. A log that cannot be read holds
@@ -73,23 +78,39 @@ impl<R: Region> Lane<R> {
             closed = self.load_word(plan.visible_at())?;
             self.medium.region.store_u64(plan.closed_at(), closed);
         }
-        self.adopt_until(slot, closed)?;
+        self.adopt_until(slot, closed, closed)?;
         self.medium.store_lease(slot, LeaseMark::Closed, self.version);
         self.medium.flush_entry(slot);
         Ok(self.medium.fence()?)
     }
 
-    /// Takes over the elements before number `until`, in as many commits as the ring asks for, up
-    /// to one that breaks a rule: it is its own process' loss, with all later ones.
-    fn adopt_until(&mut self, slot: u32, until: u64) -> Result<(), FileError> {
+    /// Takes over the elements before number `until`, or those up to the end of the write that has
+    /// the one before number `enough`, in as many commits as the ring asks for. It ends at one that
+    /// breaks a rule, too: it is its own process' loss, with all later ones. A commit ends where a
+    /// write does, unless that write alone has more elements than one takes.
+    fn adopt_until(&mut self, slot: u32, enough: u64, until: u64) -> Result<Adoption, FileError> {
         // One element of each commit is the log's.
         let most = self.medium.plan.commit_elements_max().saturating_sub(1).max(1);
         loop {
-            let elements = self.next_elements(slot, until, most)?;
-            if elements.is_empty() {
-                return Ok(());
+            let Some(adopted) = self.leases.get(&slot).map(|lease| lease.adopted) else { return Ok(Adoption::Enough) };
+            let wanted = usize::try_from(enough.saturating_sub(adopted)).unwrap_or(usize::MAX).max(1);
+            let mut elements = self.next_elements(slot, until, wanted.min(most) + 1)?;
+            if elements.len() > wanted && elements[wanted - 1].goes_on_in(&elements[wanted]) {
+                elements = self.next_elements(slot, until, most + 1)?;
             }
+            if elements.is_empty() {
+                return Ok(if adopted == until { Adoption::Enough } else { Adoption::RuleBroken });
+            }
+            // What breaks a rule behind the last one is met the next time.
+            let ends = |end: &usize| elements.get(*end).is_none_or(|next| !elements[end - 1].goes_on_in(next));
+            let last = elements.len().min(most);
+            let enough_at = (wanted..=last).find(ends);
+            let end = enough_at.or_else(|| (1..=last).rev().find(ends)).unwrap_or(last);
+            elements.truncate(end);
             self.adopt_elements(slot, &elements)?;
+            if enough_at.is_some() {
+                return Ok(Adoption::Enough);
+            }
         }
     }
 

@@ -18,6 +18,14 @@ pub(super) struct Adopted {
     pub(super) modified: u64,
 }
 
+impl Adopted {
+    /// Whether one write may have both this element and the next one.
+    pub(super) fn goes_on_in(&self, next: &Adopted) -> bool {
+        let is_full = u64::from(self.extent.length) == LEASE_CLASS.bytes();
+        is_full && self.extent.end() == next.extent.offset && self.modified == next.modified
+    }
+}
+
 /// What elements become.
 pub(super) struct Gathered {
     /// The entries to be.

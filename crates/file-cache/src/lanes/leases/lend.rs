@@ -24,17 +24,22 @@ impl<R: Region> FileCache<R> {
         room: Range<u64>,
         log: Class,
     ) -> Result<Option<(LeaseId, LeaseGrant)>, FileError> {
-        self.exclusively(file, || {
-            self.refresh(file)?;
-            let bytes = room.end.saturating_sub(room.start);
-            end_in_file(room.start, bytes)?;
-            self.reserve(file, room.start, bytes)?;
-            self.ensure_record(file)?;
-            self.sync_exclusively(file)?;
-            // A sync that found no room has brought the file below, without a record.
-            self.ensure_record(file)?;
-            self.lane().lend(file, &room, log)
-        })
+        let lent = self.finding_room(|without| {
+            self.exclusively(file, || {
+                self.refresh(file)?;
+                let bytes = room.end.saturating_sub(room.start);
+                end_in_file(room.start, bytes)?;
+                self.reserve(file, room.start, bytes)?;
+                self.ensure_record(file)?;
+                if self.sync_exclusively(file, without)?.is_none() {
+                    return Ok(None);
+                }
+                // A sync that found no room has brought the file below, without a record.
+                self.ensure_record(file)?;
+                self.lane().lend(file, &room, log).map(Some)
+            })
+        });
+        Ok(lent?.flatten())
     }
 
     /// Takes over what was written by a lease, and lends new blocks for it, more than before.

@@ -1,14 +1,15 @@
 //! The answer of `serve` as soon as clients can connect: its volumes, the failures that each
 //! survives, and how to attach it.
 
-use crate::commands::volume::serve::uris::{self, Attaching, ExportContents, Exported, Protection};
 use crate::errors::Failure;
 use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use tidegate_host::columns::line;
+use tidegate_operation::uris::{self, Attaching, ExportContents, Exported, Protection};
 use tidegate_server::cached_disk::state::DiskState;
+use tidegate_server::control::watching::Watching;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::description::Description;
 
@@ -26,6 +27,8 @@ pub(super) struct Serving {
     pub(super) control: Vec<PathBuf>,
     /// Where Prometheus is answered.
     pub(super) metrics: Option<String>,
+    /// Whether system calls are given up.
+    pub(super) sandbox: String,
 }
 
 /// One export.
@@ -60,19 +63,15 @@ pub(super) struct ServedExport {
 }
 
 impl Serving {
-    /// `volumes` at `places`. A sole volume is shown as the default export, which needs no name.
+    /// `volumes` at `places`.
     pub(super) fn new(
         created: bool,
         mut volumes: Vec<ServedExport>,
         places: &[ListenAddress],
         protection: Protection,
     ) -> Serving {
-        let names: Vec<String> = match &volumes[..] {
-            [_] => vec![String::new()],
-            several => several.iter().map(|volume| volume.name.clone()).collect(),
-        };
-        let uris = |place| names.iter().map(move |name| uris::uri(place, name, protection));
-        let serving = places.iter().flat_map(uris).collect();
+        let names = export_names(&volumes);
+        let serving = uris_of(&names, places, protection);
         for (volume, export) in volumes.iter_mut().zip(&names) {
             let exported = Exported { export, name: &volume.name, uuid: volume.facts.uuid, holds: volume.holds };
             volume.attaching = places.first().map(|place| uris::attaching(place, exported, protection));
@@ -83,11 +82,27 @@ impl Serving {
                 attaching.attach.push(uris::block_device(device, exported));
             }
         }
-        Serving { created, volumes, serving, control: Vec::new(), metrics: None }
+        Serving { created, volumes, serving, control: Vec::new(), metrics: None, sandbox: String::new() }
+    }
+
+    /// The server is watched at the sockets of `watching`.
+    pub(super) fn watched_by(&mut self, watching: &Watching) {
+        self.control.clone_from(&watching.control);
+        self.metrics = watching.metrics().map(str::to_owned);
+    }
+
+    /// Serves its volumes at other `places` from now on.
+    pub(super) fn move_to(&mut self, places: &[ListenAddress], protection: Protection) {
+        self.serving = uris_of(&export_names(&self.volumes), places, protection);
+    }
+
+    /// Where each volume is found.
+    pub(super) fn all_places(&self) -> Vec<Vec<String>> {
+        (0..self.volumes.len()).map(|nth| self.places_of(nth)).collect()
     }
 
     /// Where the volume `index` is found: its URI at each place, and its block device.
-    pub(super) fn places_of(&self, index: usize) -> Vec<String> {
+    fn places_of(&self, index: usize) -> Vec<String> {
         let uris = self.serving.iter().skip(index).step_by(self.volumes.len().max(1)).cloned();
         let device = self.volumes.get(index).and_then(|volume| volume.ublk.as_ref());
         uris.chain(device.map(|path| path.display().to_string())).collect()
@@ -106,6 +121,19 @@ impl Serving {
             tracing::warn!("what is served cannot be written to stdout: {error}");
         }
     }
+}
+
+/// What clients choose each volume by: a sole one is the default export, which needs no name.
+fn export_names(volumes: &[ServedExport]) -> Vec<String> {
+    match volumes {
+        [_] => vec![String::new()],
+        several => several.iter().map(|volume| volume.name.clone()).collect(),
+    }
+}
+
+/// The URI of each export at each place.
+fn uris_of(exports: &[String], places: &[ListenAddress], protection: Protection) -> Vec<String> {
+    places.iter().flat_map(|place| exports.iter().map(move |name| uris::uri(place, name, protection))).collect()
 }
 
 impl fmt::Display for Serving {
@@ -143,6 +171,7 @@ impl fmt::Display for Serving {
         if let Some(metrics) = &self.metrics {
             line(f, "metrics", metrics)?;
         }
+        line(f, "sandbox", &self.sandbox)?;
         let uris: Vec<String> = self.serving.iter().map(|uri| format!("serving    {uri}")).collect();
         write!(f, "{}", uris.join("\n"))
     }

@@ -1,8 +1,8 @@
 //! The contents of a volume, as far as its beginning and its end tell: where file systems,
 //! partition tables and the like have their marks.
 
-use crate::commands::volume::serve::uris::ExportContents;
 use tidegate_media::{Access, BlockDevice, Lba, LbaRange};
+use tidegate_operation::uris::ExportContents;
 use tidegate_server::options::VolumePlan;
 use tidegate_server::volume::compose::Volume;
 

@@ -11,10 +11,16 @@ use tidegate_server::sockets::listen::ListenAddress;
 /// What the command line asks for, with the configuration file that it names. Flags win over
 /// the file.
 pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
-    let mut plan = match &args.config {
+    let plan = match &args.config {
         Some(path) => config::read(path)?,
         None => Plan::default(),
     };
+    let plan = with_flags(plan, args);
+    conflicts(&plan).into_iter().next().map_or(Ok(plan), |conflict| Err(conflict.into()))
+}
+
+/// `plan`, with what the command line says.
+pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
     if let Some(pmem) = &args.pmem {
         let volume = VolumePlan::of(pmem.clone(), access(args.read_only));
         let cache = args.write_cache.unwrap_or_default();
@@ -44,7 +50,8 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
     plan.connections_max = args.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
     plan.control = args.control.clone().or(plan.control);
     plan.metrics = args.metrics.or(plan.metrics);
-    conflicts(&plan).into_iter().next().map_or(Ok(plan), |conflict| Err(conflict.into()))
+    plan.sandbox = args.sandbox.unwrap_or(plan.sandbox);
+    plan
 }
 
 /// Everything that no server does: ports that are open to all by mistake, two sockets in one place.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// How TCP connections are protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protection {
+pub enum Protection {
     /// Not at all.
     None,
     /// By TLS.
@@ -27,7 +27,7 @@ pub(crate) enum Protection {
 const CERTIFICATES: &str = "/etc/pki/qemu";
 
 /// The NBD URI of an export at `place`; the empty name is the default one's.
-pub(crate) fn uri(place: &ListenAddress, export: &str, protection: Protection) -> String {
+pub fn uri(place: &ListenAddress, export: &str, protection: Protection) -> String {
     match place {
         ListenAddress::Unix(path) => {
             let (export, path) = (escaped(export.as_bytes()), escaped(path.as_os_str().as_bytes()));
@@ -44,20 +44,20 @@ fn tcp_uri(authority: &str, export: &str, protection: Protection) -> String {
 
 /// An export, as the commands that attach it need to know it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Exported<'a> {
+pub struct Exported<'a> {
     /// What clients choose it by; the empty name is the default one's.
-    pub(crate) export: &'a str,
+    pub export: &'a str,
     /// The volume's own name.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// Which volume it is.
-    pub(crate) uuid: Uuid,
+    pub uuid: Uuid,
     /// What may be done with it.
-    pub(crate) holds: ExportContents,
+    pub holds: ExportContents,
 }
 
 /// What there is to be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportContents {
+pub enum ExportContents {
     /// Something, in a volume that cannot be written.
     ReadOnly,
     /// Something.
@@ -68,15 +68,15 @@ pub(crate) enum ExportContents {
 
 /// How to use an export, for a shell.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Attaching {
+pub struct Attaching {
     /// One command a line, each a whole way.
-    pub(crate) attach: Vec<String>,
+    pub attach: Vec<String>,
     /// What undoes the one that mounts it.
-    pub(crate) undo: String,
+    pub undo: String,
 }
 
 /// How to use `exported` at `place`.
-pub(crate) fn attaching(place: &ListenAddress, exported: Exported<'_>, protection: Protection) -> Attaching {
+pub fn attaching(place: &ListenAddress, exported: Exported<'_>, protection: Protection) -> Attaching {
     let export = exported.export;
     let uri = match place {
         // A certificate is for a name, and nobody is called like every address.
@@ -118,7 +118,7 @@ pub(crate) fn attaching(place: &ListenAddress, exported: Exported<'_>, protectio
 
 /// Starts a virtual machine whose disk is the volume at the vhost-user-blk socket `socket`: the
 /// machine's memory is shared, and it waits for a server that is started again.
-pub(crate) fn virtual_machine(socket: &Path) -> String {
+pub fn virtual_machine(socket: &Path) -> String {
     format!(
         "qemu-system-x86_64 -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram -m 1G \
          -chardev socket,id=disk,path={},reconnect=1 -device vhost-user-blk-pci,chardev=disk",
@@ -127,14 +127,14 @@ pub(crate) fn virtual_machine(socket: &Path) -> String {
 }
 
 /// Mounts the block device `device` of `exported`, as root.
-pub(crate) fn block_device(device: &Path, exported: Exported<'_>) -> String {
+pub fn block_device(device: &Path, exported: Exported<'_>) -> String {
     let (device, folder) = (word(device), folder_of(exported, &device.display().to_string()));
     let (make, options) = match exported.holds {
         ExportContents::ReadOnly => (String::new(), " -o ro"),
         ExportContents::Something => (String::new(), ""),
         ExportContents::Zeroes => (make_if_zero(&device), ""),
     };
-    format!("mkdir -m 700 {folder} && {make}mount{options} {device} {folder}")
+    format!("mkdir -m 700 {folder} && {{ {make}mount{options} {device} {folder}; }}")
 }
 
 /// The first NBD device that no client uses.
@@ -309,7 +309,8 @@ mod tests {
             [ExportContents::ReadOnly, ExportContents::Something, ExportContents::Zeroes].map(of);
         assert!(!read_only.contains("mkfs") && read_only.contains("mount -o ro /dev/ublkb3 /tmp/"), "{read_only}");
         assert!(!something.contains("mkfs") && something.contains("mount /dev/ublkb3 /tmp/"), "{something}");
-        assert!(zeroes.contains("/dev/ublkb3 /dev/zero && mkfs.ext4 -q -b 4096 /dev/ublkb3; "), "{zeroes}");
+        let made = "/dev/ublkb3 /dev/zero && mkfs.ext4 -q -b 4096 /dev/ublkb3; mount /dev/ublkb3 ";
+        assert!(zeroes.starts_with("mkdir ") && zeroes.contains(" && { cmp ") && zeroes.contains(made), "{zeroes}");
     }
 
     #[test]
