@@ -2,6 +2,10 @@
 
 use tidegate_media::{LINE_BYTES, Poison, Region};
 
+/// Bytes of a line, as a length in memory.
+pub(crate) const LINE_LEN: usize = 64;
+const _: () = assert!(LINE_LEN as u64 == LINE_BYTES);
+
 /// Bytes that are compared at once.
 pub(crate) const COMPARED_BYTES: usize = 64 << 10;
 
@@ -43,7 +47,7 @@ pub(crate) fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, usize)> {
 
 /// A line, or the part of one, of a region.
 pub(crate) fn read_line<R: Region>(region: &R, at: u64, bytes: usize) -> Result<LineBytes, Poison> {
-    let mut line = LineBytes { bytes: [0; LINE_BYTES as usize], len: bytes };
+    let mut line = LineBytes { bytes: [0; LINE_LEN], len: bytes };
     region.read(at, &mut line.bytes[..bytes])?;
     Ok(line)
 }
@@ -51,7 +55,7 @@ pub(crate) fn read_line<R: Region>(region: &R, at: u64, bytes: usize) -> Result<
 /// Up to a line of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LineBytes {
-    bytes: [u8; LINE_BYTES as usize],
+    bytes: [u8; LINE_LEN],
     len: usize,
 }
 

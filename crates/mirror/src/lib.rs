@@ -31,6 +31,7 @@
 
 mod copy;
 mod error;
+mod maybe_mirrored;
 mod mirror;
 mod open;
 pub mod page;
@@ -40,7 +41,8 @@ mod repair;
 mod repairs;
 
 pub use error::MirrorError;
-pub use mirror::{Liveness, Mirror};
-pub use open::{Resync, open, open_alone, view};
+pub use maybe_mirrored::{MaybeMirrored, view};
+pub use mirror::{Liveness, Mirror, TellLoss};
+pub use open::{Resync, open, open_alone};
 pub use page::SyncSide;
 pub use rebuild::{Rebuilt, create, rebuild};

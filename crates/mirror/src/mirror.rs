@@ -27,6 +27,9 @@ impl Liveness {
     }
 }
 
+/// Is told what the survivor's page says, once a side was given up: clients notice nothing.
+pub type TellLoss = fn(&MirrorSide);
+
 /// Two regions as one.
 pub struct Mirror<R> {
     sides: [Option<R>; 2],
@@ -38,6 +41,7 @@ pub struct Mirror<R> {
     /// What the page of the live sides says. Locked while a side is given up.
     page: Mutex<Recorded>,
     sync: SyncSide<R>,
+    tell_loss: TellLoss,
     pub(crate) repairs: Repairs,
 }
 
@@ -56,8 +60,14 @@ impl<R: Region> Mirror<R> {
             live: AtomicU32::new(live.word()),
             page: Mutex::new(Recorded { side: page, failed: None }),
             sync,
+            tell_loss: |_| (),
             repairs: Repairs::default(),
         }
+    }
+
+    /// This mirror, which calls `tell_loss` after it gave up a side.
+    pub fn telling_loss(self, tell_loss: TellLoss) -> Mirror<R> {
+        Mirror { tell_loss, ..self }
     }
 
     /// Which sides take stores now.
@@ -80,8 +90,8 @@ impl<R: Region> Mirror<R> {
         [self.sides[0].as_ref(), self.sides[1].as_ref()]
     }
 
-    /// Gives back the region of the first live side.
-    pub fn into_first(self) -> R {
+    /// Gives back the region that reads come from.
+    pub(crate) fn into_reader(self) -> R {
         let first = usize::from(self.liveness() == Liveness::Second);
         let [zero, one] = self.sides;
         if first == 0 { zero } else { one }.expect("a side that lives is open")
@@ -100,7 +110,7 @@ impl<R: Region> Mirror<R> {
 
     /// The side that reads come from.
     #[inline]
-    fn reader(&self) -> &R {
+    pub(crate) fn reader(&self) -> &R {
         self.side(usize::from(self.liveness() == Liveness::Second))
     }
 
@@ -153,6 +163,8 @@ impl<R: Region> Mirror<R> {
             Ok(()) => {
                 page.side = side;
                 self.live.store(left.word(), Ordering::Release);
+                drop(page);
+                (self.tell_loss)(&side);
                 Ok(())
             }
             Err(sealed) => {

@@ -59,13 +59,8 @@ pub fn open_alone<R: Region>(region: R, sync: SyncSide<R>) -> Result<Mirror<R>, 
     Ok(lone(region, side, sync))
 }
 
-/// Shows the volume on `region`, a side, and changes nothing. Not to be stored to.
-pub fn view<R: Region>(region: R) -> Result<Mirror<R>, MirrorError> {
-    let side = side_of(&region, 0)?;
-    Ok(lone(region, side, |_| Ok(())))
-}
-
-fn lone<R: Region>(region: R, side: MirrorSide, sync: SyncSide<R>) -> Mirror<R> {
+/// The mirror of `region` alone, of which its page says `side`.
+pub(crate) fn lone<R: Region>(region: R, side: MirrorSide, sync: SyncSide<R>) -> Mirror<R> {
     match side.side {
         0 => Mirror::new([Some(region), None], side, Liveness::First, sync),
         _ => Mirror::new([None, Some(region)], side, Liveness::Second, sync),

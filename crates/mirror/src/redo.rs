@@ -5,7 +5,7 @@
 //! the lines lie in the side's page first, with a checksum, durably; an opening that finds them
 //! there stores them again. They go from the page, durably, before an engine stores to those lines.
 
-use crate::copy::LineBytes;
+use crate::copy::{LINE_LEN, LineBytes};
 use crate::page::page_at;
 use tidegate_layout::mirror::{REDO_HEAD_AT, REDO_LINES_AT, REDO_LINES_MAX, REDO_PLACES_AT, RedoHead};
 use tidegate_media::{LINE_BYTES, Region, Sealed};
@@ -60,7 +60,7 @@ impl Redo {
         let mut head = RedoHead::new_zeroed();
         region.read(page + REDO_HEAD_AT, head.as_mut_bytes()).ok()?;
         let lines = head.lines()?;
-        let (mut places, mut contents) = (vec![0; lines], vec![0; lines * LINE_BYTES as usize]);
+        let (mut places, mut contents) = (vec![0; lines], vec![0; lines * LINE_LEN]);
         region.read(page + REDO_PLACES_AT, places.as_mut_bytes()).ok()?;
         region.read(page + REDO_LINES_AT, &mut contents).ok()?;
         places.iter_mut().for_each(|place: &mut u64| *place = u64::from_le(*place));
@@ -69,7 +69,7 @@ impl Redo {
     }
 
     fn store_lines<R: Region>(&self, region: &R) {
-        for (place, line) in self.places.iter().zip(self.contents.chunks(LINE_BYTES as usize)) {
+        for (place, line) in self.places.iter().zip(self.contents.chunks(LINE_LEN)) {
             region.stream(*place, line);
         }
     }

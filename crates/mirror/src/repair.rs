@@ -1,8 +1,8 @@
 //! Read repair: lines that side 0 does not give come from side 1, and are stored to side 0 anew.
 //!
 //! Other threads may store meanwhile. Every store reaches side 1 first. So a repair that stored
-//! what it read there, and then finds the same there, was either early enough for the store to side 0 to
-//! cover it, or has the newer bytes. If it finds others, it begins again.
+//! what it read there, and then finds the same there, was either early enough for the store to side
+//! 0 to cover it, or has the newer bytes. If it finds others, it begins again.
 //!
 //! Streams become visible late and in any order. A line that was streamed and not fenced while it
 //! was repaired could keep old bytes on side 0. So each fence compares all lines repaired since the
@@ -67,11 +67,11 @@ impl<R: Region> Mirror<R> {
         for line in repaired.clone() {
             let bytes = self.bytes_of_line(line);
             let Ok(right) = read_line(self.side(1), line, bytes) else { continue };
-            if !read_line(self.side(0), line, bytes).is_ok_and(|found| found == right) {
-                if let Err(sealed) = self.repair(line, &mut repaired) {
-                    drop(repaired);
-                    return self.give_up([Err(sealed), Ok(())]);
-                }
+            if !read_line(self.side(0), line, bytes).is_ok_and(|found| found == right)
+                && let Err(sealed) = self.repair(line, &mut repaired)
+            {
+                drop(repaired);
+                return self.give_up([Err(sealed), Ok(())]);
             }
         }
         Ok(())

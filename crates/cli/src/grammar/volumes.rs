@@ -16,9 +16,8 @@ use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 use tidegate_sandbox::SandboxWish;
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{CreateOptions, UblkPlan};
+use tidegate_server::options::{CreateOptions, MirrorPlan, UblkPlan};
 use tidegate_server::sockets::listen::ListenAddress;
-use tidegate_server::volume::mirror::MirrorPlan;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 use tidegate_top::SortKey;
 

@@ -261,7 +261,8 @@ fn a_view_changes_nothing() {
     let sides = regions();
     drop(made(&sides));
     let before = sides[1].visible().to_vec();
-    let view = view(Arc::clone(&sides[1])).unwrap();
-    assert_eq!((view.len(), view.liveness(), view.page().generation), (BYTES - 4096, Liveness::Second, 1));
+    let view = view(Arc::clone(&sides[1]));
+    let mirror = view.mirror().expect("a side");
+    assert_eq!((view.len(), mirror.liveness(), mirror.page().generation), (BYTES - 4096, Liveness::Second, 1));
     assert_eq!(sides[1].visible().to_vec(), before);
 }

@@ -8,11 +8,10 @@ use tidegate_media::Access;
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::DiskPlan;
 use tidegate_server::cached_disk::volatile::Volatile;
-use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan};
+use tidegate_server::options::{MirrorPlan, Plan, TlsIdentity, UblkPlan, VolumePlan};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
-use tidegate_server::volume::mirror::MirrorPlan;
 
 /// When a change of a key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

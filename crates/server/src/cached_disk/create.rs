@@ -1,6 +1,7 @@
 //! Making a region in front of a disk. Only the header of the journal of an ordered one is written
 //! to the disk.
 
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{self, Disk};
 use crate::cached_disk::journal::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
 use crate::cached_disk::owner::{if_claimed, refuse_of_another, take};
@@ -8,15 +9,14 @@ use crate::cached_disk::stale_check;
 use crate::cached_disk::volatile::Stake;
 use crate::failure::{CreateFailure, DiskFailure, Failure, REGION_BYTES_MIN, Step, VolumeFailure};
 use crate::options::CreateOptions;
-use crate::volume::contents;
-use crate::volume::description::{Description, Memory};
-use crate::volume::mirror::VolumeRegion;
-use crate::volume::region::sync;
-use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use tidegate_disk_cache::{Checksums, Contents, FormatSpec, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
 use tidegate_media::{BlockDevice, DiskAccess, Domain, Region};
+use tidegate_volume_region::VolumeRegion;
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::region::{self, sync};
+use tidegate_volume_region::xattrs::Xattr;
 use uuid::Uuid;
 
 /// Refuses a size that no region in front of a disk has.
@@ -58,7 +58,7 @@ pub fn lay_out(
     contents: Contents,
 ) -> Result<Description, Failure> {
     let path = args.pmem.as_path();
-    stake(args, region.domain()).admit(Step::Create, args.volatile)?;
+    stake(args, region.reader().domain()).admit(Step::Create, args.volatile)?;
     let spec = FormatSpec {
         block_size: args.block,
         disk_blocks: disk.device.geometry().blocks,
@@ -72,7 +72,7 @@ pub fn lay_out(
         false => lay_out_as(path, region, (&spec, sums), contents)?,
     }
     stale_check::clear_stamp(path, region)?;
-    region.files().for_each(|file| Xattr::Disk.write(file, &disk.path));
+    region::files(region).for_each(|file| Xattr::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| contents::no_cache(path, region))?;
     take(disk, path, identity.uuid)?;

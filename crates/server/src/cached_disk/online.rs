@@ -10,6 +10,7 @@
 //! longer than the cache needs, which its format allows.
 
 use crate::cached_disk::cache::CachedDisk;
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{Disk, is_same_place};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner::{self, IfClaimed};
@@ -21,10 +22,6 @@ use crate::cached_disk::volatile::{Stake, Volatile};
 use crate::failure::{DiskFailure, Failure, Obstacle, Step};
 use crate::options::VolumePlan;
 use crate::stats::registry::{Metric, MetricSource, Unit};
-use crate::volume::contents;
-use crate::volume::mirror::VolumeRegion;
-use crate::volume::region::cache_in;
-use crate::volume::xattrs::Xattr;
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -37,6 +34,9 @@ use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Misuse, Refusals, Region, Result as Answer,
     Sealed,
 };
+use tidegate_volume_region::VolumeRegion;
+use tidegate_volume_region::region::{self, cache_in};
+use tidegate_volume_region::xattrs::Xattr;
 
 /// The cache of a served disk.
 pub struct Front {
@@ -223,7 +223,7 @@ impl OnlineDisk {
     }
 
     fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
-        Stake { pmem: &self.plan.pmem, domain: front.region.domain(), ordered: front.ordered }
+        Stake { pmem: &self.plan.pmem, domain: front.region.reader().domain(), ordered: front.ordered }
     }
 
     /// What a power loss takes of completed writes, if it takes flushed ones.
@@ -362,10 +362,10 @@ impl OnlineDisk {
     /// Sets `region`, which is clean, free from the disk.
     fn part(&self, region: &Arc<VolumeRegion>) -> Result<(), Failure> {
         // The file may be shorter by now than it was when the region was mapped.
-        let now = region.only_file().and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
+        let now = region::only_file(region).and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
         let bytes = now.map_or(region.len(), |now| now.len().min(region.len()));
         self.lay_out(region, DETACHED, bytes)?;
-        region.files().for_each(|file| Xattr::Disk.remove(file));
+        region::files(region).for_each(|file| Xattr::Disk.remove(file));
         match cache_in(&self.plan.pmem, region)? {
             Some(identity) => {
                 erase_journal_of(&identity, &self.disk)?;
@@ -411,7 +411,7 @@ impl OnlineDisk {
         }
         owner::take(&self.disk, &pmem, identity.uuid)?;
         self.lay_out(&region, self.disk.device.identity().0, region.len())?;
-        region.files().for_each(|file| Xattr::Disk.write(file, &self.disk.path));
+        region::files(&region).for_each(|file| Xattr::Disk.write(file, &self.disk.path));
         *front = Served::Cached(self.next_number(), self.reopen(region)?);
         Ok(())
     }
@@ -466,7 +466,7 @@ impl OnlineDisk {
         let served = std::mem::replace(&mut *self.exclusive(), Served::ReadOnlyAfterFailure);
         if let Served::Cached(_, Front { region, device, cached, .. }) = served {
             drop((device, cached));
-            region.note_as_left(&self.disk.device);
+            region::note_as_left(&region, &self.disk.device);
         }
         end
     }
@@ -623,8 +623,9 @@ pub(crate) mod tests {
         let (pmem, path) = (folder.join("v"), folder.join("disk"));
         File::create(&path).and_then(|file| file.set_len(8 * MIB)).expect("a disk");
         let device = disk::open(&path, DiskAccess::ReadWrite, 4096).expect("the disk").device;
-        let region =
-            Arc::new(VolumeRegion::Plain(MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region")));
+        let region = Arc::new(VolumeRegion::Plain(
+            tidegate_media::MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"),
+        ));
         let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
         let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
         format_with(Checksums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");

@@ -1,8 +1,6 @@
 //! Regions in front of disks that are laid out anew, or get another size.
 
 use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, VolumeFailure};
-use crate::volume::mirror::{self, MirrorPlan, VolumeRegion};
-use crate::volume::region::{map_at_once, sync};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -11,6 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Foreseen, NewLayout, NewLayoutError, foresee, lay_out_anew};
 use tidegate_media::{Access, Region};
+use tidegate_volume_region::mirror::{self, MirrorPlan};
+use tidegate_volume_region::region::{self, map_at_once, sync};
+use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// How long somebody who has a look at the region, as `info` does, may keep this process from it.
 const LOOKS_END_WITHIN: Duration = Duration::from_secs(10);
@@ -100,7 +101,7 @@ fn file_of<'a>(pmem: &Path, region: &'a VolumeRegion) -> Result<&'a File, Failur
     }
     // A device has the size that it has.
     let is_file = |file: &&File| file.metadata().is_ok_and(|there| there.is_file());
-    Ok(region.only_file().filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
+    Ok(region::only_file(region).filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
 }
 
 /// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by
@@ -132,9 +133,9 @@ pub(crate) fn map_again(pmem: &Path, mirror: &MirrorPlan) -> Result<VolumeRegion
             MirrorPlan::Absent => map_at_once(pmem, Access::ReadWrite),
             MirrorPlan::With(_) | MirrorPlan::Degraded => mirror::open(pmem, mirror, Access::ReadWrite),
         };
-        let in_use = matches!(&mapped, Err(Failure::Volume(VolumeFailure::InUse { .. })));
+        let in_use = matches!(&mapped, Err(RegionFailure::Volume(VolumeFailure::InUse { .. })));
         if !in_use || Instant::now() >= deadline {
-            return mapped;
+            return Ok(mapped?);
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -5,11 +5,11 @@
 use crate::cached_disk::disk::Disk;
 use crate::cached_disk::resize::lay_out;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
-use crate::volume::mirror::VolumeRegion;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{Identity, NewLayout};
 use tidegate_media::Region;
+use tidegate_volume_region::{VolumeRegion, region};
 
 /// What is done with a disk that was changed without its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum IfChanged {
 
 /// Nothing is known of the disk of `region` from now on, whatever happens.
 pub(crate) fn clear_stamp(pmem: &Path, region: &VolumeRegion) -> Result<(), VolumeFailure> {
-    region.forget_disk().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
+    region::forget_disk(region).map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
 }
 
 /// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if
@@ -39,7 +39,7 @@ pub fn check(
     disk: &Disk,
     if_changed: IfChanged,
 ) -> Result<bool, Failure> {
-    if !region.knows_changed(&disk.device) {
+    if !region::knows_changed(region, &disk.device) {
         return Ok(false);
     }
     let dirty = tidegate_disk_cache::check(&**region).map_or(0, |report| u64::from(report.dirty));
@@ -113,7 +113,7 @@ mod tests {
             cached.device().write(Lba(1), &[1; BLOCK], Durability::Fua).expect("a write");
             let disk = cached.disk();
             drop(cached);
-            region.note_as_left(&disk.device);
+            region::note_as_left(&region, &disk.device);
             closed
         }
 
@@ -152,11 +152,11 @@ mod tests {
     fn a_disk_that_is_as_it_was_left_goes_on() {
         let closed = Closed::new();
         let (region, identity, disk) = closed.region();
-        assert!(!region.knows_changed(&disk.device));
+        assert!(!region::knows_changed(&region, &disk.device));
         assert!(!check(&closed.pmem, &region, &identity, &disk, IfChanged::Refuse).expect("nothing is wrong"));
         clear_stamp(&closed.pmem, &region).expect("a file");
         closed.write_past_it(1, 9);
-        assert!(!region.knows_changed(&disk.device), "nothing is known while it is in use");
+        assert!(!region::knows_changed(&region, &disk.device), "nothing is known while it is in use");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! for. The one place that names them.
 
 use crate::cached_disk::cache::{Cached, CachedDisk};
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{self, Disk, DiskLocation, DiskPlan};
 use crate::cached_disk::online::{Front as CacheFront, OnlineDisk};
 use crate::cached_disk::owner;
@@ -11,14 +12,8 @@ use crate::cached_disk::volatile::Stake;
 use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, Step, VolumeFailure};
 use crate::options::VolumePlan;
 use crate::stats::registry::MetricSource;
-use crate::volume::contents;
-use crate::volume::damage::Damage;
-use crate::volume::description::{Description, Memory};
-use crate::volume::mirror::{self, MirrorPlan, VolumeRegion};
 use crate::volume::read_only::ReadOnly;
-use crate::volume::region::{cache_finding, cache_in, disk_cache_in};
 use crate::volume::write_cache::{self, ActiveWriteCache, Costs, ReadsOnly, VolumeIdentity, WriteCacheSize};
-use crate::volume::xattrs::Xattr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +23,12 @@ use tidegate_host::progress::Drain;
 use tidegate_media::emulate::Emulated;
 use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, Region};
 use tidegate_ublk::never_wait_for_devices;
+use tidegate_volume_region::VolumeRegion;
+use tidegate_volume_region::damage::Damage;
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::mirror::{self, MirrorPlan};
+use tidegate_volume_region::region::{self, cache_finding, cache_in, disk_cache_in};
+use tidegate_volume_region::xattrs::Xattr;
 use uuid::Uuid;
 
 /// A volume ready to be served.
@@ -135,8 +136,8 @@ pub fn no_table(path: &Path, region: &VolumeRegion, error: OpenError) -> VolumeF
 
 fn engine_on(plan: &VolumePlan, region: &Arc<VolumeRegion>, access: Access) -> Result<Engine, OpenError> {
     match plan.emulate {
-        None => engine(plan, Arc::clone(region), access, region.domain()),
-        Some(profile) => engine(plan, Emulated::new(Arc::clone(region), profile), access, region.domain()),
+        None => engine(plan, Arc::clone(region), access, region.reader().domain()),
+        Some(profile) => engine(plan, Emulated::new(Arc::clone(region), profile), access, region.reader().domain()),
     }
 }
 
@@ -149,7 +150,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<VolumeRegion>, identity: CacheIdent
     if plan.level_wear.is_some() {
         return Err(DiskFailure::WearLevelingAsked { pmem: path.to_owned() }.into());
     }
-    if region.domain() == Domain::DiskFile {
+    if region.reader().domain() == Domain::DiskFile {
         refuse_unsound_cache(path, &*region)?;
     }
     if writable {
@@ -164,7 +165,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<VolumeRegion>, identity: CacheIdent
     if writable {
         owner::take(&disk, path, identity.uuid)?;
         stale_check::clear_stamp(path, &region)?;
-        region.files().for_each(|file| Xattr::Disk.write(file, &disk.path));
+        region::files(&region).for_each(|file| Xattr::Disk.write(file, &disk.path));
     }
     let facts = Description::of_disk_cache(path, Memory::of(&region), &identity);
     let live = Arc::new(OnlineDisk::new(plan.clone(), disk.clone(), front(plan, region, disk)?, front));
@@ -199,15 +200,16 @@ fn map(plan: &VolumePlan, access: Access) -> Result<VolumeRegion, Failure> {
     if plan.emulate.is_some() && plan.mirror != MirrorPlan::Absent {
         return Err(MirrorFailure::Emulated { path: plan.pmem.clone() }.into());
     }
-    mirror::open(&plan.pmem, &plan.mirror, access)
+    Ok(mirror::open(&plan.pmem, &plan.mirror, access)?)
 }
 
 /// `blocks`, whose flushes sync the files of `region` if they lie on a disk.
 fn synced(region: &VolumeRegion, blocks: Arc<dyn BlockDevice>) -> io::Result<Arc<dyn BlockDevice>> {
-    if region.domain() != Domain::DiskFile {
+    if region.reader().domain() != Domain::DiskFile {
         return Ok(blocks);
     }
-    region.files().try_fold(blocks, |blocks, file| Ok(Arc::new(FileBacked::new(blocks, file)?) as Arc<dyn BlockDevice>))
+    region::files(region)
+        .try_fold(blocks, |blocks, file| Ok(Arc::new(FileBacked::new(blocks, file)?) as Arc<dyn BlockDevice>))
 }
 
 /// A volume's blocks, and the cache that they are.

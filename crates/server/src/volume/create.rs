@@ -6,10 +6,6 @@
 use crate::cached_disk::create as create_cache;
 use crate::failure::{CreateFailure, Doing, Failure, MirrorFailure, VolumeFailure};
 use crate::options::CreateOptions;
-use crate::volume::contents;
-use crate::volume::description::{Description, Memory};
-use crate::volume::mirror::{self, VolumeRegion};
-use crate::volume::region::sync;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;
@@ -19,6 +15,10 @@ use tidegate_host::default_paths;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
 use tidegate_media::{Access, Allocation, LockedFile, MapError, MappedRegion, Region};
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::mapping::map_file;
+use tidegate_volume_region::region::{map_to_overwrite, sync};
+use tidegate_volume_region::{VolumeRegion, contents, mirror};
 use uuid::Uuid;
 
 /// Makes the region and the volume that `args` describes.
@@ -120,13 +120,13 @@ fn existing_region(args: &CreateOptions) -> Result<(MappedRegion, Contents), Fai
         })?;
         return Ok((region, Contents::Zeroed));
     }
-    let region = mirror::to_overwrite(mirror::map_file(path, Access::ReadWrite)?);
+    let region = map_to_overwrite(path)?;
     if args.force {
         tell_what_it_holds(path, &region);
     } else {
         refuse_what_it_holds(path, &region)?;
     }
-    let region = region.into_mapped();
+    let region = region.into_reader();
     create_cache::refuse_volatile(args, region.domain())?;
     match args.size {
         Some(size) if size == region.len() => {}
@@ -178,7 +178,7 @@ fn grow(args: &CreateOptions) -> Result<MappedRegion, Failure> {
     file.sync_all().map_err(failed)?;
     // The lock belongs to this open file: it has to go before the region takes its own.
     drop(file);
-    mirror::map_file(path, Access::ReadWrite)
+    Ok(map_file(path, Access::ReadWrite)?)
 }
 
 /// Formats the region, and sees to it that the result outlives this process.

@@ -17,8 +17,8 @@ use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::{Access, LbaRange};
 use tidegate_server::failure::VolumeFailure;
-use tidegate_server::volume::mirror::{self, MirrorPlan};
-use tidegate_server::volume::region;
+use tidegate_volume_region::mirror::{self, MirrorPlan};
+use tidegate_volume_region::region;
 
 /// What `check` answers.
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use tidegate_disk_cache::{CheckReport, Finding, check};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_server::failure::VolumeFailure;
-use tidegate_server::volume::mirror::VolumeRegion;
+use tidegate_volume_region::VolumeRegion;
 
 /// What `check` answers.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use tidegate_host::shell::word;
 use tidegate_server::volume::create::create;
-use tidegate_server::volume::description::Description;
+use tidegate_volume_region::description::Description;
 
 /// What `create` answers.
 #[derive(Serialize)]

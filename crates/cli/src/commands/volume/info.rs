@@ -24,12 +24,12 @@ use tidegate_server::failure::Growth;
 use tidegate_server::failure::VolumeFailure;
 use tidegate_server::stats::snapshot::VolumeCounts;
 use tidegate_server::volume::compose;
-use tidegate_server::volume::damage::Damage;
-use tidegate_server::volume::description::{Description, Memory};
-use tidegate_server::volume::mirror::VolumeRegion;
 use tidegate_server::volume::orphans::{self, Leftover};
-use tidegate_server::volume::region;
-use tidegate_server::volume::xattrs::Xattr;
+use tidegate_volume_region::damage::Damage;
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::region;
+use tidegate_volume_region::xattrs::Xattr;
+use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// What `info` answers.
 #[derive(Serialize)]
@@ -194,7 +194,7 @@ fn summary_in_use(path: &Path, region: &VolumeRegion) -> Result<(Summary, Option
 /// The region as it is now, and whether another process may be writing to it.
 fn look(path: &Path) -> Result<(VolumeRegion, bool), Failure> {
     let mapped = region::map_at_once(path, Access::Private);
-    let in_use = matches!(&mapped, Err(server::Failure::Volume(VolumeFailure::InUse { .. })));
+    let in_use = matches!(&mapped, Err(RegionFailure::Volume(VolumeFailure::InUse { .. })));
     let mapped = if in_use { region::map_at_once(path, Access::PrivateUnlocked) } else { mapped };
     Ok((mapped?, in_use))
 }

@@ -11,7 +11,7 @@ use tidegate_host::columns::line;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::LINE_BYTES;
-use tidegate_server::volume::mirror::rebuild::{TargetContents, rebuild};
+use tidegate_volume_region::rebuild::{TargetContents, rebuild};
 
 /// What `rebuild` answers.
 #[derive(Serialize)]

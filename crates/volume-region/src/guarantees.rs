@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_document_makes_the_same_promises() {
-        let document = include_str!("../../../../docs/guarantees.md");
+        let document = include_str!("../../../docs/guarantees.md");
         let expected = markdown();
         let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(

@@ -1,9 +1,9 @@
 //! The description of a volume: the part of their answers that `create`, `serve` and `info` share.
 
-use crate::cached_disk::disk::NO_NAME;
-use crate::volume::damage::Damage;
-use crate::volume::guarantees::{self, Columns, Promise, Stack};
-use crate::volume::mirror::{MirrorState, VolumeRegion};
+use crate::VolumeRegion;
+use crate::damage::Damage;
+use crate::guarantees::{self, Columns, Promise, Stack};
+use crate::mirror::MirrorState;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,9 @@ use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{DiskIdentity, Domain, Instructions, Region};
 use uuid::Uuid;
+
+/// What is said of a disk without a name.
+pub const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
 
 /// A volume, the memory it lies in, and what is promised there.
 #[derive(Clone, Debug, Serialize)]
@@ -119,9 +122,9 @@ impl Memory {
     pub fn of(region: &VolumeRegion) -> Memory {
         Memory {
             bytes: region.len(),
-            domain: region.domain(),
-            instructions: region.instructions(),
-            mirror: region.mirror(),
+            domain: region.reader().domain(),
+            instructions: region.reader().instructions(),
+            mirror: MirrorState::of(region),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sides of mirrors that are not used, and what to do.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use std::path::Path;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
