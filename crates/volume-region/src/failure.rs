@@ -360,6 +360,14 @@ pub enum MirrorFailure {
         /// The other one.
         other: PathBuf,
     },
+    /// A rebuild met a region that holds bytes of its own.
+    #[error("{} is not overwritten", path.display())]
+    Holds {
+        /// The region.
+        path: PathBuf,
+        /// What was recognised in it.
+        holds: String,
+    },
     /// Sides in memory of different kinds.
     #[error("{} and {} do not survive the same failures", paths[0].display(), paths[1].display())]
     Domains {

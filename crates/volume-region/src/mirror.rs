@@ -86,6 +86,7 @@ impl fmt::Display for MirrorState {
             match self.state {
                 "alone" => "the other side is stale or lost; `tidegate rebuild` makes a new one",
                 "copying" => "an incomplete copy; begin `tidegate rebuild` anew",
+                _ if self.sides.len() == 1 => "each side has every write, as far as this one knows",
                 _ => "each side has every write",
             }
         )

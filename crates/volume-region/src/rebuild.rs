@@ -3,6 +3,7 @@
 use crate::contents;
 use crate::mapping::map_file;
 use crate::mirror::{once_a_second, refuse_other_domain};
+use crate::xattrs::Xattr;
 use crate::{MirrorFailure, RegionFailure, VolumeFailure};
 use std::path::Path;
 use tidegate_host::Doing;
@@ -49,11 +50,15 @@ pub fn rebuild(
     refuse_other_domain([source, target], [&from, &onto])?;
     let (set, progress) = (Uuid::new_v4().into_bytes(), &mut once_a_second("copied", tell));
     let rebuilt = tidegate_mirror::rebuild([&from, &onto], set, MappedRegion::sync_file, progress);
-    Ok(rebuilt.map_err(|error| MirrorFailure::of_two([source, target], error))?)
+    let rebuilt = rebuilt.map_err(|error| MirrorFailure::of_two([source, target], error))?;
+    if let (Some(disk), Some(file)) = (Xattr::Disk.read(source), onto.file()) {
+        Xattr::Disk.write(file, &disk);
+    }
+    Ok(rebuilt)
 }
 
 /// `region`, if it holds only zeroes, or is a side that the one of `source` has replaced.
-fn unused(path: &Path, region: MappedRegion, source: &MirrorSide) -> Result<MappedRegion, VolumeFailure> {
+fn unused(path: &Path, region: MappedRegion, source: &MirrorSide) -> Result<MappedRegion, RegionFailure> {
     let is_left_over = match page::read(&region) {
         // Two sides that went on alone have writes each.
         Page::Side(left) => left.set == source.set && left.state != SideState::Alone,
@@ -61,7 +66,7 @@ fn unused(path: &Path, region: MappedRegion, source: &MirrorSide) -> Result<Mapp
     };
     let region = tidegate_mirror::view(region);
     match contents::of_region(path, &region)? {
-        Some(holds) if !is_left_over => Err(VolumeFailure::Exists { path: path.to_owned(), holds }),
+        Some(holds) if !is_left_over => Err(MirrorFailure::Holds { path: path.to_owned(), holds }.into()),
         _ => Ok(region.into_reader()),
     }
 }
@@ -173,15 +178,27 @@ mod tests {
         let Some(RegionFailure::Mirror(MirrorFailure::Two { error, .. })) = diverged else { panic!("{diverged:?}") };
         assert_eq!(error, MirrorError::Diverged);
         let kept = pair.rebuild(0, TargetContents::Keep).err();
-        assert!(matches!(kept, Some(RegionFailure::Volume(VolumeFailure::Exists { .. }))), "{kept:?}");
+        assert!(matches!(kept, Some(RegionFailure::Mirror(MirrorFailure::Holds { .. }))), "{kept:?}");
         let foreign = pair.at("foreign");
         std::fs::write(&foreign, vec![7; BYTES as usize]).expect("written");
         let kept = rebuild(&pair.sides[0], &foreign, TargetContents::Keep, |_| ()).err();
-        assert!(matches!(kept, Some(RegionFailure::Volume(VolumeFailure::Exists { .. }))), "{kept:?}");
+        assert!(matches!(kept, Some(RegionFailure::Mirror(MirrorFailure::Holds { .. }))), "{kept:?}");
         assert_eq!(std::fs::read(&foreign).expect("read"), vec![7; BYTES as usize]);
         rebuild(&pair.sides[0], &foreign, TargetContents::Overwrite, |_| ()).expect("it was said");
         let rebuilt = mirror::open(&pair.sides[0], &MirrorPlan::With(foreign), Access::ReadWrite);
         assert_eq!(first_byte(&rebuilt.expect("both have every write")), 1);
+    }
+
+    #[test]
+    fn a_new_side_is_told_where_the_disk_of_the_cache_is() {
+        let pair = Pair::new();
+        let both = pair.both().expect("both have every write");
+        crate::region::files(&both).take(1).for_each(|file| Xattr::Disk.write(file, Path::new("/dev/disk")));
+        drop(both);
+        let noted = Xattr::Disk.read(&pair.sides[0]);
+        std::fs::remove_file(&pair.sides[1]).expect("removed");
+        pair.rebuild(0, TargetContents::Keep).expect("an absent file is created");
+        assert_eq!(Xattr::Disk.read(&pair.sides[1]), noted);
     }
 
     #[test]

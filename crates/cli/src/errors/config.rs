@@ -215,7 +215,7 @@ fn unknown_mount(path: &Path, name: &str, names: &[String]) -> Report {
 }
 
 fn same_file(path: &Path, pmem: &Path) -> Report {
-    let what = format!("{}: two volumes are in {}", path.display(), pmem.display());
+    let what = format!("{}: {} is named as a region twice", path.display(), pmem.display());
     let next = "name another file in one of them, or make both read_only = true";
     Report::new(("config-same-file", Exit::Usage), what, "a volume that may change is served once", next)
 }

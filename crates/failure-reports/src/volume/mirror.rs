@@ -15,6 +15,7 @@ impl From<&MirrorFailure> for Report {
             MirrorFailure::IsSide { path } => is_side(what, path),
             MirrorFailure::Same { .. } => same(what),
             MirrorFailure::Missing { path, other } => missing(what, path, other),
+            MirrorFailure::Holds { holds, .. } => held(what, holds),
             MirrorFailure::Domains { domains, .. } => domains_differ(what, *domains),
             MirrorFailure::One { path, error } => of_one(what, path, *error),
             MirrorFailure::Two { paths, error } => of_two(what, [&paths[0], &paths[1]], *error),
@@ -26,8 +27,10 @@ impl From<&MirrorFailure> for Report {
 }
 
 fn is_side(what: String, path: &Path) -> Report {
-    let next =
-        format!("name the other side: --mirror FILE; if that is lost: tidegate serve --pmem {} --degraded", word(path));
+    let path = word(path);
+    let next = format!(
+        "name the other side too: tidegate serve --pmem {path} --mirror FILE, which all commands then ask; if that side is lost: tidegate serve --pmem {path} --degraded"
+    );
     Report::new(("mirror-side", Exit::Refused), what, "written alone it would leave the other side stale", next)
 }
 
@@ -37,14 +40,20 @@ fn same(what: String) -> Report {
 }
 
 fn missing(what: String, path: &Path, other: &Path) -> Report {
-    Report::new(("mirror-missing", Exit::Refused), what, "no such file", without(path, other))
+    let next = format!("correct the path; if it is lost, {}", without(path, other));
+    Report::new(("mirror-missing", Exit::Refused), what, "no such file", next)
+}
+
+fn held(what: String, holds: &str) -> Report {
+    let next = "name another region, or none that is there: --mirror FILE; --force would destroy what this one holds";
+    Report::new(("mirror-exists", Exit::Refused), what, format!("it holds {holds}"), next)
 }
 
 /// How to go on with the side at `good` if the one at `bad` is lost.
 fn without(bad: &Path, good: &Path) -> String {
     let (bad, good) = (word(bad), word(good));
     format!(
-        "if it is lost, make it anew: tidegate rebuild --pmem {good} --mirror {bad}; or serve the other side alone: tidegate serve --pmem {good} --degraded"
+        "make it anew: tidegate rebuild --pmem {good} --mirror {bad}; or serve the other side alone: tidegate serve --pmem {good} --degraded"
     )
 }
 

@@ -55,14 +55,24 @@ fn region_of(args: &CreateOptions) -> Result<(MappedRegion, Contents), Failure> 
 /// The region that `args` describes, mirrored to `twin`.
 fn both_sides(args: &CreateOptions, twin: &Path) -> Result<(VolumeRegion, Contents), Failure> {
     let path = args.pmem.as_path();
-    if default_paths::is_same_file(path, twin) || args.disk.as_deref().is_some_and(|disk| disk == twin) {
+    if default_paths::is_same_file(path, twin) {
         return Err(MirrorFailure::Same { path: twin.to_owned() }.into());
+    }
+    if args.disk.as_deref().is_some_and(|disk| default_paths::is_same_file(disk, twin)) {
+        return Err(CreateFailure::OwnDisk.into());
     }
     if args.sparse {
         return Err(MirrorFailure::Sparse.into());
     }
+    let is_new = !path.try_exists().unwrap_or(true);
     let (first, contents) = region_of(args)?;
-    let (second, of_twin) = region_of(&CreateOptions { pmem: twin.to_owned(), ..args.clone() })?;
+    let twin_args = CreateOptions { pmem: twin.to_owned(), ..args.clone() };
+    let (second, of_twin) = region_of(&twin_args).inspect_err(|_| {
+        if is_new {
+            // The failure of the twin is told; an empty region that stays is in the way of no other.
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
     let contents = if of_twin == Contents::Zeroed { contents } else { of_twin };
     Ok((mirror::create([path, twin], [first, second])?, contents))
 }
