@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tidegate_layout::mirror::MIRROR_PAGE_BYTES;
 use tidegate_media::{BlockDevice, Durability, Lba};
 use tidegate_mirror::{Mirror, MirrorError};
-use tidegate_sim::{Content, Cut, Image, Oracle, PoisonedStore, Reduction, Region, mix, on_core};
+use tidegate_sim::{Content, Cut, Image, Oracle, PoisonedStore, Reduction, Region, Rng, mix, on_core};
 
 /// One operation of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,8 +294,31 @@ fn formatted<S: Subject>(subject: &S) -> [Image; 2] {
 /// Judges every script of `steps` operations on `subject`, on two threads. Stops at the first
 /// failure.
 pub fn judge_mirror_scripts<S: Subject>(subject: &S, steps: u32, seen: &Seen) -> Result<MirrorTally, Failure> {
-    let alphabet = MirrorStep::alphabet();
-    let tallies = on_two_threads(scripts(&alphabet, steps), |dealt| {
+    judge_all(subject, scripts(&MirrorStep::alphabet(), steps), seen)
+}
+
+/// Judges `count` scripts of `steps` operations on `subject`, drawn from `seed` without repetition,
+/// as [`judge_mirror_scripts`] does.
+pub fn judge_sampled_mirror_scripts<S: Subject>(
+    subject: &S,
+    steps: u32,
+    (seed, count): (u64, usize),
+    seen: &Seen,
+) -> Result<MirrorTally, Failure> {
+    let mut all: Vec<_> = scripts(&MirrorStep::alphabet(), steps).collect();
+    let mut random = Rng::new(seed);
+    for place in (1..all.len()).rev() {
+        all.swap(place, random.index(place + 1));
+    }
+    judge_all(subject, all.into_iter().take(count), seen)
+}
+
+fn judge_all<S: Subject>(
+    subject: &S,
+    scripts: impl Iterator<Item = Vec<MirrorStep>> + Send,
+    seen: &Seen,
+) -> Result<MirrorTally, Failure> {
+    let tallies = on_two_threads(scripts, |dealt| {
         let mut campaign = Campaign::new(subject, None, seen);
         for script in dealt {
             campaign.run(&script)?;

@@ -6,7 +6,7 @@ use tidegate_crashcheck::checker::Seen;
 use tidegate_crashcheck::disk_cache::SmallCache;
 use tidegate_crashcheck::mirror::{
     MirrorBug, MirrorStep, MirrorTally, MirroredCache, MirroredVolume, Subject, judge_mirror_scripts,
-    judge_mistaken_mirror,
+    judge_mistaken_mirror, judge_sampled_mirror_scripts,
 };
 use tidegate_crashcheck::mutants::shown_by;
 
@@ -21,6 +21,17 @@ fn every_script<S: Subject>(name: &str, subject: &S, steps_max: u32) -> MirrorTa
     last
 }
 
+/// Judges some scripts of two steps: those that `TIDEGATE_SEED` draws, `TIDEGATE_SCRIPTS` of 36.
+fn some_scripts_of_two<S: Subject>(name: &str, subject: &S, scripts: usize) -> MirrorTally {
+    let number = |name: &str| std::env::var(name).ok().map(|number| number.parse().expect("a number"));
+    let (seed, scripts) = (number("TIDEGATE_SEED").unwrap_or(1), number("TIDEGATE_SCRIPTS").unwrap_or(scripts as u64));
+    let scripts = usize::try_from(scripts).expect("a number of scripts");
+    let judged = judge_sampled_mirror_scripts(subject, 2, (seed, scripts), &Seen::default());
+    let tally = judged.unwrap_or_else(|failure| panic!("{failure}, with TIDEGATE_SEED={seed}"));
+    println!("{name}, scripts of 2 from the seed {seed}: {tally}");
+    tally
+}
+
 #[test]
 fn a_volume_loses_nothing_with_either_side() {
     let tally = every_script("a mirrored volume", &MirroredVolume(SmallVolume::two_free()), 1);
@@ -28,8 +39,20 @@ fn a_volume_loses_nothing_with_either_side() {
 }
 
 #[test]
+fn a_volume_loses_nothing_in_two_steps_with_either_side() {
+    let tally = some_scripts_of_two("a mirrored volume", &MirroredVolume(SmallVolume::two_free()), 8);
+    assert!(tally.together > 0 && tally.alone > 0 && tally.second_cuts > 0, "{tally}");
+}
+
+#[test]
 fn a_disk_cache_loses_nothing_with_either_side() {
     let tally = every_script("a mirrored disk cache", &MirroredCache(SmallCache::fresh()), 1);
+    assert!(tally.together > 0 && tally.alone > 0 && tally.second_cuts > 0, "{tally}");
+}
+
+#[test]
+fn a_disk_cache_loses_nothing_in_two_steps_with_either_side() {
+    let tally = some_scripts_of_two("a mirrored disk cache", &MirroredCache(SmallCache::fresh()), 4);
     assert!(tally.together > 0 && tally.alone > 0 && tally.second_cuts > 0, "{tally}");
 }
 

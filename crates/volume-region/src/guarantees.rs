@@ -153,7 +153,7 @@ mod tests {
         let mut text = String::new();
         for domain in DOMAINS {
             write!(text, "### `{domain}`\n\nMeaning: {}.\n\n", domain.meaning()).expect("a string takes all");
-            write_rows(&mut text, domain, Stack::Alone);
+            write_rows(&mut text, &promises(domain, Stack::Alone));
         }
         let [power_fail, disk_file, process_crash, _] = DOMAINS;
         for (domain, stack, place) in [
@@ -165,15 +165,19 @@ mod tests {
             (process_crash, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
         ] {
             write!(text, "### `{domain}` {place}\n\n").expect("a string takes all");
-            write_rows(&mut text, domain, stack);
+            write_rows(&mut text, &promises(domain, stack));
+        }
+        for (stack, place) in [(Stack::Alone, "on a mirror"), (Stack::BeforeDisk, "on a mirror in front of a disk")] {
+            write!(text, "### `{power_fail}` {place}\n\n").expect("a string takes all");
+            write_rows(&mut text, &of_mirror(power_fail, stack));
         }
         text
     }
 
-    fn write_rows(text: &mut String, domain: Domain, stack: Stack) {
+    fn write_rows(text: &mut String, promises: &[Promise]) {
         let [completed, flushed] = HEADS;
         writeln!(text, "| | {completed} | {flushed} |\n| --- | --- | --- |").expect("a string takes all");
-        for Promise { event, completed, flushed } in promises(domain, stack) {
+        for Promise { event, completed, flushed } in promises {
             writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
         }
         text.push('\n');

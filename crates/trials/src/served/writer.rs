@@ -88,7 +88,7 @@ impl Writer {
     fn submit(&mut self, client: &mut Client<UnixStream>) -> bool {
         let blocks = self.idle_blocks();
         let (offset, count) = (blocks.start * BLOCK_BYTES as u64, blocks.end - blocks.start);
-        let len = u32::try_from(count).expect("few blocks") * BLOCK_BYTES as u32;
+        let len = u32::try_from(count * BLOCK_BYTES as u64).expect("few blocks");
         let durability = if self.dice.below(10) == 0 { Durability::Fua } else { Durability::Volatile };
         self.generation += 1;
         let data = self.content(&blocks);
@@ -118,7 +118,7 @@ impl Writer {
     }
 
     fn content(&self, blocks: &Range<u64>) -> Vec<u8> {
-        let mut data = vec![0; BLOCK_BYTES * usize::try_from(blocks.end - blocks.start).unwrap()];
+        let mut data = vec![0; BLOCK_BYTES * usize::try_from(blocks.end - blocks.start).expect("few blocks")];
         for (block, bytes) in blocks.clone().zip(data.chunks_mut(BLOCK_BYTES)) {
             sectors::fill(bytes, block, self.generation);
         }
