@@ -144,7 +144,7 @@ fn mirror_write(effort: Effort) -> anyhow::Result<Outcome> {
     Ok(compare(effort, &BlockWrites(&mirrored), &BlockWrites(&plain)))
 }
 
-/// The same bytes on both sides, without a table.
+/// Compares a write to a mirror with its bytes alone, streamed to both sides.
 fn mirror_over_floor(effort: Effort) -> anyhow::Result<Outcome> {
     let mirrored = medium::mirrored_btt()?;
     let both = Bare::part(mirrored.region(), DATA_START, WALK_BYTES);

@@ -33,8 +33,8 @@ impl Mirrored {
         Mirrored { sides, writers: Writer::sharing(bytes, WRITERS), dice: Dice::new(7), kills: 0 }
     }
 
-    /// Serves the side of that number with `arguments`, reads everything, and kills the server while
-    /// the writers write.
+    /// Serves the side of that number with `arguments`, reads everything, and kills the server
+    /// while the writers write.
     fn read_all_and_kill(&mut self, side: usize, arguments: &[&str]) {
         let mut server = Volume::at(&self.sides[side]).serve_with(arguments);
         self.writers.iter_mut().for_each(|writer| writer.assert_possible(&mut server.connect()));

@@ -69,7 +69,7 @@ fn both_sides(args: &CreateOptions, twin: &Path) -> Result<(VolumeRegion, Conten
     let twin_args = CreateOptions { pmem: twin.to_owned(), ..args.clone() };
     let (second, of_twin) = region_of(&twin_args).inspect_err(|_| {
         if is_new {
-            // The failure of the twin is told; an empty region that stays is in the way of no other.
+            // The twin's failure is told; an empty region that stays is in the way of no other.
             let _ = std::fs::remove_file(path);
         }
     })?;
