@@ -69,6 +69,34 @@ pub const TOPIC: Topic = Topic {
             target: Target::AtMost(67.0),
             method: Method::Here(|effort| counted(effort, 1, |counters| counters.lines_flushed)),
         },
+        Row {
+            name: "mirror-write",
+            over: "BTT write to a mirror, 1 thread",
+            under: "BTT write, 1 thread",
+            target: Target::AtMost(2.1),
+            method: Method::Here(mirror_write),
+        },
+        Row {
+            name: "mirror-floor",
+            over: "BTT write to a mirror, 1 thread",
+            under: "two streamed 4 KiB copies, each fenced",
+            target: Target::AtMost(1.6),
+            method: Method::Here(mirror_over_floor),
+        },
+        Row {
+            name: "mirror-fences",
+            over: "fences of both sides",
+            under: "BTT write to a mirror, 1 thread",
+            target: Target::AtMost(4.0),
+            method: Method::Here(|effort| counted_on_mirror(effort, |counters| counters.fences)),
+        },
+        Row {
+            name: "mirror-lines",
+            over: "lines flushed on both sides",
+            under: "BTT write to a mirror, 1 thread",
+            target: Target::AtMost(134.0),
+            method: Method::Here(|effort| counted_on_mirror(effort, |counters| counters.lines_flushed)),
+        },
     ],
 };
 
@@ -109,6 +137,32 @@ pub fn scaling(effort: Effort, subject: &dyn Subject) -> f64 {
     let mut walk = Walk::new(effort.steps);
     let alone = walk.take(subject, 1).nanoseconds_per_step;
     alone / walk.take(subject, 2).nanoseconds_per_step
+}
+
+fn mirror_write(effort: Effort) -> anyhow::Result<Outcome> {
+    let (mirrored, plain) = (medium::mirrored_btt()?, medium::btt()?);
+    Ok(compare(effort, &BlockWrites(&mirrored), &BlockWrites(&plain)))
+}
+
+/// Compares a write to a mirror with its bytes alone, streamed to both sides.
+fn mirror_over_floor(effort: Effort) -> anyhow::Result<Outcome> {
+    let mirrored = medium::mirrored_btt()?;
+    let both = Bare::part(mirrored.region(), DATA_START, WALK_BYTES);
+    Ok(compare(effort, &BlockWrites(&mirrored), &StreamedCopies(both)))
+}
+
+/// What both sides of a mirror count per write of one thread.
+fn counted_on_mirror(effort: Effort, events: fn(&Counters) -> u64) -> anyhow::Result<Outcome> {
+    let mirrored = medium::mirrored_btt()?;
+    let writes = BlockWrites(&mirrored);
+    sweep(&writes);
+    let mut walk = Walk::new(effort.steps);
+    // The first walk settles what the sweep, on another lane, left unfenced.
+    walk.take(&writes, 1);
+    let count = || mirrored.region().sides().into_iter().flatten().map(|side| events(&side.counters())).sum::<u64>();
+    let before = count();
+    let sample = walk.take(&writes, 1);
+    Ok(Outcome::count(count() - before, sample.steps))
 }
 
 /// What the region counts per write of `workers` threads.

@@ -28,7 +28,7 @@ use tidegate_policy::writeback::destage::Caps;
 use tidegate_sandbox::SandboxWish;
 use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan, access};
+use tidegate_server::options::{MirrorPlan, Plan, TlsIdentity, UblkPlan, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -91,6 +91,9 @@ struct WrittenIdentity {
 #[serde(deny_unknown_fields)]
 struct WrittenVolume {
     pmem: PathBuf,
+    mirror: Option<PathBuf>,
+    #[serde(default)]
+    degraded: bool,
     #[serde(default, deserialize_with = "name")]
     name: Option<String>,
     description: Option<String>,
@@ -391,19 +394,20 @@ pub(crate) fn conflicts(path: &Path, plan: &Plan) -> Vec<ConfigFailure> {
     let twice = volumes.iter().filter(|volume| !names.insert(&volume.name));
     let absent = volumes.is_empty().then(|| ConfigFailure::NoVolume { path: path() });
     let same_names = twice.map(|twice| ConfigFailure::SameName { path: path(), name: twice.name.clone() });
-    let same_file = served_twice(volumes).map(|pmem| ConfigFailure::SameFile { path: path(), pmem: pmem.clone() });
+    let same_file = served_twice(volumes).map(|pmem| ConfigFailure::SameFile { path: path(), pmem: pmem.to_owned() });
     absent.into_iter().chain(same_names).chain(same_file).collect()
 }
 
 /// The region of two volumes one of which may change it.
-fn served_twice(volumes: &[VolumePlan]) -> Option<&PathBuf> {
-    let real = |volume: &VolumePlan| volume.pmem.canonicalize().unwrap_or_else(|_| volume.pmem.clone());
-    let places: Vec<_> = volumes.iter().map(|volume| (real(volume), volume)).collect();
-    let twice = places.iter().enumerate().find(|(index, (place, volume))| {
-        let changes = |of: &VolumePlan| of.access == Access::ReadWrite;
-        places[..*index].iter().any(|(other, of)| other == place && (changes(of) || changes(volume)))
+fn served_twice(volumes: &[VolumePlan]) -> Option<&Path> {
+    let real = |region: &Path| region.canonicalize().unwrap_or_else(|_| region.to_owned());
+    let regions = volumes.iter().flat_map(|volume| volume.regions().map(move |region| (region, volume.access)));
+    let places: Vec<_> = regions.map(|(region, access)| (real(region), region, access)).collect();
+    let twice = places.iter().enumerate().find(|(index, (place, _, access))| {
+        let changes = |access: &Access| *access == Access::ReadWrite;
+        places[..*index].iter().any(|(other, _, of)| other == place && (changes(of) || changes(access)))
     });
-    twice.map(|(_, (_, volume))| &volume.pmem)
+    twice.map(|(_, (_, region, _))| *region)
 }
 
 impl WrittenIdentity {
@@ -419,8 +423,10 @@ impl WrittenVolume {
         let disk = self.disk_plan(folder);
         let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
         let name = self.name.unwrap_or(plan.name);
+        let mirror = MirrorPlan::with(self.mirror.map(|twin| folder.join(twin)));
         VolumePlan {
             name,
+            mirror: if self.degraded { MirrorPlan::Degraded } else { mirror },
             description: self.description,
             emulate: self.emulate,
             cache: self.write_cache,
@@ -516,6 +522,7 @@ mod tests {
             [[volume]]
             name = "db"
             pmem = "v/one.pmem"
+            mirror = "v/twin.pmem"
             description = "the database"
             read_only = true
             emulate = "pcm"
@@ -536,6 +543,7 @@ mod tests {
             dirty_age = 5
             [[volume]]
             pmem = "/dev/shm/two.pmem"
+            degraded = true
     "#;
 
     #[test]
@@ -566,6 +574,7 @@ mod tests {
             name: "db".to_owned(),
             description: Some("the database".to_owned()),
             pmem: "/etc/tidegate/v/one.pmem".into(),
+            mirror: MirrorPlan::With("/etc/tidegate/v/twin.pmem".into()),
             access: Access::Private,
             emulate: Some(Profile::by_name("pcm").expect("a medium")),
             cache: WriteCacheSize::Bytes(32 << 20),
@@ -585,7 +594,8 @@ mod tests {
             ublk: Some(UblkPlan { number: Some(3), queues: NonZeroU16::new(2) }),
         };
         assert_eq!(*first, expected);
-        assert_eq!(*second, VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite));
+        let two = VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite);
+        assert_eq!(*second, VolumePlan { mirror: MirrorPlan::Degraded, ..two });
         assert_eq!(second.name, "two");
     }
 

@@ -1,87 +1,31 @@
-//! Reports of failures, for people and for scripts. Each says the event, the cause and the next
-//! step, and ends with a documented exit code. A report is made in one place, `From` its failure.
+//! Failures of commands, each with its report. Those of the libraries have theirs in
+//! `failure-reports`.
 
 mod config;
-mod control;
-mod create;
-mod disk;
-mod files;
-mod journal;
-mod listening;
-mod mounting;
-mod own;
 mod run;
-mod server;
 mod stop;
 mod usage;
-mod volume;
-mod write_cache;
 
 pub(crate) use config::ConfigFailure;
 pub(crate) use run::ProgramFailure;
-pub(crate) use server::refusal;
 pub(crate) use stop::StopFailure;
+pub(crate) use tidegate_failure_reports::{Exit, Report, refusal};
 pub(crate) use usage::UsageFailure;
 
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use tidegate_doctor::DoctorFailure;
 use tidegate_file_service::ServiceFailure;
+use tidegate_host::default_paths::FolderError;
 use tidegate_host::shell::{Ends, shown};
 use tidegate_sandbox::SandboxFailure;
-use tidegate_server::failure as of_server;
+use tidegate_server::failure::{
+    self as of_server, ControlFailure, CreateFailure, DiskFailure, JournalFailure, ListenFailure, VolumeFailure,
+    WriteCacheFailure,
+};
 use tidegate_top::TopFailure;
-
-/// How the program ends. Scripts rely on these numbers; `--help` prints them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// All was done.
-    Done = 0,
-    /// Something this program did not expect.
-    Unexpected = 1,
-    /// The command line or the configuration file asks for what is never possible.
-    Usage = 2,
-    /// The volume is refused: damaged, foreign, of another version, or already there.
-    Refused = 3,
-    /// Somebody else uses the volume, the socket or the port.
-    InUse = 4,
-    /// The system said no: permission, space, I/O.
-    Environment = 5,
-    /// The end did not wait for everything in progress.
-    Interrupted = 6,
-}
-
-impl Exit {
-    /// Every exit code with its meaning, in ascending order.
-    pub(crate) const ALL: [(Exit, &'static str); 7] = [
-        (Exit::Done, "done"),
-        (Exit::Unexpected, "an error this program did not expect"),
-        (Exit::Usage, "the command line or the configuration file is wrong"),
-        (
-            Exit::Refused,
-            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right, doctor found a fault, or a repair lost blocks",
-        ),
-        (Exit::InUse, "the volume, disk, socket or port is in use"),
-        (Exit::Environment, "the system refused: permission, space, I/O"),
-        (
-            Exit::Interrupted,
-            "ended before everything in progress was finished: by a second signal, by one at the end of a run, or as requests took longer than 10 s",
-        ),
-    ];
-
-    /// The one with this number, and its meaning.
-    pub(crate) fn of_code(code: u8) -> Option<(Exit, &'static str)> {
-        Exit::ALL.into_iter().find(|(exit, _)| *exit as u8 == code)
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
-    }
-}
+use tidegate_volume_region::RegionFailure;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
@@ -118,42 +62,6 @@ pub(crate) enum Failure {
     },
     /// Whoever read the program's output has gone: nobody is left to tell.
     NobodyReads,
-}
-
-/// A failure as a person or a script is told of it.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    /// A stable word for scripts.
-    pub(crate) kind: &'static str,
-    /// What happened.
-    pub(crate) what: String,
-    /// Why.
-    pub(crate) why: String,
-    /// What to do now.
-    pub(crate) next: String,
-    #[serde(serialize_with = "exit_number")]
-    pub(crate) exit: Exit,
-}
-
-impl Report {
-    fn new(
-        (kind, exit): (&'static str, Exit),
-        what: impl Into<String>,
-        why: impl Into<String>,
-        next: impl Into<String>,
-    ) -> Report {
-        Report { kind, what: what.into(), why: why.into(), next: next.into(), exit }
-    }
-
-    /// What the system answered while `doing`, which it ought never to refuse.
-    fn of_system(doing: &str, error: &io::Error) -> Report {
-        let next = "try again with -v; if it stays, report it with this message";
-        Report::new(("system", Exit::Unexpected), format!("failed while {doing}"), error.to_string(), next)
-    }
-}
-
-fn exit_number<S: serde::Serializer>(exit: &Exit, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u8(*exit as u8)
 }
 
 impl Failure {
@@ -226,6 +134,46 @@ impl From<SandboxFailure> for Failure {
 impl From<StopFailure> for Failure {
     fn from(stop: StopFailure) -> Failure {
         Failure::Stop(stop)
+    }
+}
+
+/// A command fails if what it asks of the library does.
+macro_rules! failures_of_server {
+    ($($failure:ty),*) => {
+        $(impl From<$failure> for Failure {
+            fn from(failure: $failure) -> Failure {
+                Failure::Server(failure.into())
+            }
+        })*
+    };
+}
+
+failures_of_server!(
+    of_server::Failure,
+    ControlFailure,
+    CreateFailure,
+    DiskFailure,
+    FolderError,
+    JournalFailure,
+    ListenFailure,
+    RegionFailure,
+    VolumeFailure,
+    WriteCacheFailure
+);
+
+impl From<TopFailure> for Failure {
+    fn from(failure: TopFailure) -> Failure {
+        Failure::Top(failure)
+    }
+}
+
+impl From<ServiceFailure> for Failure {
+    fn from(failure: ServiceFailure) -> Failure {
+        match failure {
+            ServiceFailure::Folder(folder) => folder.into(),
+            ServiceFailure::System { doing, error } => Failure::system(doing)(error),
+            failure => Failure::Files(failure),
+        }
     }
 }
 

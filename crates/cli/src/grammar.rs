@@ -24,7 +24,7 @@ pub(crate) use values::{
     ByteRange, admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode,
     user,
 };
-pub(crate) use volumes::{Check, Create, Info, Serve, Stat, Stop, Top};
+pub(crate) use volumes::{Check, Create, Info, Rebuild, Serve, Stat, Stop, Top};
 #[cfg(test)]
 pub(crate) use {
     examples::Example,
@@ -80,6 +80,11 @@ pub(crate) enum Command {
     /// The command recognises a volume, a cache of a disk, and the pool of a mount, by its
     /// superblock. It repairs volumes only. The pool of a mount may be named by SOURCE.
     Check(Check),
+    /// Copy a side of a mirror to the other one, or to a new region in its place
+    ///
+    /// No server may use either. A rebuild that is interrupted is begun anew: only what differs is
+    /// copied.
+    Rebuild(Rebuild),
     /// Write all dirty blocks of a disk cache to its disk
     Flush(Flush),
     /// Change how a served disk cache treats reads and writes

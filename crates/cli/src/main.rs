@@ -15,7 +15,7 @@ mod output;
 use commands::cache::{detach, flush, mode, replay, resize, salvage, scrub};
 use commands::files::{explain, mount, mount_helper, recover, run, status};
 use commands::tools;
-use commands::volume::{check, create, info, list, serve, stat, stop, top};
+use commands::volume::{check, create, info, list, rebuild, serve, stat, stop, top};
 use errors::{Exit, Failure};
 use grammar::{Command, Parsed, Program, ServeMount};
 use std::process::ExitCode;
@@ -50,6 +50,7 @@ fn run(program: &Program) -> ExitCode {
         Command::Serve(args) => serve::run(args, json),
         Command::Info(args) => info::run(args, json),
         Command::Stat(args) => stat::run(args, json),
+        Command::Rebuild(args) => rebuild::run(args, json),
         Command::Flush(args) => flush::run(args, json),
         Command::Mode(args) => mode::run(args, json),
         Command::Detach(args) => detach::detach(args, json),

@@ -7,7 +7,8 @@
 //! must notice ([`mutants`]). Scripts are dealt out to two threads.
 //!
 //! The instances: the block translation table ([`btt`]), the write cache over it ([`write_cache`]),
-//! the disk cache ([`disk_cache`]), the file cache ([`file_cache`]), its log of names
+//! the disk cache ([`disk_cache`]), both on a
+//! mirror ([`mirror`]), the file cache ([`file_cache`]), its log of names
 //! ([`namespace`]), and both of these together under protocols of applications ([`applications`]).
 //! The crate depends on the engines and the simulator alone, so that a build of it for virtual
 //! cores or for a checker of schedules is a small one.
@@ -20,6 +21,7 @@ pub mod checker;
 pub mod cuts;
 pub mod disk_cache;
 pub mod file_cache;
+pub mod mirror;
 pub mod mutants;
 pub mod namespace;
 mod parallel;

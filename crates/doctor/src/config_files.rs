@@ -83,12 +83,17 @@ fn devices_twice(plan: &Plan) -> impl Iterator<Item = FileMistake> {
 fn of_volume(plan: &VolumePlan) -> Vec<FileMistake> {
     let VolumePlan { name, pmem, .. } = plan;
     let is_region = |about: &Metadata| about.is_file() || about.file_type().is_char_device();
-    let create = match &plan.disk.path {
-        Some(disk) => format!("create it: tidegate create --pmem {} --size 8G --disk {}", word(pmem), word(disk)),
-        None => format!("create it: tidegate create --pmem {} --size 1G", word(pmem)),
-    };
     let kind = "a regular file or a DAX device";
-    let region = of_file((&format!("volume {name:?}: the region"), pmem), (kind, is_region), &create);
+    let twin = plan.regions().nth(1);
+    let next = match (twin, &plan.disk.path) {
+        (Some(twin), _) => anew(pmem, twin),
+        (_, Some(disk)) => format!("create it: tidegate create --pmem {} --size 8G --disk {}", word(pmem), word(disk)),
+        (_, None) => format!("create it: tidegate create --pmem {} --size 1G", word(pmem)),
+    };
+    let region = of_file((&format!("volume {name:?}: the region"), pmem), (kind, is_region), &next);
+    let twin = twin.and_then(|twin| {
+        of_file((&format!("volume {name:?}: the other side"), twin), (kind, is_region), &anew(twin, pmem))
+    });
     let is_disk = |about: &Metadata| about.is_file() || about.file_type().is_block_device();
     let disk = plan.disk.path.as_ref().and_then(|disk| {
         let what = format!("volume {name:?}: the disk");
@@ -98,7 +103,15 @@ fn of_volume(plan: &VolumePlan) -> Vec<FileMistake> {
             "name the disk that was given to create --disk",
         )
     });
-    region.into_iter().chain(disk).collect()
+    region.into_iter().chain(twin).chain(disk).collect()
+}
+
+/// What to do if the side at `lost` of a mirror is lost, and the one at `left` is not.
+fn anew(lost: &Path, left: &Path) -> String {
+    let (lost, left) = (word(lost), word(left));
+    format!(
+        "if it is lost, make it anew: tidegate rebuild --pmem {left} --mirror {lost}; or name the other side alone, with degraded = true"
+    )
 }
 
 /// What is wrong with a file that has to be there.
@@ -288,7 +301,7 @@ mod tests {
     use std::fs;
     use std::os::unix::net::UnixListener;
     use tidegate_media::Access;
-    use tidegate_server::options::{TlsIdentity, UblkPlan};
+    use tidegate_server::options::{MirrorPlan, TlsIdentity, UblkPlan};
 
     fn words(found: &[FileMistake]) -> String {
         found.iter().map(|mistake| format!("{}: {}\n", mistake.what, mistake.why)).collect()
@@ -311,6 +324,22 @@ mod tests {
         plan.control = Some(at("control"));
         plan.volumes[0].disk.path = Some(at("disk"));
         assert_eq!(server_files(&plan), []);
+    }
+
+    #[test]
+    fn an_absent_side_of_a_mirror_is_made_anew_from_the_other_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [region, twin] = ["v", "w"].map(|name| folder.path().join(name));
+        let mut plan = plan(folder.path());
+        plan.volumes[0].mirror = MirrorPlan::With(twin.clone());
+        for (left, lost, what) in [(&region, &twin, "the other side"), (&twin, &region, "the region")] {
+            fs::write(left, "").expect("written");
+            let [mistake] = &server_files(&plan)[..] else { panic!("one side is absent") };
+            assert!(mistake.what.contains(what), "{mistake:?}");
+            let rebuild = format!("tidegate rebuild --pmem {} --mirror {}", left.display(), lost.display());
+            assert!(mistake.next.contains(&rebuild), "{mistake:?}");
+            fs::remove_file(left).expect("removed");
+        }
     }
 
     #[test]

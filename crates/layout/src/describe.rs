@@ -10,6 +10,9 @@ use crate::file_cache::{
     FileElement, FileEntry, FileRecord, LeaseElement, LeaseHead, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES,
     VolatileFile, VolatileHead, VolatileSlot, VolatileWrite,
 };
+use crate::mirror::{
+    MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, REDO_HEAD_AT, REDO_LINES_AT, REDO_PLACES_AT, RedoHead,
+};
 use crate::ring::Cursors;
 use crate::write_cache::{CACHE_HEAD_BYTES, CacheHead, SlotHead};
 use std::fmt::Write;
@@ -49,6 +52,10 @@ pub fn describe() -> String {
         VolatileFile::DESCRIPTION,
         VolatileSlot::DESCRIPTION,
     ] {
+        out.push_str(&table(&description));
+    }
+    out.push_str(&mirror());
+    for description in [MirrorRecord::DESCRIPTION, RedoHead::DESCRIPTION] {
         out.push_str(&table(&description));
     }
     out.push_str(&write_cache());
@@ -113,6 +120,17 @@ fn file_cache() -> String {
          entry's, or not less than its record's. Where entries of a file overlap, the greater version wins.\n\n\
          Unsynced writes lie in shared memory: a head, a file for each record, headers, and blocks of\n\
          {VOLATILE_BLOCK_BYTES} bytes.\n\n",
+    )
+}
+
+fn mirror() -> String {
+    let [first, second] = MIRROR_SLOTS_AT;
+    format!(
+        "\n## Mirror\n\n\
+         The last {MIRROR_PAGE_BYTES} bytes of each side of a mirror are its page; all bytes before it are the volume's.\n\
+         A record lies at byte {first} and at byte {second} of the page. The valid one with the greater generation\n\
+         counts; the other one is written next. At byte {REDO_HEAD_AT} of the page lies the head of the redo, at byte\n\
+         {REDO_PLACES_AT} the places of its lines, at byte {REDO_LINES_AT} their contents.\n\n",
     )
 }
 

@@ -15,6 +15,7 @@ pub mod disk_cache;
 pub mod file_cache;
 pub mod foreign;
 pub mod former_run;
+pub mod mirror;
 mod on_media;
 pub mod ring;
 pub mod write_cache;

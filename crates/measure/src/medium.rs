@@ -17,8 +17,10 @@ use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
 use tidegate_layout::btt::{PAGE_BYTES, Version};
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_layout::file_cache::PoolSuperblock;
+use tidegate_layout::mirror::MIRROR_PAGE_BYTES;
 use tidegate_media::emulate::{Emulated, Profile};
-use tidegate_media::{Allocation, MappedRegion};
+use tidegate_media::{Allocation, MappedRegion, Region};
+use tidegate_mirror::Mirror;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Bytes a random walk covers: far more than any cache holds.
@@ -43,6 +45,14 @@ pub fn btt() -> anyhow::Result<Btt<MappedRegion>> {
     Ok(Btt::open(formatted(WALK_BYTES)?, &OpenOptions::default())?)
 }
 
+/// A fresh BTT of 4 KiB blocks on a mirror that offers at least [`WALK_BYTES`].
+pub fn mirrored_btt() -> anyhow::Result<Btt<Mirror<MappedRegion>>> {
+    let bytes = WALK_BYTES + OVERHEAD_BYTES + MIRROR_PAGE_BYTES;
+    let mirror = tidegate_mirror::create([region(bytes)?, region(bytes)?], [7; 16], |_| Ok(()))?;
+    format(&mirror)?;
+    Ok(Btt::open(mirror, &OpenOptions::default())?)
+}
+
 /// A fresh BTT of 4 KiB blocks in memory as slow as `profile`'s that offers at least
 /// [`WALK_BYTES`].
 pub fn slow_btt(profile: &str) -> anyhow::Result<Btt<Emulated<MappedRegion>>> {
@@ -65,9 +75,14 @@ fn profile_named(name: &str) -> anyhow::Result<Profile> {
 
 fn formatted(bytes: u64) -> anyhow::Result<MappedRegion> {
     let region = region(bytes + OVERHEAD_BYTES)?;
-    let spec = FormatSpec { version: Version::V2_0, sector_size: 4096, uuid: [7; 16], parent_uuid: [0; 16] };
-    tidegate_btt::format(&region, &spec, Contents::Zeroed)?;
+    format(&region)?;
     Ok(region)
+}
+
+/// Makes `region`, which holds zeroes, a BTT of 4 KiB blocks.
+fn format<R: Region>(region: &R) -> anyhow::Result<()> {
+    let spec = FormatSpec { version: Version::V2_0, sector_size: 4096, uuid: [7; 16], parent_uuid: [0; 16] };
+    Ok(tidegate_btt::format(region, &spec, Contents::Zeroed)?)
 }
 
 /// A name in `/dev/shm` that no other run uses; whatever has it is removed when this is dropped.

@@ -7,6 +7,7 @@
 //! work when no server runs.
 
 pub mod cache;
+pub mod contents;
 pub mod create;
 pub mod disk;
 pub mod failure;

@@ -4,15 +4,17 @@
 pub use crate::cached_disk::failure::{AtFault, DiskFailure, Growth, JournalFailure, Obstacle, Step};
 pub use crate::control::failure::{ControlFailure, Refused};
 pub use crate::sockets::failure::{Exposed, Exposure, ListenFailure, NoListenAddress};
-pub use crate::volume::failure::{CreateFailure, VolumeFailure, WriteCacheFailure};
+pub use crate::volume::failure::{CreateFailure, WriteCacheFailure};
 pub use tidegate_host::Doing;
 pub use tidegate_ublk::{CommandError, UblkFailure};
+pub use tidegate_volume_region::{MirrorFailure, VolumeFailure};
 
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_disk_cache::{FormatError, OpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_host::owned::NotOwn;
+use tidegate_volume_region::RegionFailure;
 
 /// The smallest region in front of a disk.
 pub(crate) const REGION_BYTES_MIN: u64 = 1 << 20;
@@ -23,6 +25,9 @@ pub enum Failure {
     /// The region file, or the volume in it.
     #[error(transparent)]
     Volume(#[from] VolumeFailure),
+    /// The mirror that a region is a side of.
+    #[error(transparent)]
+    Mirror(#[from] MirrorFailure),
     /// The write cache of a volume.
     #[error(transparent)]
     WriteCache(#[from] WriteCacheFailure),
@@ -102,6 +107,16 @@ impl Failure {
             | FormatError::Journal { .. }) => {
                 VolumeFailure::BrokenCache { path: path.to_owned(), why: error.to_string() }.into()
             }
+        }
+    }
+}
+
+impl From<RegionFailure> for Failure {
+    fn from(failure: RegionFailure) -> Failure {
+        match failure {
+            RegionFailure::Volume(volume) => volume.into(),
+            RegionFailure::Mirror(mirror) => mirror.into(),
+            RegionFailure::IsPool { pool } => Failure::IsPool { pool },
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The options of a server: its volumes, where it listens, and which users may connect; and the
 //! options by which a volume is made.
 
+pub use tidegate_volume_region::mirror::MirrorPlan;
+
 use crate::cached_disk::disk::DiskPlan;
 use crate::cached_disk::volatile::Volatile;
 use crate::fronts::vhost_user::QUEUES_MAX;
@@ -9,9 +11,10 @@ use crate::sockets::connections::CONNECTIONS_MAX;
 use crate::sockets::listen::{ListenAddress, SocketAccess};
 use crate::volume::write_cache::WriteCacheSize;
 use rustix::fs::Mode;
+use std::iter;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidegate_layout::btt::Version;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
@@ -79,6 +82,8 @@ pub struct VolumePlan {
     pub description: Option<String>,
     /// The region.
     pub pmem: PathBuf,
+    /// Its twin, if it is a side of a mirror.
+    pub mirror: MirrorPlan,
     /// Whether it may change.
     pub access: Access,
     /// The memory to be as slow as.
@@ -112,6 +117,7 @@ impl VolumePlan {
             name,
             description: None,
             pmem,
+            mirror: MirrorPlan::Absent,
             access,
             emulate: None,
             cache: WriteCacheSize::default(),
@@ -120,6 +126,17 @@ impl VolumePlan {
             vhost_user: None,
             ublk: None,
         }
+    }
+}
+
+impl VolumePlan {
+    /// The region, and its twin if it has one.
+    pub fn regions(&self) -> impl Iterator<Item = &Path> {
+        let twin = match &self.mirror {
+            MirrorPlan::With(twin) => Some(twin.as_path()),
+            MirrorPlan::Absent | MirrorPlan::Degraded => None,
+        };
+        iter::once(self.pmem.as_path()).chain(twin)
     }
 }
 
@@ -155,6 +172,8 @@ impl Plan {
 pub struct CreateOptions {
     /// The region.
     pub pmem: PathBuf,
+    /// The other side of a mirror.
+    pub mirror: Option<PathBuf>,
     /// Its bytes; None: those of a device.
     pub size: Option<u64>,
     /// Bytes of a block.

@@ -3,5 +3,6 @@
 pub mod latency;
 mod page;
 pub mod prometheus;
+mod region;
 pub mod registry;
 pub mod snapshot;

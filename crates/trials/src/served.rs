@@ -5,6 +5,8 @@
 
 mod program;
 mod stack;
+mod writer;
 
 pub use program::{Server, Volume, program, until};
 pub use stack::{Attached, Mounted};
+pub use writer::{Writer, kill_under_load};

@@ -6,6 +6,7 @@ mod consent;
 pub(crate) mod create;
 pub(crate) mod info;
 pub(crate) mod list;
+pub(crate) mod rebuild;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod stop;

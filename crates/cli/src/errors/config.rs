@@ -4,7 +4,7 @@
 use super::{Exit, Report};
 use std::io;
 use std::path::{Path, PathBuf};
-use tidegate_doctor::{DoctorFailure, FileMistake, RefusedAt};
+use tidegate_doctor::{FileMistake, RefusedAt};
 use tidegate_host::spelling::nearest;
 
 /// Why a configuration file is not followed.
@@ -215,7 +215,7 @@ fn unknown_mount(path: &Path, name: &str, names: &[String]) -> Report {
 }
 
 fn same_file(path: &Path, pmem: &Path) -> Report {
-    let what = format!("{}: two volumes are in {}", path.display(), pmem.display());
+    let what = format!("{}: {} is named as a region twice", path.display(), pmem.display());
     let next = "name another file in one of them, or make both read_only = true";
     Report::new(("config-same-file", Exit::Usage), what, "a volume that may change is served once", next)
 }
@@ -224,32 +224,4 @@ fn same_name(path: &Path, name: &str) -> Report {
     let what = format!("{}: two volumes are named {name:?}", path.display());
     let next = "give one of them another: name = \"...\"";
     Report::new(("config-same-name", Exit::Usage), what, "clients choose a volume by its name", next)
-}
-
-impl From<&DoctorFailure> for Report {
-    fn from(failure: &DoctorFailure) -> Report {
-        let (kind, why, next) = match failure {
-            DoctorFailure::Unreadable { error, .. } => {
-                let next = "name a directory that this user may read; as root: sudo tidegate doctor DIR";
-                (("doctor-unreadable", Exit::Environment), error.to_string(), next)
-            }
-            DoctorFailure::NoDirectory { .. } => {
-                let next = "name the directory that it is in: tidegate doctor DIR";
-                (("doctor-no-directory", Exit::Usage), "a database has a directory".to_owned(), next)
-            }
-            DoctorFailure::Silent { .. } => {
-                let why = "its file system gave no answer in 2 s: the service of a mount hangs, or a server far away";
-                (("doctor-silent", Exit::Environment), why.to_owned(), "see what hangs: tidegate doctor")
-            }
-            DoctorFailure::NotRecognised { known, .. } => {
-                let next = "name the directory with the data; without one, doctor examines this machine";
-                (("doctor-not-recognised", Exit::Refused), format!("recognised are {known}"), next)
-            }
-            DoctorFailure::Settings { why, .. } => {
-                let next = "name the main file of settings, which is text: --settings FILE";
-                (("doctor-settings", Exit::Usage), why.clone(), next)
-            }
-        };
-        Report::new(kind, failure.to_string(), why, next)
-    }
 }

@@ -1,8 +1,8 @@
 //! Command lines that are never possible, whatever the machine's state.
 
-use super::create::block_size;
 use super::{Exit, Report};
 use tidegate_disk_cache::Mode;
+use tidegate_failure_reports::block_size;
 use tidegate_host::spelling::nearest;
 use tidegate_host::units::{Human, NoSize};
 use tidegate_media::emulate::Profile;

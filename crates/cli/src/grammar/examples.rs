@@ -21,6 +21,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "create",
         &[
             ("Make a volume in persistent memory", "tidegate create --pmem /mnt/pmem/v.pmem --size 1G"),
+            (
+                "Make a volume that the loss of one memory does not harm",
+                "tidegate create --pmem /mnt/pmem0/v.pmem --mirror /mnt/pmem1/v.pmem --size 1G",
+            ),
             ("Put a region in front of a disk", "tidegate create --pmem /mnt/pmem/fast.pmem --size 1G --disk /dev/sdb"),
         ],
     ),
@@ -65,6 +69,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("Check the pool of a mount that was killed", "tidegate check /mnt/pmem/app.pool"),
             ("See what a repair would do", "tidegate check /mnt/pmem/v.pmem --repair --dry-run"),
         ],
+    ),
+    (
+        "rebuild",
+        &[(
+            "Make the other side anew after its memory was replaced",
+            "tidegate rebuild --pmem /mnt/pmem0/v.pmem --mirror /mnt/pmem1/v.pmem",
+        )],
     ),
     (
         "flush",

@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory};
 
 /// Every command, in groups as the help shows them.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("Volumes", &["create", "serve", "info", "list", "stop", "stat", "top", "check"]),
+    ("Volumes", &["create", "serve", "info", "list", "stop", "stat", "top", "check", "rebuild"]),
     ("Disk cache", &["flush", "mode", "detach", "attach", "resize", "scrub", "salvage", "replay"]),
     ("Files and programs", &["mount", "umount", "run", "status", "explain", "recover"]),
     ("Tools", &["doctor", "config", "man", "completions", "help"]),

@@ -16,7 +16,7 @@ use tidegate_layout::btt::Version;
 use tidegate_media::emulate::Profile;
 use tidegate_sandbox::SandboxWish;
 use tidegate_server::cached_disk::volatile;
-use tidegate_server::options::{CreateOptions, UblkPlan};
+use tidegate_server::options::{CreateOptions, MirrorPlan, UblkPlan};
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
 use tidegate_top::SortKey;
@@ -27,8 +27,10 @@ const CONNECTIONS: &str = "Connections";
 const MONITORING: &str = "Monitoring and control";
 
 /// Flags of `serve` about one volume, which a configuration file says of each of its volumes.
-const OF_ONE_VOLUME: [&str; 18] = [
+const OF_ONE_VOLUME: [&str; 20] = [
     "pmem",
+    "mirror",
+    "degraded",
     "emulate",
     "write_cache",
     "wear_leveling",
@@ -53,6 +55,10 @@ pub(crate) struct Create {
     /// The region to create: a new file (on a DAX file system, tmpfs or a disk), or a DAX device
     #[arg(long, help_heading = REGION, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
+
+    /// The other side of a mirror: a second region, on other memory. Each write then lies in both
+    #[arg(long, help_heading = REGION, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "sparse")]
+    pub(crate) mirror: Option<PathBuf>,
 
     /// The disk to cache: a block device or a file. Its contents become the contents of the volume
     #[arg(long, help_heading = DISK_CACHE, value_name = "DISK", value_hint = ValueHint::FilePath, conflicts_with = "btt")]
@@ -100,9 +106,10 @@ pub(crate) struct Create {
 impl Create {
     /// What they ask for.
     pub(crate) fn options(&self) -> CreateOptions {
-        let Create { pmem, disk, size, block, btt, checksums, ordered, accept_volatile, sparse, force } = self;
+        let Create { pmem, mirror, disk, size, block, btt, checksums, ordered, accept_volatile, sparse, force } = self;
         CreateOptions {
             pmem: pmem.clone(),
+            mirror: mirror.clone(),
             size: *size,
             block: *block,
             btt: *btt,
@@ -122,6 +129,15 @@ pub(crate) struct Serve {
     /// absent]
     #[arg(long, help_heading = VOLUME, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: Option<PathBuf>,
+
+    /// The other side of the mirror that the region is a side of
+    #[arg(long, help_heading = VOLUME, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "pmem")]
+    pub(crate) mirror: Option<PathBuf>,
+
+    /// Serve one side of a mirror alone, because the other one is lost. That one is stale from then
+    /// on, until `tidegate rebuild`
+    #[arg(long, help_heading = VOLUME, requires = "pmem", conflicts_with = "mirror")]
+    pub(crate) degraded: bool,
 
     /// A TOML file with volumes, each an export by name, and keys like the flags here. Flags win
     /// over the file
@@ -220,6 +236,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// The twin of the region.
+    pub(crate) fn mirror(&self) -> MirrorPlan {
+        if self.degraded { MirrorPlan::Degraded } else { MirrorPlan::with(self.mirror.clone()) }
+    }
+
     /// The block device that the volume is to be.
     pub(crate) fn ublk(&self) -> Option<UblkPlan> {
         self.ublk.map(|number| UblkPlan { number, queues: self.ublk_queues })
@@ -230,6 +251,22 @@ impl Serve {
 pub(crate) struct Info {
     #[command(flatten)]
     pub(crate) region: NamedRegion,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rebuild {
+    /// The side of the mirror that has every write
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pmem: PathBuf,
+
+    /// The region to copy it to: the stale side, or another region of equal length, created if
+    /// absent
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) mirror: PathBuf,
+
+    /// Overwrite whatever the other region holds
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
@@ -301,6 +338,11 @@ pub(crate) struct Top {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) region: NamedRegion,
+
+    /// The other side of the mirror that the region is a side of: both are made equal first.
+    /// Without it a side is checked alone, and not repaired
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) mirror: Option<PathBuf>,
 
     /// Repair what can be repaired. A repair that gives up blocks asks first, or needs --yes
     #[arg(long)]

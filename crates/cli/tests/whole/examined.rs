@@ -147,7 +147,7 @@ fn every_mistake_of_a_configuration_is_told() {
     let text = "listen = [\"tcp:0.0.0.0:1\", \"unix:s\"]\ncontrol = \"s\"\n[[volume]]\npmem = \"v\"\n[[volume]]\npmem = \"v\"\n";
     fs::write(&config, text).unwrap();
     let refused = run(&["config", "check", &config]);
-    for words in ["two volumes are named", "two volumes are in", "--insecure", "is named twice"] {
+    for words in ["two volumes are named", "is named as a region twice", "--insecure", "is named twice"] {
         assert!(refused.code == USAGE && refused.stderr.contains(words), "no {words:?} in {}", refused.stderr);
     }
 }

@@ -8,7 +8,7 @@ use tidegate_media::Access;
 use tidegate_policy::writeback::destage::Caps;
 use tidegate_server::cached_disk::disk::DiskPlan;
 use tidegate_server::cached_disk::volatile::Volatile;
-use tidegate_server::options::{Plan, TlsIdentity, UblkPlan, VolumePlan};
+use tidegate_server::options::{MirrorPlan, Plan, TlsIdentity, UblkPlan, VolumePlan};
 use tidegate_server::sockets::access::Peers;
 use tidegate_server::sockets::listen::ListenAddress;
 use tidegate_server::volume::write_cache::WriteCacheSize;
@@ -95,7 +95,12 @@ fn of_server(plan: &Plan) -> Vec<Setting> {
 
 fn of_volume(plan: &VolumePlan) -> Vec<Setting> {
     use TakesEffect::{AtRestart, Now};
-    let VolumePlan { name, description, pmem: _, access, emulate, cache, level_wear, disk, vhost_user, ublk } = plan;
+    let VolumePlan { name, description, pmem: _, mirror, access, emulate, cache, level_wear, disk, vhost_user, ublk } =
+        plan;
+    let twin = match mirror {
+        MirrorPlan::With(twin) => Some(twin.display()),
+        MirrorPlan::Absent | MirrorPlan::Degraded => None,
+    };
     let size = match cache {
         WriteCacheSize::Auto => "auto".to_owned(),
         WriteCacheSize::Off => "off".to_owned(),
@@ -106,6 +111,8 @@ fn of_volume(plan: &VolumePlan) -> Vec<Setting> {
     let mut all = vec![
         ("name", name.clone(), AtRestart),
         ("description", or_none(description.as_ref()), AtRestart),
+        ("mirror", or_none(twin), AtRestart),
+        ("degraded", (*mirror == MirrorPlan::Degraded).to_string(), AtRestart),
         ("read_only", (*access != Access::ReadWrite).to_string(), AtRestart),
         ("emulate", or_none(emulate.as_ref()), AtRestart),
         ("write_cache", size, AtRestart),
@@ -196,6 +203,14 @@ mod tests {
         assert_eq!(
             told(|plan| plan.volumes[0].disk.caps.age = Duration::from_secs(7)),
             ["volume \"v\": dirty_age: 30 s → 7 s (restart to apply)"]
+        );
+        assert_eq!(
+            told(|plan| plan.volumes[0].mirror = MirrorPlan::With("/m".into())),
+            ["volume \"v\": mirror: none → /m (restart to apply)"]
+        );
+        assert_eq!(
+            told(|plan| plan.volumes[0].mirror = MirrorPlan::Degraded),
+            ["volume \"v\": degraded: false → true (restart to apply)"]
         );
         assert_eq!(
             told(|plan| plan.volumes.push(VolumePlan::of("/w".into(), Access::ReadWrite))),

@@ -1,6 +1,7 @@
 //! Making a region in front of a disk. Only the header of the journal of an ordered one is written
 //! to the disk.
 
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{self, Disk};
 use crate::cached_disk::journal::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
 use crate::cached_disk::owner::{if_claimed, refuse_of_another, take};
@@ -8,14 +9,14 @@ use crate::cached_disk::stale_check;
 use crate::cached_disk::volatile::Stake;
 use crate::failure::{CreateFailure, DiskFailure, Failure, REGION_BYTES_MIN, Step, VolumeFailure};
 use crate::options::CreateOptions;
-use crate::volume::contents;
-use crate::volume::description::{Description, Memory};
-use crate::volume::region::sync;
-use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use tidegate_disk_cache::{Checksums, Contents, FormatSpec, blocks_in, format_ordered, format_with, identify};
 use tidegate_layout::btt::PAGE_BYTES;
-use tidegate_media::{BlockDevice, DiskAccess, MappedRegion, Region};
+use tidegate_media::{BlockDevice, DiskAccess, Domain, Region};
+use tidegate_volume_region::VolumeRegion;
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::region::{self, sync};
+use tidegate_volume_region::xattrs::Xattr;
 use uuid::Uuid;
 
 /// Refuses a size that no region in front of a disk has.
@@ -39,25 +40,25 @@ pub fn disk(path: &Path, args: &CreateOptions) -> Result<Disk, Failure> {
     Ok(disk)
 }
 
-/// Refuses `region` in front of a disk, if it is to be, and a power loss empties its memory; unless
-/// that was asked for by name.
-pub(crate) fn refuse_volatile(args: &CreateOptions, region: &MappedRegion) -> Result<(), DiskFailure> {
-    if args.disk.is_some() { stake(args, region).refuse(Step::Create, args.volatile) } else { Ok(()) }
+/// Refuses memory in `domain` in front of a disk, if it is to be, and a power loss empties it;
+/// unless that was asked for by name.
+pub(crate) fn refuse_volatile(args: &CreateOptions, domain: Domain) -> Result<(), DiskFailure> {
+    if args.disk.is_some() { stake(args, domain).refuse(Step::Create, args.volatile) } else { Ok(()) }
 }
 
-fn stake<'a>(args: &'a CreateOptions, region: &MappedRegion) -> Stake<'a> {
-    Stake { pmem: &args.pmem, domain: region.domain(), ordered: args.ordered }
+fn stake<'a>(args: &'a CreateOptions, domain: Domain) -> Stake<'a> {
+    Stake { pmem: &args.pmem, domain, ordered: args.ordered }
 }
 
 /// Makes `region` a cache of `disk`.
 pub fn lay_out(
     args: &CreateOptions,
     disk: &Disk,
-    region: &MappedRegion,
+    region: &VolumeRegion,
     contents: Contents,
 ) -> Result<Description, Failure> {
     let path = args.pmem.as_path();
-    stake(args, region).admit(Step::Create, args.volatile)?;
+    stake(args, region.reader().domain()).admit(Step::Create, args.volatile)?;
     let spec = FormatSpec {
         block_size: args.block,
         disk_blocks: disk.device.geometry().blocks,
@@ -71,7 +72,7 @@ pub fn lay_out(
         false => lay_out_as(path, region, (&spec, sums), contents)?,
     }
     stale_check::clear_stamp(path, region)?;
-    region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &disk.path));
+    region::files(region).for_each(|file| Xattr::Disk.write(file, &disk.path));
     let identity = identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))?;
     let identity = identity.ok_or_else(|| contents::no_cache(path, region))?;
     take(disk, path, identity.uuid)?;
@@ -83,7 +84,7 @@ pub fn lay_out(
 fn lay_out_ordered(
     args: &CreateOptions,
     disk: &Disk,
-    region: &MappedRegion,
+    region: &VolumeRegion,
     (spec, sums): (FormatSpec, Checksums),
     contents: Contents,
 ) -> Result<(), Failure> {
@@ -101,7 +102,7 @@ fn lay_out_ordered(
 /// Formats `region` as `spec` says, and sees to it that the result outlives this process.
 pub(crate) fn lay_out_as(
     path: &Path,
-    region: &MappedRegion,
+    region: &VolumeRegion,
     (spec, sums): (&FormatSpec, Checksums),
     contents: Contents,
 ) -> Result<(), Failure> {

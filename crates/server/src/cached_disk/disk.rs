@@ -2,7 +2,6 @@
 
 use crate::cached_disk::volatile::Volatile;
 use crate::failure::{DiskFailure, Doing, Failure, Growth, VolumeFailure};
-use crate::volume::xattrs::Xattr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -16,6 +15,8 @@ use tidegate_media::{BlockDevice, DiskAccess, DiskIdentity, FileDisk, MapError};
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::writeback::destage::Caps;
+use tidegate_volume_region::description::NO_NAME;
+use tidegate_volume_region::xattrs::Xattr;
 
 /// What somebody wants of the disk of a volume, and of the cache in front of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -181,9 +182,6 @@ pub(crate) fn warn_of_no_name(disk: &Disk) {
         tracing::warn!("{} {NO_NAME}", disk.path.display());
     }
 }
-
-/// What is said of a disk without a name.
-pub(crate) const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
 
 /// How much `disk`, which the cache `identity` in `pmem` belongs to, is larger than what is used of
 /// it. None: not by a block.

@@ -1,10 +1,10 @@
 //! Journals at the ends of ordered disks: where one fits, which data must not lie there, and when
 //! it goes.
 
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::Disk;
 use crate::cached_disk::owner::IfClaimed;
 use crate::failure::JournalFailure;
-use crate::volume::contents;
 use tidegate_disk_cache::{Identity, erase_journal, find_journal, has_room_for, journal_at_the_end, lay_out_journal};
 use tidegate_layout::disk_cache::JournalPlan;
 use tidegate_media::{BlockDevice, claim_of};

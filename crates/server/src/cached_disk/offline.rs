@@ -1,6 +1,7 @@
 //! Work on a cache that no server uses: its region is opened for this process alone.
 
 use crate::cached_disk::cache::{Cached, STEP_ENTRIES};
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{self, DiskLocation, DiskPlan, refuse_detached};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner::{self, IfClaimed};
@@ -9,20 +10,20 @@ use crate::cached_disk::stale_check::{self, IfChanged};
 use crate::cached_disk::volatile::{Stake, Volatile};
 use crate::control::protocol::ScrubFindings;
 use crate::failure::{DiskFailure, Failure, Step, VolumeFailure};
-use crate::volume::contents;
-use crate::volume::region;
-use crate::volume::xattrs::Xattr;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{Checksums, DiskCache, Guard, Identity, Journaling, NewLayout, NoDisk, Options};
 use tidegate_layout::disk_cache::DETACHED;
-use tidegate_media::{Access, BlockDevice, DiskAccess, MappedRegion, Region};
+use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
+use tidegate_volume_region::region;
+use tidegate_volume_region::xattrs::Xattr;
+use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// The region at `pmem`, which has to hold a cache of a disk.
-pub fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Identity), Failure> {
+pub fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<VolumeRegion>, Identity), Failure> {
     let mapped = region::map(pmem, access).map_err(|failure| {
-        let Failure::Volume(VolumeFailure::Absent { path }) = failure else { return failure };
-        DiskFailure::NoRegion { pmem: path }.into()
+        let RegionFailure::Volume(VolumeFailure::Absent { path }) = failure else { return failure.into() };
+        Failure::from(DiskFailure::NoRegion { pmem: path })
     });
     let region = Arc::new(mapped?);
     let identity = region::disk_cache_in(pmem, &region)?;
@@ -33,11 +34,11 @@ pub fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<MappedRegion>, Ident
 /// A cache that no server uses, and its disk.
 struct Open {
     /// The region.
-    region: Arc<MappedRegion>,
+    region: Arc<VolumeRegion>,
     /// What its superblock says.
     identity: Identity,
     /// The cache.
-    cached: Cached<Arc<MappedRegion>>,
+    cached: Cached<Arc<VolumeRegion>>,
     /// Whether the disk was changed without it, so that nothing may be read of what it holds.
     stale: bool,
 }
@@ -57,7 +58,7 @@ fn open_for(pmem: &Path, location: DiskLocation<'_>, if_changed: IfChanged) -> R
     if !stale {
         stale_check::clear_stamp(pmem, &region)?;
     }
-    region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &disk.path));
+    region::files(&region).for_each(|file| Xattr::Disk.write(file, &disk.path));
     let guard = if if_changed == IfChanged::GoOn { Guard::Forced } else { Guard::default() };
     let path = disk.path.clone();
     let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan { guard, ..DiskPlan::default() });
@@ -84,7 +85,7 @@ pub fn flush(
     if stale {
         stale_check::empty_cache(pmem, &region, &identity)?;
     }
-    disk.device.note_as_left(&region);
+    region::note_as_left(&region, &disk.device);
     Ok(())
 }
 
@@ -96,7 +97,7 @@ pub fn detach(pmem: &Path, location: DiskLocation<'_>, tell: impl FnMut(&str)) -
     drop(cached);
     let layout = NewLayout { disk: DETACHED, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(pmem, &region, &layout)?;
-    region.file().into_iter().for_each(|file| Xattr::Disk.remove(file));
+    region::files(&region).for_each(|file| Xattr::Disk.remove(file));
     erase_journal_of(&identity, &disk)?;
     owner::set_free(&disk, identity.uuid)
 }
@@ -128,7 +129,7 @@ pub fn attach(pmem: &Path, disk: DiskToAttach<'_>, volatile: Volatile) -> Result
     disk::warn_of_no_name(&disk);
     let layout = NewLayout { disk: disk.device.identity().0, disk_blocks, region_bytes: region.len() };
     lay_out(pmem, &region, &layout)?;
-    region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &disk.path));
+    region::files(&region).for_each(|file| Xattr::Disk.write(file, &disk.path));
     Ok(disk_blocks)
 }
 

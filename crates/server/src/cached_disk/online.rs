@@ -10,6 +10,7 @@
 //! longer than the cache needs, which its format allows.
 
 use crate::cached_disk::cache::CachedDisk;
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{Disk, is_same_place};
 use crate::cached_disk::journal::{erase_journal_of, put_journal_of};
 use crate::cached_disk::owner::{self, IfClaimed};
@@ -21,9 +22,6 @@ use crate::cached_disk::volatile::{Stake, Volatile};
 use crate::failure::{DiskFailure, Failure, Obstacle, Step};
 use crate::options::VolumePlan;
 use crate::stats::registry::{Metric, MetricSource, Unit};
-use crate::volume::contents;
-use crate::volume::region::{cache_in, map_at_once};
-use crate::volume::xattrs::Xattr;
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -33,14 +31,17 @@ use tidegate_background::{SweepFailures, Ticket};
 use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{
-    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, MappedRegion, Misuse, Refusals, Region,
-    Result as Answer, Sealed,
+    Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Misuse, Refusals, Region, Result as Answer,
+    Sealed,
 };
+use tidegate_volume_region::VolumeRegion;
+use tidegate_volume_region::region::{self, cache_in};
+use tidegate_volume_region::xattrs::Xattr;
 
 /// The cache of a served disk.
 pub struct Front {
     /// Its region.
-    pub region: Arc<MappedRegion>,
+    pub region: Arc<VolumeRegion>,
     /// Whether the disk keeps the order of its commits.
     pub ordered: bool,
     /// What clients get.
@@ -135,7 +136,7 @@ impl DiskEnd {
 }
 
 /// Opens the cache in a region, in front of a disk and as a plan says.
-pub type OpenFront = fn(&VolumePlan, Arc<MappedRegion>, Disk) -> Result<Front, Failure>;
+pub type OpenFront = fn(&VolumePlan, Arc<VolumeRegion>, Disk) -> Result<Front, Failure>;
 
 /// A served disk.
 pub struct OnlineDisk {
@@ -222,7 +223,7 @@ impl OnlineDisk {
     }
 
     fn stake<'a>(&'a self, front: &Front) -> Stake<'a> {
-        Stake { pmem: &self.plan.pmem, domain: front.region.domain(), ordered: front.ordered }
+        Stake { pmem: &self.plan.pmem, domain: front.region.reader().domain(), ordered: front.ordered }
     }
 
     /// What a power loss takes of completed writes, if it takes flushed ones.
@@ -348,7 +349,7 @@ impl OnlineDisk {
         let emptied = self.part(&region).or_else(|_| {
             // A region that has lost a store takes none until it is mapped anew.
             drop(region);
-            self.part(&Arc::new(map_again(&self.plan.pmem)?))
+            self.part(&Arc::new(map_again(&self.plan.pmem, &self.plan.mirror)?))
         });
         match emptied {
             Ok(()) => *front = Served::Alone,
@@ -359,12 +360,12 @@ impl OnlineDisk {
     }
 
     /// Sets `region`, which is clean, free from the disk.
-    fn part(&self, region: &Arc<MappedRegion>) -> Result<(), Failure> {
+    fn part(&self, region: &Arc<VolumeRegion>) -> Result<(), Failure> {
         // The file may be shorter by now than it was when the region was mapped.
-        let now = region.file().and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
+        let now = region::only_file(region).and_then(|file| file.metadata().ok()).filter(Metadata::is_file);
         let bytes = now.map_or(region.len(), |now| now.len().min(region.len()));
         self.lay_out(region, DETACHED, bytes)?;
-        region.file().into_iter().for_each(|file| Xattr::Disk.remove(file));
+        region::files(region).for_each(|file| Xattr::Disk.remove(file));
         match cache_in(&self.plan.pmem, region)? {
             Some(identity) => {
                 erase_journal_of(&identity, &self.disk)?;
@@ -390,7 +391,7 @@ impl OnlineDisk {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         // Clients wait meanwhile.
-        let region = Arc::new(map_at_once(&pmem, Access::ReadWrite)?);
+        let region = Arc::new(map_again(&pmem, &self.plan.mirror)?);
         let identity = cache_in(&pmem, &*region)?.ok_or_else(|| contents::no_cache(&pmem, &region))?;
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());
@@ -410,7 +411,7 @@ impl OnlineDisk {
         }
         owner::take(&self.disk, &pmem, identity.uuid)?;
         self.lay_out(&region, self.disk.device.identity().0, region.len())?;
-        region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &self.disk.path));
+        region::files(&region).for_each(|file| Xattr::Disk.write(file, &self.disk.path));
         *front = Served::Cached(self.next_number(), self.reopen(region)?);
         Ok(())
     }
@@ -465,7 +466,7 @@ impl OnlineDisk {
         let served = std::mem::replace(&mut *self.exclusive(), Served::ReadOnlyAfterFailure);
         if let Served::Cached(_, Front { region, device, cached, .. }) = served {
             drop((device, cached));
-            self.disk.device.note_as_left(&region);
+            region::note_as_left(&region, &self.disk.device);
         }
         end
     }
@@ -484,14 +485,14 @@ impl OnlineDisk {
     }
 
     /// Lets `act` have the region of the cache, beside the clients.
-    fn with_region<T>(&self, act: impl FnOnce(&Arc<MappedRegion>) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn with_region<T>(&self, act: impl FnOnce(&Arc<VolumeRegion>) -> Result<T, Failure>) -> Result<T, Failure> {
         let region = self.shared().front().map(|front| Arc::clone(&front.region));
         act(&region.ok_or_else(|| self.has_no_cache())?)
     }
 
     /// Takes the cache away, after its last dirty blocks went to the disk. Only the region is left
     /// of it, and until it is known what becomes of that nobody writes to the disk.
-    fn take(&self, served: &mut Served) -> Result<Arc<MappedRegion>, Failure> {
+    fn take(&self, served: &mut Served) -> Result<Arc<VolumeRegion>, Failure> {
         let Some(taken) = served.front() else { return Err(self.has_no_cache()) };
         self.refuse_read_only()?;
         taken.cached.finish(&self.plan.pmem)?;
@@ -505,7 +506,7 @@ impl OnlineDisk {
 
     /// Goes on with whatever cache the region holds now.
     fn go_on(&self, served: &mut Served) -> Result<(), Failure> {
-        let region = map_again(&self.plan.pmem)?;
+        let region = map_again(&self.plan.pmem, &self.plan.mirror)?;
         let identity = cache_in(&self.plan.pmem, &region)?;
         if identity.is_none_or(|identity| identity.disk == DETACHED) {
             return Err(self.has_no_cache());
@@ -519,12 +520,12 @@ impl OnlineDisk {
         self.caches.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn lay_out(&self, region: &Arc<MappedRegion>, disk: [u8; 32], region_bytes: u64) -> Result<(), Failure> {
+    fn lay_out(&self, region: &Arc<VolumeRegion>, disk: [u8; 32], region_bytes: u64) -> Result<(), Failure> {
         let layout = NewLayout { disk, disk_blocks: self.blocks, region_bytes };
         lay_out(&self.plan.pmem, region, &layout)
     }
 
-    fn reopen(&self, region: Arc<MappedRegion>) -> Result<Front, Failure> {
+    fn reopen(&self, region: Arc<VolumeRegion>) -> Result<Front, Failure> {
         let mut plan = self.plan.clone();
         plan.disk.mode = self.modes().now();
         (self.open_front)(&plan, region, self.disk.clone())
@@ -622,7 +623,9 @@ pub(crate) mod tests {
         let (pmem, path) = (folder.join("v"), folder.join("disk"));
         File::create(&path).and_then(|file| file.set_len(8 * MIB)).expect("a disk");
         let device = disk::open(&path, DiskAccess::ReadWrite, 4096).expect("the disk").device;
-        let region = Arc::new(MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"));
+        let region = Arc::new(VolumeRegion::Plain(
+            tidegate_media::MappedRegion::create(&pmem, 4 * MIB, Allocation::Full).expect("a region"),
+        ));
         let (ring_slots, disk) = (FormatSpec::ring_slots_in(4 * MIB), device.identity().0);
         let spec = FormatSpec { block_size: 4096, disk_blocks: 2048, ring_slots, uuid: [7; 16], disk };
         format_with(Checksums::Kept, &*region, &spec, Contents::Zeroed).expect("a cache");

@@ -7,10 +7,10 @@
 
 use crate::cached_disk::disk::Disk;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
-use crate::volume::region::{cache_in, map_at_once};
 use std::path::Path;
 use tidegate_disk_cache::{Identity, check};
 use tidegate_media::{Access, DiskMark};
+use tidegate_volume_region::region::{cache_in, map_at_once};
 use uuid::Uuid;
 
 /// What to do about a disk that another region or data on it claims.

@@ -1,7 +1,6 @@
 //! Regions in front of disks that are laid out anew, or get another size.
 
-use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
-use crate::volume::region::{map_at_once, sync};
+use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, VolumeFailure};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -9,13 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Foreseen, NewLayout, NewLayoutError, foresee, lay_out_anew};
-use tidegate_media::{Access, MappedRegion, Region};
+use tidegate_media::{Access, Region};
+use tidegate_volume_region::mirror::{self, MirrorPlan};
+use tidegate_volume_region::region::{self, map_at_once, sync};
+use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// How long somebody who has a look at the region, as `info` does, may keep this process from it.
 const LOOKS_END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Lays the cache in `region` out anew, and sees to it that the result outlives this process.
-pub fn lay_out(pmem: &Path, region: &Arc<MappedRegion>, layout: &NewLayout) -> Result<(), Failure> {
+pub fn lay_out(pmem: &Path, region: &Arc<VolumeRegion>, layout: &NewLayout) -> Result<(), Failure> {
     lay_out_anew(Arc::clone(region), layout).map_err(|error| refused_layout(pmem, error))?;
     Ok(sync(pmem, region)?)
 }
@@ -46,7 +48,7 @@ pub enum Resizing {
 ///
 /// # Errors
 /// It cannot be like that.
-pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, layout: &NewLayout) -> Result<Resizing, Failure> {
+pub(crate) fn resizing(pmem: &Path, region: &Arc<VolumeRegion>, layout: &NewLayout) -> Result<Resizing, Failure> {
     let has = length_of(pmem, file_of(pmem, region)?)?;
     Ok(match foresee(region, layout).map_err(|error| refused_layout(pmem, error))? {
         Foreseen::AsItIs if has == layout.region_bytes => Resizing::Nothing,
@@ -57,7 +59,7 @@ pub(crate) fn resizing(pmem: &Path, region: &Arc<MappedRegion>, layout: &NewLayo
 
 /// Makes the file of `region` `bytes` long, which may be in use: its cache does not reach behind
 /// that.
-pub(crate) fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+pub(crate) fn resized_file(pmem: &Path, region: &VolumeRegion, bytes: u64) -> Result<(), Failure> {
     match lengthened(pmem, region, bytes)? > bytes {
         true => shortened(pmem, region, bytes),
         false => Ok(()),
@@ -66,7 +68,7 @@ pub(crate) fn resized_file(pmem: &Path, region: &MappedRegion, bytes: u64) -> Re
 
 /// Gives the file of `region` room for `bytes`, if it has less. The region knows nothing of it
 /// before it is opened anew. Returns how long the file was.
-pub fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<u64, Failure> {
+pub fn lengthened(pmem: &Path, region: &VolumeRegion, bytes: u64) -> Result<u64, Failure> {
     let file = file_of(pmem, region)?;
     let has = length_of(pmem, file)?;
     if bytes <= has {
@@ -82,7 +84,7 @@ pub fn lengthened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<u64,
 }
 
 /// Makes the file of `region` no more than `bytes` long.
-pub(crate) fn shortened(pmem: &Path, region: &MappedRegion, bytes: u64) -> Result<(), Failure> {
+pub(crate) fn shortened(pmem: &Path, region: &VolumeRegion, bytes: u64) -> Result<(), Failure> {
     let file = file_of(pmem, region)?;
     let shorter = file.set_len(bytes).and_then(|()| file.sync_all());
     Ok(shorter.map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))?)
@@ -93,10 +95,13 @@ fn length_of(pmem: &Path, file: &File) -> Result<u64, Failure> {
     Ok(there.len())
 }
 
-fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failure> {
+fn file_of<'a>(pmem: &Path, region: &'a VolumeRegion) -> Result<&'a File, Failure> {
+    if region.mirror().is_some() {
+        return Err(MirrorFailure::FixedSize { path: pmem.to_owned() }.into());
+    }
     // A device has the size that it has.
     let is_file = |file: &&File| file.metadata().is_ok_and(|there| there.is_file());
-    Ok(region.file().filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
+    Ok(region::only_file(region).filter(is_file).ok_or_else(|| DiskFailure::NoFile { pmem: pmem.to_owned() })?)
 }
 
 /// Makes `region`, which nobody else uses and whose file has room for `bytes`, so long, and by
@@ -104,14 +109,14 @@ fn file_of<'a>(pmem: &Path, region: &'a MappedRegion) -> Result<&'a File, Failur
 /// at all times.
 pub(crate) fn resized(
     pmem: &Path,
-    region: Arc<MappedRegion>,
+    region: Arc<VolumeRegion>,
     bytes: u64,
-    lay_out: impl FnOnce(&Arc<MappedRegion>, u64) -> Result<(), Failure>,
+    lay_out: impl FnOnce(&Arc<VolumeRegion>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let refused = |error| VolumeFailure::of_io(pmem, Doing::Write, error);
     if bytes > region.len() {
         drop(region);
-        return lay_out(&Arc::new(map_again(pmem)?), bytes);
+        return lay_out(&Arc::new(map_again(pmem, &MirrorPlan::Absent)?), bytes);
     }
     let file = file_of(pmem, &region)?.try_clone().map_err(refused)?;
     lay_out(&region, bytes)?;
@@ -121,13 +126,16 @@ pub(crate) fn resized(
 
 /// Maps the region at `pmem`, which this process had for itself a moment ago. Somebody who has a
 /// look at it just then is waited for.
-pub(crate) fn map_again(pmem: &Path) -> Result<MappedRegion, Failure> {
+pub(crate) fn map_again(pmem: &Path, mirror: &MirrorPlan) -> Result<VolumeRegion, Failure> {
     let deadline = Instant::now() + LOOKS_END_WITHIN;
     loop {
-        let mapped = map_at_once(pmem, Access::ReadWrite);
-        let in_use = matches!(&mapped, Err(Failure::Volume(VolumeFailure::InUse { .. })));
+        let mapped = match mirror {
+            MirrorPlan::Absent => map_at_once(pmem, Access::ReadWrite),
+            MirrorPlan::With(_) | MirrorPlan::Degraded => mirror::open(pmem, mirror, Access::ReadWrite),
+        };
+        let in_use = matches!(&mapped, Err(RegionFailure::Volume(VolumeFailure::InUse { .. })));
         if !in_use || Instant::now() >= deadline {
-            return mapped;
+            return Ok(mapped?);
         }
         std::thread::sleep(Duration::from_millis(1));
     }

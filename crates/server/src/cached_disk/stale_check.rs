@@ -8,7 +8,8 @@ use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_disk_cache::{Identity, NewLayout};
-use tidegate_media::{MappedRegion, Region};
+use tidegate_media::Region;
+use tidegate_volume_region::{VolumeRegion, region};
 
 /// What is done with a disk that was changed without its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +21,8 @@ pub enum IfChanged {
 }
 
 /// Nothing is known of the disk of `region` from now on, whatever happens.
-pub(crate) fn clear_stamp(pmem: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
-    region.forget_disk().map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
+pub(crate) fn clear_stamp(pmem: &Path, region: &VolumeRegion) -> Result<(), VolumeFailure> {
+    region::forget_disk(region).map_err(|error| VolumeFailure::of_io(pmem, Doing::Write, error))
 }
 
 /// Lets no block be served that is older than `disk`, which `region` caches and nobody uses yet: if
@@ -33,12 +34,12 @@ pub(crate) fn clear_stamp(pmem: &Path, region: &MappedRegion) -> Result<(), Volu
 /// The region has blocks that the disk lacks, and they are not to go there.
 pub fn check(
     pmem: &Path,
-    region: &Arc<MappedRegion>,
+    region: &Arc<VolumeRegion>,
     identity: &Identity,
     disk: &Disk,
     if_changed: IfChanged,
 ) -> Result<bool, Failure> {
-    if !disk.device.was_changed_without(region) {
+    if !region::knows_changed(region, &disk.device) {
         return Ok(false);
     }
     let dirty = tidegate_disk_cache::check(&**region).map_or(0, |report| u64::from(report.dirty));
@@ -58,7 +59,7 @@ pub fn check(
 }
 
 /// Empties the cache `identity` in `region`, which is clean.
-pub(crate) fn empty_cache(pmem: &Path, region: &Arc<MappedRegion>, identity: &Identity) -> Result<(), Failure> {
+pub(crate) fn empty_cache(pmem: &Path, region: &Arc<VolumeRegion>, identity: &Identity) -> Result<(), Failure> {
     let layout = NewLayout { disk: identity.disk, disk_blocks: identity.disk_blocks, region_bytes: region.len() };
     lay_out(pmem, region, &layout)
 }
@@ -94,6 +95,7 @@ mod tests {
             let (pmem, disk) = (folder.path().join("v"), folder.path().join("disk"));
             File::create(&disk).and_then(|file| file.set_len(8 << 20)).expect("a disk");
             let options = CreateOptions {
+                mirror: None,
                 pmem: pmem.clone(),
                 size: Some(2 << 20),
                 block: 4096,
@@ -111,17 +113,17 @@ mod tests {
             cached.device().write(Lba(1), &[1; BLOCK], Durability::Fua).expect("a write");
             let disk = cached.disk();
             drop(cached);
-            disk.device.note_as_left(&region);
+            region::note_as_left(&region, &disk.device);
             closed
         }
 
-        fn region(&self) -> (Arc<MappedRegion>, Identity, Disk) {
+        fn region(&self) -> (Arc<VolumeRegion>, Identity, Disk) {
             let (region, identity) = offline::cache_in(&self.pmem, Access::ReadWrite).expect("a cache");
             let disk = disk::open(&self.disk, DiskAccess::ReadWrite, identity.block_size).expect("a disk");
             (region, identity, disk)
         }
 
-        fn open(&self) -> (Arc<MappedRegion>, Cached<Arc<MappedRegion>>) {
+        fn open(&self) -> (Arc<VolumeRegion>, Cached<Arc<VolumeRegion>>) {
             let (region, _, disk) = self.region();
             let cached = Cached::open(Arc::clone(&region), disk, &DiskPlan::default());
             (region, cached.expect("it opens"))
@@ -150,11 +152,11 @@ mod tests {
     fn a_disk_that_is_as_it_was_left_goes_on() {
         let closed = Closed::new();
         let (region, identity, disk) = closed.region();
-        assert!(!disk.device.was_changed_without(&region));
+        assert!(!region::knows_changed(&region, &disk.device));
         assert!(!check(&closed.pmem, &region, &identity, &disk, IfChanged::Refuse).expect("nothing is wrong"));
         clear_stamp(&closed.pmem, &region).expect("a file");
         closed.write_past_it(1, 9);
-        assert!(!disk.device.was_changed_without(&region), "nothing is known while it is in use");
+        assert!(!region::knows_changed(&region, &disk.device), "nothing is known while it is in use");
     }
 
     #[test]

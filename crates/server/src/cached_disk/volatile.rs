@@ -8,7 +8,8 @@
 use crate::failure::{DiskFailure, Step};
 use std::path::Path;
 use tidegate_disk_cache::{Identity, Mode};
-use tidegate_media::{Domain, MappedRegion};
+use tidegate_media::Domain;
+use tidegate_volume_region::VolumeRegion;
 
 /// Whether completed writes may lie only in memory that a power loss empties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +39,8 @@ pub struct Stake<'a> {
 
 impl Stake<'_> {
     /// That of the cache `identity` in `region`.
-    pub fn of<'a>(pmem: &'a Path, region: &MappedRegion, identity: &Identity) -> Stake<'a> {
-        Stake { pmem, domain: region.domain(), ordered: identity.journal_blocks > 0 }
+    pub fn of<'a>(pmem: &'a Path, region: &VolumeRegion, identity: &Identity) -> Stake<'a> {
+        Stake { pmem, domain: region.reader().domain(), ordered: identity.journal_blocks > 0 }
     }
 
     /// Refuses `step` if it puts completed writes at stake that nobody put there by name.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_btt::Btt;
-use tidegate_media::{BlockDevice, Counters, MappedRegion, Region};
+use tidegate_media::{BlockDevice, MappedRegion, Region};
 use tidegate_write_cache::WriteCache;
 
 /// One number.
@@ -124,19 +124,6 @@ pub trait MetricSource: Send + Sync {
 impl<R: Region> MetricSource for Btt<R> {
     fn metrics(&self) -> Vec<Metric> {
         vec![Metric::counter("table_moved_blocks", "Blocks moved to level wear", Unit::Count, self.moved())]
-    }
-}
-
-impl MetricSource for MappedRegion {
-    fn metrics(&self) -> Vec<Metric> {
-        let Counters { bytes_stored, lines_flushed, lines_256_touched, fences } = self.counters();
-        let counter = |name, help, unit, value| Metric::counter(name, help, unit, value);
-        vec![
-            counter("region_stored", "Bytes stored to the region", Unit::Bytes, bytes_stored),
-            counter("region_flushed_lines", "Lines of 64 bytes flushed or streamed", Unit::Count, lines_flushed),
-            counter("region_touched_256_byte_lines", "Lines of 256 bytes of those", Unit::Count, lines_256_touched),
-            counter("region_fences", "Fences", Unit::Count, fences),
-        ]
     }
 }
 

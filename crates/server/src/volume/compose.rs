@@ -3,29 +3,32 @@
 //! for. The one place that names them.
 
 use crate::cached_disk::cache::{Cached, CachedDisk};
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::{self, Disk, DiskLocation, DiskPlan};
 use crate::cached_disk::online::{Front as CacheFront, OnlineDisk};
 use crate::cached_disk::owner;
 use crate::cached_disk::stale_check::{self, IfChanged};
 use crate::cached_disk::volatile::Stake;
-use crate::failure::{DiskFailure, Doing, Failure, Step, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, Step, VolumeFailure};
 use crate::options::VolumePlan;
 use crate::stats::registry::MetricSource;
-use crate::volume::contents;
-use crate::volume::damage::Damage;
-use crate::volume::description::{Description, Memory};
 use crate::volume::read_only::ReadOnly;
-use crate::volume::region::{cache_finding, cache_in, disk_cache_in, map};
 use crate::volume::write_cache::{self, ActiveWriteCache, Costs, ReadsOnly, VolumeIdentity, WriteCacheSize};
-use crate::volume::xattrs::Xattr;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Survey, Writes, check};
 use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
 use tidegate_host::progress::Drain;
 use tidegate_media::emulate::Emulated;
-use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, MappedRegion, Region};
+use tidegate_media::{Access, BlockDevice, DiskAccess, Domain, FileBacked, Region};
 use tidegate_ublk::never_wait_for_devices;
+use tidegate_volume_region::VolumeRegion;
+use tidegate_volume_region::damage::Damage;
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::mirror::{self, MirrorPlan};
+use tidegate_volume_region::region::{self, cache_finding, cache_in, disk_cache_in};
+use tidegate_volume_region::xattrs::Xattr;
 use uuid::Uuid;
 
 /// A volume ready to be served.
@@ -59,7 +62,7 @@ struct Engine {
 
 /// An open table.
 struct Table {
-    region: Arc<MappedRegion>,
+    region: Arc<VolumeRegion>,
     engine: Engine,
     /// Whether it may be written after all.
     access: Access,
@@ -79,7 +82,7 @@ pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         never_wait_for_devices();
     }
     let path = plan.pmem.as_path();
-    let region = Arc::new(map(path, plan.access)?);
+    let region = Arc::new(map(plan, plan.access)?);
     if let Some(identity) = disk_cache_in(path, &region)? {
         return open_cache(plan, region, identity);
     }
@@ -110,13 +113,13 @@ pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
 
 /// Opens the table on `region`, as `plan` says or, if it must not be written, in a mapping from
 /// which no store reaches the file.
-fn open_table(plan: &VolumePlan, region: Arc<MappedRegion>) -> Result<Table, Failure> {
+fn open_table(plan: &VolumePlan, region: Arc<VolumeRegion>) -> Result<Table, Failure> {
     match engine_on(plan, &region, plan.access) {
         Ok(engine) => Ok(Table { region, engine, access: plan.access }),
         Err(OpenError::Unwritable(_)) => {
             // Its lock has to go first.
             drop(region);
-            let region = Arc::new(map(&plan.pmem, Access::Private)?);
+            let region = Arc::new(map(plan, Access::Private)?);
             let opened = engine_on(plan, &region, Access::Private);
             let engine = opened.map_err(|error| no_table(&plan.pmem, &region, error))?;
             Ok(Table { region, engine, access: Access::Private })
@@ -126,20 +129,20 @@ fn open_table(plan: &VolumePlan, region: Arc<MappedRegion>) -> Result<Table, Fai
 }
 
 /// Why the table on `region` is not used. Where rules are broken, a check tells how many.
-pub fn no_table(path: &Path, region: &MappedRegion, error: OpenError) -> VolumeFailure {
+pub fn no_table(path: &Path, region: &VolumeRegion, error: OpenError) -> VolumeFailure {
     let broken = matches!(error, OpenError::Corrupt(_)).then(|| refuse_unsound(path, region).err()).flatten();
     broken.unwrap_or_else(|| VolumeFailure::of_open(path, region.len(), error))
 }
 
-fn engine_on(plan: &VolumePlan, region: &Arc<MappedRegion>, access: Access) -> Result<Engine, OpenError> {
+fn engine_on(plan: &VolumePlan, region: &Arc<VolumeRegion>, access: Access) -> Result<Engine, OpenError> {
     match plan.emulate {
-        None => engine(plan, Arc::clone(region), access, region.domain()),
-        Some(profile) => engine(plan, Emulated::new(Arc::clone(region), profile), access, region.domain()),
+        None => engine(plan, Arc::clone(region), access, region.reader().domain()),
+        Some(profile) => engine(plan, Emulated::new(Arc::clone(region), profile), access, region.reader().domain()),
     }
 }
 
 /// Opens the cache `identity` in `region`, and its disk.
-fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdentity) -> Result<Volume, Failure> {
+fn open_cache(plan: &VolumePlan, region: Arc<VolumeRegion>, identity: CacheIdentity) -> Result<Volume, Failure> {
     let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
     if let WriteCacheSize::Bytes(_) = plan.cache {
         return Err(DiskFailure::WriteCacheAsked { pmem: path.to_owned() }.into());
@@ -147,7 +150,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     if plan.level_wear.is_some() {
         return Err(DiskFailure::WearLevelingAsked { pmem: path.to_owned() }.into());
     }
-    if region.domain() == Domain::DiskFile {
+    if region.reader().domain() == Domain::DiskFile {
         refuse_unsound_cache(path, &*region)?;
     }
     if writable {
@@ -162,7 +165,7 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
     if writable {
         owner::take(&disk, path, identity.uuid)?;
         stale_check::clear_stamp(path, &region)?;
-        region.file().into_iter().for_each(|file| Xattr::Disk.write(file, &disk.path));
+        region::files(&region).for_each(|file| Xattr::Disk.write(file, &disk.path));
     }
     let facts = Description::of_disk_cache(path, Memory::of(&region), &identity);
     let live = Arc::new(OnlineDisk::new(plan.clone(), disk.clone(), front(plan, region, disk)?, front));
@@ -180,20 +183,33 @@ fn open_cache(plan: &VolumePlan, region: Arc<MappedRegion>, identity: CacheIdent
 }
 
 /// The cache in `region`, in front of `disk`, as `plan` says.
-fn front(plan: &VolumePlan, region: Arc<MappedRegion>, disk: Disk) -> Result<CacheFront, Failure> {
+fn front(plan: &VolumePlan, region: Arc<VolumeRegion>, disk: Disk) -> Result<CacheFront, Failure> {
     let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
     let (blocks, cached) = match plan.emulate {
         None => cached(plan, Arc::clone(&region), disk)?,
         Some(profile) => cached(plan, Emulated::new(Arc::clone(&region), profile), disk)?,
     };
     let io = |error| VolumeFailure::of_io(path, Doing::Write, error);
-    let device: Arc<dyn BlockDevice> = match region.file() {
-        _ if !writable => Arc::new(ReadOnly(blocks)),
-        Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
-        _ => blocks,
-    };
+    let device = if writable { synced(&region, blocks).map_err(io)? } else { Arc::new(ReadOnly(blocks)) };
     let ordered = cache_in(path, &*region)?.is_some_and(|identity| identity.journal_blocks > 0);
     Ok(CacheFront { region, ordered, device, cached })
+}
+
+/// The region of `plan`, with its twin.
+fn map(plan: &VolumePlan, access: Access) -> Result<VolumeRegion, Failure> {
+    if plan.emulate.is_some() && plan.mirror != MirrorPlan::Absent {
+        return Err(MirrorFailure::Emulated { path: plan.pmem.clone() }.into());
+    }
+    Ok(mirror::open(&plan.pmem, &plan.mirror, access)?)
+}
+
+/// `blocks`, whose flushes sync the files of `region` if they lie on a disk.
+fn synced(region: &VolumeRegion, blocks: Arc<dyn BlockDevice>) -> io::Result<Arc<dyn BlockDevice>> {
+    if region.reader().domain() != Domain::DiskFile {
+        return Ok(blocks);
+    }
+    region::files(region)
+        .try_fold(blocks, |blocks, file| Ok(Arc::new(FileBacked::new(blocks, file)?) as Arc<dyn BlockDevice>))
 }
 
 /// A volume's blocks, and the cache that they are.
@@ -220,13 +236,10 @@ fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), Volume
 
 /// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in
 /// its cache; a cache of its own.
-fn writable(plan: &VolumePlan, engine: Engine, region: &MappedRegion) -> Result<Front, Failure> {
+fn writable(plan: &VolumePlan, engine: Engine, region: &VolumeRegion) -> Result<Front, Failure> {
     let Engine { blocks, survey, costs, watched: _ } = engine;
     let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);
-    let device: Arc<dyn BlockDevice> = match region.file() {
-        Some(file) if region.domain() == Domain::DiskFile => Arc::new(FileBacked::new(blocks, file).map_err(io)?),
-        _ => blocks,
-    };
+    let device = synced(region, blocks).map_err(io)?;
     let identity = VolumeIdentity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
     let completed = write_cache::complete_leftover(identity, &*device)?;
     let cache = ActiveWriteCache::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);

@@ -4,11 +4,8 @@
 //! zeroes are overwritten without `force`.
 
 use crate::cached_disk::create as create_cache;
-use crate::failure::{CreateFailure, Doing, Failure, VolumeFailure};
+use crate::failure::{CreateFailure, Doing, Failure, MirrorFailure, VolumeFailure};
 use crate::options::CreateOptions;
-use crate::volume::contents;
-use crate::volume::description::{Description, Memory};
-use crate::volume::region::{map, sync};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;
@@ -18,6 +15,10 @@ use tidegate_host::default_paths;
 use tidegate_host::unlocked::unlocked;
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
 use tidegate_media::{Access, Allocation, LockedFile, MapError, MappedRegion, Region};
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::mapping::map_file;
+use tidegate_volume_region::region::{map_to_overwrite, sync};
+use tidegate_volume_region::{VolumeRegion, contents, mirror};
 use uuid::Uuid;
 
 /// Makes the region and the volume that `args` describes.
@@ -29,15 +30,51 @@ pub fn create(args: &CreateOptions) -> Result<Description, Failure> {
     }
     // Before the region is touched.
     let disk = args.disk.as_ref().map(|path| create_cache::disk(path, args)).transpose()?;
-    let (region, contents) = if args.pmem.try_exists().unwrap_or(true) {
-        existing_region(args)?
-    } else {
-        (new_region(args)?, Contents::Zeroed)
+    let (region, contents) = match &args.mirror {
+        None => {
+            let (region, contents) = region_of(args)?;
+            (VolumeRegion::Plain(region), contents)
+        }
+        Some(twin) => both_sides(args, twin)?,
     };
     match disk {
         None => lay_out(args, &region, contents),
         Some(disk) => create_cache::lay_out(args, &disk, &region, contents),
     }
+}
+
+/// The region that `args` describes, new or emptied, and what it holds then.
+fn region_of(args: &CreateOptions) -> Result<(MappedRegion, Contents), Failure> {
+    if args.pmem.try_exists().unwrap_or(true) {
+        existing_region(args)
+    } else {
+        Ok((new_region(args)?, Contents::Zeroed))
+    }
+}
+
+/// The region that `args` describes, mirrored to `twin`.
+fn both_sides(args: &CreateOptions, twin: &Path) -> Result<(VolumeRegion, Contents), Failure> {
+    let path = args.pmem.as_path();
+    if default_paths::is_same_file(path, twin) {
+        return Err(MirrorFailure::Same { path: twin.to_owned() }.into());
+    }
+    if args.disk.as_deref().is_some_and(|disk| default_paths::is_same_file(disk, twin)) {
+        return Err(CreateFailure::OwnDisk.into());
+    }
+    if args.sparse {
+        return Err(MirrorFailure::Sparse.into());
+    }
+    let is_new = !path.try_exists().unwrap_or(true);
+    let (first, contents) = region_of(args)?;
+    let twin_args = CreateOptions { pmem: twin.to_owned(), ..args.clone() };
+    let (second, of_twin) = region_of(&twin_args).inspect_err(|_| {
+        if is_new {
+            // The twin's failure is told; an empty region that stays is in the way of no other.
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
+    let contents = if of_twin == Contents::Zeroed { contents } else { of_twin };
+    Ok((mirror::create([path, twin], [first, second])?, contents))
 }
 
 fn check_size_of(args: &CreateOptions, size: u64) -> Result<(), CreateFailure> {
@@ -75,7 +112,7 @@ fn new_region(args: &CreateOptions) -> Result<MappedRegion, Failure> {
     let path = args.pmem.as_path();
     let made = MappedRegion::create(path, size, allocation(args));
     let region = made.map_err(|error| VolumeFailure::of_map(Doing::Create, error))?;
-    create_cache::refuse_volatile(args, &region).inspect_err(|_| {
+    create_cache::refuse_volatile(args, region.domain()).inspect_err(|_| {
         // Why it is refused is told; an empty region that stays is in nobody's way.
         let _ = std::fs::remove_file(path);
     })?;
@@ -88,18 +125,19 @@ fn existing_region(args: &CreateOptions) -> Result<(MappedRegion, Contents), Fai
     let there = path.metadata().map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
     if there.is_file() && there.len() == 0 {
         let region = grow(args)?;
-        create_cache::refuse_volatile(args, &region).inspect_err(|_| {
+        create_cache::refuse_volatile(args, region.domain()).inspect_err(|_| {
             let _ = region.file().map(|file| file.set_len(0));
         })?;
         return Ok((region, Contents::Zeroed));
     }
-    let region = map(path, Access::ReadWrite)?;
+    let region = map_to_overwrite(path)?;
     if args.force {
         tell_what_it_holds(path, &region);
     } else {
         refuse_what_it_holds(path, &region)?;
     }
-    create_cache::refuse_volatile(args, &region)?;
+    let region = region.into_reader();
+    create_cache::refuse_volatile(args, region.domain())?;
     match args.size {
         Some(size) if size == region.len() => {}
         Some(_) if there.is_file() => {
@@ -114,7 +152,7 @@ fn existing_region(args: &CreateOptions) -> Result<(MappedRegion, Contents), Fai
     Ok((region, if zeroed { Contents::Zeroed } else { Contents::Unknown }))
 }
 
-fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
+fn refuse_what_it_holds(path: &Path, region: &VolumeRegion) -> Result<(), VolumeFailure> {
     match contents::of_region(path, region)? {
         Some(holds) => Err(VolumeFailure::Exists { path: path.to_owned(), holds }),
         None => Ok(()),
@@ -123,7 +161,7 @@ fn refuse_what_it_holds(path: &Path, region: &MappedRegion) -> Result<(), Volume
 
 /// Tells what is about to be lost. What cannot be read is lost too, and keeps nobody from making a
 /// new volume.
-fn tell_what_it_holds(path: &Path, region: &MappedRegion) {
+fn tell_what_it_holds(path: &Path, region: &VolumeRegion) {
     if let Ok(Some(holds)) = contents::of_region(path, region) {
         tracing::warn!("--force overwrites {}, which held {holds}", path.display());
     }
@@ -150,11 +188,11 @@ fn grow(args: &CreateOptions) -> Result<MappedRegion, Failure> {
     file.sync_all().map_err(failed)?;
     // The lock belongs to this open file: it has to go before the region takes its own.
     drop(file);
-    map(path, Access::ReadWrite)
+    Ok(map_file(path, Access::ReadWrite)?)
 }
 
 /// Formats the region, and sees to it that the result outlives this process.
-fn lay_out(args: &CreateOptions, region: &MappedRegion, contents: Contents) -> Result<Description, Failure> {
+fn lay_out(args: &CreateOptions, region: &VolumeRegion, contents: Contents) -> Result<Description, Failure> {
     let path = args.pmem.as_path();
     let spec = FormatSpec {
         version: args.btt,

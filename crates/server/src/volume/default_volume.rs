@@ -37,6 +37,7 @@ fn create_whole(path: &Path) -> Result<bool, Failure> {
     let unfinished = path.with_extension("pmem.unfinished");
     create(&CreateOptions {
         pmem: unfinished.clone(),
+        mirror: None,
         size: Some(DEFAULT_REGION_BYTES),
         block: DEFAULT_BLOCK_BYTES,
         btt: Version::V1_1,

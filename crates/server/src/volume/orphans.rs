@@ -6,7 +6,6 @@
 //! keeps no attributes, no file is told of. Every user may make any name in that
 //! folder, so only files of trusted users are told of.
 
-use crate::volume::xattrs::Xattr;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
@@ -16,6 +15,7 @@ use std::path::{Path, PathBuf};
 use tidegate_host::owned;
 use tidegate_host::shell::word;
 use tidegate_media::{Access, MappedRegion};
+use tidegate_volume_region::xattrs::Xattr;
 use uuid::Uuid;
 
 /// A cache that no server uses.

@@ -11,7 +11,6 @@ mod files;
 use crate::failure::{Doing, Failure, VolumeFailure, WriteCacheFailure};
 use crate::stats::registry::MetricSource;
 use crate::volume::orphans;
-use crate::volume::xattrs::Xattr;
 use files::{CacheFiles, remove};
 use std::fs;
 use std::io;
@@ -24,6 +23,7 @@ use tidegate_host::progress::Drain;
 use tidegate_host::units::Human;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{BlockDevice, MapError, MappedRegion, Region};
+use tidegate_volume_region::xattrs::Xattr;
 use tidegate_write_cache::{CreateError, Options, WriteCache, bytes_for, complete};
 use uuid::Uuid;
 

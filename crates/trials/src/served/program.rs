@@ -33,9 +33,14 @@ pub struct Volume {
 impl Volume {
     /// A new volume named `name` in `folder`; `size` is the region's, as one types it.
     pub fn create(folder: &Path, name: &str, size: &str) -> Volume {
+        Volume::create_with(folder, name, size, &[])
+    }
+
+    /// A new volume like that of [`create`](Self::create), with further arguments.
+    pub fn create_with(folder: &Path, name: &str, size: &str, arguments: &[&str]) -> Volume {
         let path = folder.join(name);
         let mut create = Command::new(program());
-        create.arg("create").arg("--pmem").arg(&path).args(["--size", size]);
+        create.arg("create").arg("--pmem").arg(&path).args(["--size", size]).args(arguments);
         run(&mut create, "tidegate").unwrap_or_else(|error| panic!("{error}"));
         Volume { path }
     }

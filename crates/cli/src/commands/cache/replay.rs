@@ -14,9 +14,9 @@ use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::CACHE_BLOCK_BYTES_MIN;
 use tidegate_media::DiskAccess;
+use tidegate_server::cached_disk::contents;
 use tidegate_server::cached_disk::disk;
 use tidegate_server::failure::JournalFailure;
-use tidegate_server::volume::contents;
 use uuid::Uuid;
 
 /// What `replay` answers.

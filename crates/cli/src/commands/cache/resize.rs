@@ -21,8 +21,8 @@ use tidegate_server::cached_disk::online_change::CacheChange;
 use tidegate_server::cached_disk::resize::Resizing;
 use tidegate_server::control::protocol::DiskAnswer;
 use tidegate_server::failure::DiskFailure;
-use tidegate_server::volume::region;
-use tidegate_server::volume::region::RegionContents;
+use tidegate_volume_region::region;
+use tidegate_volume_region::region::RegionContents;
 
 /// What `resize` answers.
 #[derive(Serialize)]

@@ -12,10 +12,10 @@ use tidegate_disk_cache::{Guard, Journaling, retire_journal};
 use tidegate_host::columns::line;
 use tidegate_media::{Access, BlockDevice, DiskAccess};
 use tidegate_server::cached_disk::cache::{Cached, UnreadableBlocks};
+use tidegate_server::cached_disk::contents;
 use tidegate_server::cached_disk::disk::{self, DiskPlan, is_of};
 use tidegate_server::cached_disk::offline;
 use tidegate_server::failure::{AtFault, DiskFailure, Doing, JournalFailure, Obstacle, VolumeFailure};
-use tidegate_server::volume::contents;
 
 /// What `salvage` answers.
 #[derive(Serialize)]

@@ -19,6 +19,7 @@ const SEE: &[(&str, &[&str])] = &[
     ("stat", &["info", "list", "top"]),
     ("top", &["list", "stat", "status"]),
     ("check", &["info", "scrub"]),
+    ("rebuild", &["create", "serve", "info"]),
     ("flush", &["detach", "mode"]),
     ("mode", &["flush", "serve"]),
     ("detach", &["attach", "flush"]),

@@ -17,7 +17,8 @@ use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::{Access, LbaRange};
 use tidegate_server::failure::VolumeFailure;
-use tidegate_server::volume::region;
+use tidegate_volume_region::mirror::{self, MirrorPlan};
+use tidegate_volume_region::region;
 
 /// What `check` answers.
 #[derive(Serialize)]
@@ -223,7 +224,11 @@ pub(crate) fn run(args: &Check, json: bool) -> Result<Exit, Failure> {
         return check_pool::run(&path, json);
     }
     let repairs = args.repair && !args.dry_run;
-    let mapped = region::map(&path, if repairs { Access::ReadWrite } else { Access::Private })?;
+    let access = if repairs { Access::ReadWrite } else { Access::Private };
+    let mapped = match MirrorPlan::with(args.mirror.clone()) {
+        MirrorPlan::Absent => region::map(&path, access)?,
+        plan => mirror::open(&path, &plan, access)?,
+    };
     if region::cache_in(&path, &mapped)?.is_some() {
         return check_cache::run(&path, &mapped, json);
     }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use tidegate_disk_cache::{CheckReport, Finding, check};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
-use tidegate_media::MappedRegion;
 use tidegate_server::failure::VolumeFailure;
+use tidegate_volume_region::VolumeRegion;
 
 /// What `check` answers.
 #[derive(Serialize)]
@@ -83,7 +83,7 @@ impl fmt::Display for CacheCheck {
 }
 
 /// Checks the cache in `region`, and answers.
-pub(crate) fn run(path: &Path, region: &MappedRegion, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn run(path: &Path, region: &VolumeRegion, json: bool) -> Result<Exit, Failure> {
     let broken = |none: tidegate_disk_cache::NoCache| VolumeFailure::BrokenCache {
         path: path.to_owned(),
         why: none.to_string(),

@@ -14,7 +14,7 @@ use tidegate_host::default_paths;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_layout::former_run::is_pool_disk;
-use tidegate_media::{Access, MappedRegion};
+use tidegate_media::Access;
 use tidegate_server::cached_disk::disk::growth_at;
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::cached_disk::volatile::Stake;
@@ -24,11 +24,12 @@ use tidegate_server::failure::Growth;
 use tidegate_server::failure::VolumeFailure;
 use tidegate_server::stats::snapshot::VolumeCounts;
 use tidegate_server::volume::compose;
-use tidegate_server::volume::damage::Damage;
-use tidegate_server::volume::description::{Description, Memory};
 use tidegate_server::volume::orphans::{self, Leftover};
-use tidegate_server::volume::region;
-use tidegate_server::volume::xattrs::Xattr;
+use tidegate_volume_region::damage::Damage;
+use tidegate_volume_region::description::{Description, Memory};
+use tidegate_volume_region::region;
+use tidegate_volume_region::xattrs::Xattr;
+use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// What `info` answers.
 #[derive(Serialize)]
@@ -113,7 +114,7 @@ impl DiskLook {
 
     /// The cache `identity` in `region`; its server is asked if it has one, which uses no region
     /// while it serves the disk alone.
-    fn at(path: &Path, region: &MappedRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
+    fn at(path: &Path, region: &VolumeRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
         let snapshot = client::ask(&default_paths::control_socket(path), Some(path)).ok();
         let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
         if let Some(state) = served.and_then(|volume| volume.disk) {
@@ -171,14 +172,14 @@ pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
 }
 
 /// The volume on `region`, and which rules it breaks.
-fn surveyed(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
+fn surveyed(path: &Path, region: &VolumeRegion) -> Result<(Summary, Option<Damage>), OpenError> {
     let survey = survey(region)?;
     Ok((survey.summary, Damage::of(path, &survey)))
 }
 
 /// The volume on `region`, which a server may be writing to: map and flog agree at no one moment,
 /// so that only info blocks are looked at.
-fn summary_in_use(path: &Path, region: &MappedRegion) -> Result<(Summary, Option<Damage>), OpenError> {
+fn summary_in_use(path: &Path, region: &VolumeRegion) -> Result<(Summary, Option<Damage>), OpenError> {
     match identify(region)? {
         Identity::Btt(summary) => Ok((summary, None)),
         Identity::Damaged { corrupt, twin: Some(summary) } => {
@@ -191,9 +192,9 @@ fn summary_in_use(path: &Path, region: &MappedRegion) -> Result<(Summary, Option
 }
 
 /// The region as it is now, and whether another process may be writing to it.
-fn look(path: &Path) -> Result<(MappedRegion, bool), Failure> {
+fn look(path: &Path) -> Result<(VolumeRegion, bool), Failure> {
     let mapped = region::map_at_once(path, Access::Private);
-    let in_use = matches!(&mapped, Err(server::Failure::Volume(VolumeFailure::InUse { .. })));
+    let in_use = matches!(&mapped, Err(RegionFailure::Volume(VolumeFailure::InUse { .. })));
     let mapped = if in_use { region::map_at_once(path, Access::PrivateUnlocked) } else { mapped };
     Ok((mapped?, in_use))
 }

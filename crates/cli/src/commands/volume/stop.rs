@@ -23,9 +23,9 @@ use tidegate_media::Access;
 use tidegate_server::control::client;
 use tidegate_server::control::client::Ending;
 use tidegate_server::control::last_words::EndReport;
-use tidegate_server::failure as server;
 use tidegate_server::failure::{ControlFailure, VolumeFailure};
-use tidegate_server::volume::region::map_at_once;
+use tidegate_volume_region::RegionFailure;
+use tidegate_volume_region::region::map_at_once;
 
 /// What `stop` answers.
 #[derive(Serialize)]
@@ -99,7 +99,7 @@ fn ask(control: Option<&Path>, pmem: Option<&Path>) -> Result<(PathBuf, Ending),
     }
     // Nothing that can be asked has it; another process may use it.
     let mapped = map_at_once(pmem, Access::Private);
-    if let Err(in_use @ server::Failure::Volume(VolumeFailure::InUse { .. })) = mapped {
+    if let Err(in_use @ RegionFailure::Volume(VolumeFailure::InUse { .. })) = mapped {
         return Err(in_use.into());
     }
     Err(no_server(pmem).into())

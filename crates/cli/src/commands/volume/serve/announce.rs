@@ -11,7 +11,7 @@ use tidegate_operation::uris::{self, Attaching, ExportContents, Exported, Protec
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::control::watching::Watching;
 use tidegate_server::sockets::listen::ListenAddress;
-use tidegate_server::volume::description::Description;
+use tidegate_volume_region::description::Description;
 
 /// Everything a client or a script has to know.
 #[derive(Serialize)]

@@ -27,6 +27,7 @@ pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
         let (emulate, level_wear) = (args.emulate, args.wear_leveling);
         let (vhost_user, ublk) = (vhost_user(args), args.ublk());
         plan.volumes.push(VolumePlan {
+            mirror: args.mirror(),
             emulate,
             cache,
             level_wear,

@@ -1,6 +1,6 @@
 //! Servers that do not answer, or refuse a request; and why there is no screen that shows them.
 
-use super::{Exit, Failure, Report};
+use crate::{Exit, Report};
 use std::error::Error;
 use tidegate_host::owned;
 use tidegate_server::failure::{ControlFailure, Refused};
@@ -57,12 +57,6 @@ fn refused_by_server(what: String, refused: &Refused) -> Report {
 }
 
 const ONCE: &str = "print the table once: tidegate top --once";
-
-impl From<TopFailure> for Failure {
-    fn from(failure: TopFailure) -> Failure {
-        Failure::Top(failure)
-    }
-}
 
 impl From<&TopFailure> for Report {
     fn from(failure: &TopFailure) -> Report {

@@ -1,6 +1,6 @@
 //! Reasons why a file system is not mounted or unmounted.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use tidegate_file_service::MountError;
 use tidegate_host::shell::word;
 

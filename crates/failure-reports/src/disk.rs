@@ -1,7 +1,7 @@
 //! Disks behind caches that cannot be used, and obstacles that keep blocks from them.
 
-use super::volume::is_of_the_path;
-use super::{Exit, Report};
+use crate::volume::is_of_the_path;
+use crate::{Exit, Report};
 use std::path::Path;
 use tidegate_host::owned;
 use tidegate_host::shell::word;

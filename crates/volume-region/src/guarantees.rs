@@ -107,22 +107,33 @@ fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     }
 }
 
-/// The promises of one domain as columns, for people.
-pub(crate) struct Columns {
-    /// The memory's domain.
-    pub domain: Domain,
-    /// What stands around it.
+/// The promises of memory in `domain` whose every write lies in two regions.
+pub(crate) fn of_mirror(domain: Domain, stack: Stack) -> Vec<Promise> {
+    let both_fail = |promise: Promise| match promise.event {
+        "the memory is lost" => Promise { event: "both sides are lost", ..promise },
+        _ => promise,
+    };
+    promises(domain, stack).into_iter().map(both_fail).chain([SIDE_FAILS]).collect()
+}
+
+const SIDE_FAILS: Promise = Promise { event: "one side of the mirror is lost", completed: KEPT, flushed: KEPT };
+
+/// Promises as columns, for people.
+pub(crate) struct Columns<'a> {
+    /// The promises.
+    pub promises: &'a [Promise],
+    /// What stands around the memory.
     pub stack: Stack,
 }
 
-impl fmt::Display for Columns {
+impl fmt::Display for Columns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.stack == Stack::Detached {
             return line(f, "promises", "none while it is detached: a disk alone promises what it promises by itself");
         }
         let [completed, flushed] = HEADS;
         writeln!(f, "  {:<34} {completed:<20} {flushed}", "")?;
-        for promise in promises(self.domain, self.stack) {
+        for promise in self.promises {
             writeln!(f, "  {:<34} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
         }
         Ok(())
@@ -142,7 +153,7 @@ mod tests {
         let mut text = String::new();
         for domain in DOMAINS {
             write!(text, "### `{domain}`\n\nMeaning: {}.\n\n", domain.meaning()).expect("a string takes all");
-            write_rows(&mut text, domain, Stack::Alone);
+            write_rows(&mut text, &promises(domain, Stack::Alone));
         }
         let [power_fail, disk_file, process_crash, _] = DOMAINS;
         for (domain, stack, place) in [
@@ -154,15 +165,19 @@ mod tests {
             (process_crash, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
         ] {
             write!(text, "### `{domain}` {place}\n\n").expect("a string takes all");
-            write_rows(&mut text, domain, stack);
+            write_rows(&mut text, &promises(domain, stack));
+        }
+        for (stack, place) in [(Stack::Alone, "on a mirror"), (Stack::BeforeDisk, "on a mirror in front of a disk")] {
+            write!(text, "### `{power_fail}` {place}\n\n").expect("a string takes all");
+            write_rows(&mut text, &of_mirror(power_fail, stack));
         }
         text
     }
 
-    fn write_rows(text: &mut String, domain: Domain, stack: Stack) {
+    fn write_rows(text: &mut String, promises: &[Promise]) {
         let [completed, flushed] = HEADS;
         writeln!(text, "| | {completed} | {flushed} |\n| --- | --- | --- |").expect("a string takes all");
-        for Promise { event, completed, flushed } in promises(domain, stack) {
+        for Promise { event, completed, flushed } in promises {
             writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");
         }
         text.push('\n');
@@ -196,8 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mirror_adds_the_loss_of_a_side_and_changes_no_other_promise() {
+        for (domain, stack) in
+            DOMAINS.into_iter().flat_map(|domain| [(domain, Stack::Alone), (domain, Stack::BeforeDisk)])
+        {
+            let (plain, mirrored) = (promises(domain, stack), of_mirror(domain, stack));
+            let words = |promise: &Promise| (promise.completed, promise.flushed);
+            assert!(plain.iter().map(words).eq(mirrored[..plain.len()].iter().map(words)));
+            assert_eq!(words(&mirrored[plain.len()]), (KEPT, KEPT));
+            assert!(mirrored.iter().all(|promise| promise.event != "the memory is lost"));
+        }
+    }
+
+    #[test]
     fn the_document_makes_the_same_promises() {
-        let document = include_str!("../../../../docs/guarantees.md");
+        let document = include_str!("../../../docs/guarantees.md");
         let expected = markdown();
         let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(

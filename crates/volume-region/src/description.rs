@@ -1,8 +1,9 @@
 //! The description of a volume: the part of their answers that `create`, `serve` and `info` share.
 
-use crate::cached_disk::disk::NO_NAME;
-use crate::volume::damage::Damage;
-use crate::volume::guarantees::{self, Columns, Promise, Stack};
+use crate::VolumeRegion;
+use crate::damage::Damage;
+use crate::guarantees::{self, Columns, Promise, Stack};
+use crate::mirror::MirrorState;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,11 @@ use tidegate_disk_cache::{Checksums, Identity};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
-use tidegate_media::{DiskIdentity, Domain, Instructions, MappedRegion, Region};
+use tidegate_media::{DiskIdentity, Domain, Instructions, Region};
 use uuid::Uuid;
+
+/// What is said of a disk without a name.
+pub const NO_NAME: &str = "has no name, and is told from others by its size and place alone";
 
 /// A volume, the memory it lies in, and what is promised there.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +26,9 @@ pub struct Description {
     pub file: PathBuf,
     /// Bytes of the region.
     pub region_bytes: u64,
+    /// The mirror that the region is, or is a side of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorState>,
     /// The format.
     pub format: Format,
     /// Its version.
@@ -102,17 +109,31 @@ impl fmt::Display for Format {
 }
 
 /// A region's memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Memory {
     bytes: u64,
     domain: Domain,
     instructions: Instructions,
+    mirror: Option<MirrorState>,
 }
 
 impl Memory {
     /// The memory of `region`.
-    pub fn of(region: &MappedRegion) -> Memory {
-        Memory { bytes: region.len(), domain: region.domain(), instructions: region.instructions() }
+    pub fn of(region: &VolumeRegion) -> Memory {
+        Memory {
+            bytes: region.len(),
+            domain: region.reader().domain(),
+            instructions: region.reader().instructions(),
+            mirror: MirrorState::of(region),
+        }
+    }
+}
+
+/// What is promised of memory in `domain`, and of a mirror of it that has both sides.
+fn promised(domain: Domain, stack: Stack, mirror: Option<&MirrorState>) -> Vec<Promise> {
+    match mirror {
+        Some(mirror) if mirror.sides.len() == 2 => guarantees::of_mirror(domain, stack),
+        _ => guarantees::promises(domain, stack),
     }
 }
 
@@ -136,9 +157,10 @@ impl Description {
             atomic_bytes: None,
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
-            contract: guarantees::promises(memory.domain, Stack::Alone),
+            contract: promised(memory.domain, Stack::Alone, memory.mirror.as_ref()),
             damage: None,
             in_domain: memory.domain,
+            mirror: memory.mirror,
             stack: Stack::Alone,
         }
     }
@@ -169,9 +191,10 @@ impl Description {
             atomic_bytes: (stack != Stack::Detached).then_some(atomic_bytes),
             domain: memory.domain.to_string(),
             instructions: memory.instructions.to_string(),
-            contract: guarantees::promises(memory.domain, stack),
+            contract: promised(memory.domain, stack, memory.mirror.as_ref()),
             damage: None,
             in_domain: memory.domain,
+            mirror: memory.mirror,
             stack,
         }
     }
@@ -179,7 +202,7 @@ impl Description {
     /// This volume behind a write cache, or without one.
     pub fn behind_a_cache(self, cached: bool) -> Description {
         let stack = if cached { Stack::BehindWriteCache } else { Stack::Alone };
-        Description { contract: guarantees::promises(self.in_domain, stack), stack, ..self }
+        Description { contract: promised(self.in_domain, stack, self.mirror.as_ref()), stack, ..self }
     }
 
     /// This volume with `damage`.
@@ -206,6 +229,7 @@ impl fmt::Display for Description {
             (None, Some(blocks)) => line(f, "region", format_args!("{region} for {blocks} blocks of the disk"))?,
             (None, None) => line(f, "region", region)?,
         }
+        self.mirror.iter().try_for_each(|mirror| line(f, "mirror", mirror))?;
         if let Some(bytes) = self.atomic_bytes {
             line(f, "whole", format_args!("a write of up to {} is put in place as a whole", Human(bytes)))?;
         }
@@ -227,6 +251,6 @@ impl fmt::Display for Description {
         }
         line(f, "stores", &self.instructions)?;
         line(f, "domain", format_args!("{}: {}", self.domain, self.in_domain.meaning()))?;
-        write!(f, "{}", Columns { domain: self.in_domain, stack: self.stack })
+        write!(f, "{}", Columns { promises: &self.contract, stack: self.stack })
     }
 }

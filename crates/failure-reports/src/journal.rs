@@ -1,6 +1,6 @@
 //! Journals of ordered disks that cannot be used, or must not be overwritten.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use std::path::Path;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;

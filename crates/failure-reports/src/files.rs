@@ -1,6 +1,6 @@
 //! Reasons why a mount does not begin or end, and why its pool is not recovered.
 
-use super::{Exit, Failure, Report};
+use crate::{Exit, Report};
 use std::error::Error;
 use std::path::Path;
 use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
@@ -26,16 +26,6 @@ const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const ASK_LATER: &str =
     "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
 const AGAIN: &str = "put right what the reason says, and do it again";
-
-impl From<ServiceFailure> for Failure {
-    fn from(failure: ServiceFailure) -> Failure {
-        match failure {
-            ServiceFailure::Folder(folder) => folder.into(),
-            ServiceFailure::System { doing, error } => Failure::system(doing)(error),
-            failure => Failure::Files(failure),
-        }
-    }
-}
 
 impl From<&ServiceFailure> for Report {
     fn from(failure: &ServiceFailure) -> Report {

@@ -1,6 +1,6 @@
 //! Files and folders that other users may have put there.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use tidegate_host::owned::{NotOwn, UntrustedFile, for_sudo};
 use tidegate_host::shell::word;
 

@@ -1,6 +1,6 @@
 //! Write caches that hold blocks their volume lacks, or that cannot be had.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use std::path::Path;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;

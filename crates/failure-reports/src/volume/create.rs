@@ -1,6 +1,6 @@
 //! Volumes and caches that are never possible.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use tidegate_host::units::Exact;
 use tidegate_layout::btt::{SECTOR_SIZES, Version};
 use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
@@ -51,7 +51,7 @@ fn cache_block_size(what: String) -> Report {
 }
 
 /// Of a block size that the format does not have.
-pub(super) fn block_size(what: String) -> Report {
+pub fn block_size(what: String) -> Report {
     let next = format!(
         "use one of {}; with --disk a power of two from {CACHE_BLOCK_BYTES_MIN} to {CACHE_BLOCK_BYTES_MAX}",
         SECTOR_SIZES.map(|size| size.to_string()).join(", ")

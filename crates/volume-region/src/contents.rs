@@ -1,25 +1,32 @@
-//! The contents of a region or a disk, told before they are overwritten.
+//! The contents of a region, told before they are overwritten.
 
-use crate::cached_disk::disk::Disk;
-use crate::failure::{DiskFailure, VolumeFailure};
-use crate::volume::region::{self, RegionContents};
-use crate::volume::xattrs::Xattr;
+use crate::mirror::MirrorState;
+use crate::region::{self, RegionContents};
+use crate::xattrs::Xattr;
+use crate::{VolumeFailure, VolumeRegion};
 use std::path::Path;
 use tidegate_btt::{Identity, identify};
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
-use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
 use tidegate_layout::former_run::is_pool_disk;
-use tidegate_media::{AlignedBytes, BlockDevice, Lba, MappedRegion};
 use uuid::Uuid;
 
 /// What the region at `path` holds, in words; `None` if there are only zeroes.
-pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
+pub fn of_region(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
+    let volume = of_volume(path, region)?;
+    Ok(match MirrorState::of(region) {
+        Some(state) => Some(format!("{state}; in it {}", volume.as_deref().unwrap_or("only zeroes"))),
+        None => volume,
+    })
+}
+
+/// What lies on `region`, in words; `None` if there are only zeroes.
+fn of_volume(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
     if let Some(cache) = cache_on(path, region)? {
         return Ok(Some(cache));
     }
     Ok(Some(match identify(region).map_err(|poison| VolumeFailure::of_poison(path, poison))? {
-        Identity::Blank if region.is_all_zero().map_err(|poison| VolumeFailure::of_poison(path, poison))? => {
+        Identity::Blank if region::is_all_zero(region).map_err(|poison| VolumeFailure::of_poison(path, poison))? => {
             return Ok(None);
         }
         Identity::Blank => "data that is not recognised".to_owned(),
@@ -33,7 +40,7 @@ pub(crate) fn of_region(path: &Path, region: &MappedRegion) -> Result<Option<Str
 }
 
 /// The cache of a disk, or the pool, in `region`, if there is one.
-fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, VolumeFailure> {
+fn cache_on(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
     let identity = match region::holds(path, region)? {
         RegionContents::NoCache => return Ok(None),
         RegionContents::BrokenCache => return Ok(Some("a damaged cache of a disk".to_owned())),
@@ -55,31 +62,4 @@ fn cache_on(path: &Path, region: &MappedRegion) -> Result<Option<String>, Volume
         Ok(_) => format!("{disk}, which lacks nothing"),
         Err(_) => disk,
     }))
-}
-
-/// The region at `path` is no cache of a disk, but what it holds.
-pub fn no_cache(path: &Path, region: &MappedRegion) -> DiskFailure {
-    let holds = of_region(path, region).ok().flatten().unwrap_or_else(|| "only zeroes".to_owned());
-    DiskFailure::NoCache { pmem: path.to_owned(), holds }
-}
-
-/// What is recognised on `disk`, if anything is.
-pub fn of_disk(disk: &Disk) -> Option<&'static str> {
-    let geometry = disk.device.geometry();
-    let piece = |from: u64, to: u64| {
-        let mut bytes = AlignedBytes::zeroed(usize::try_from(to - from).ok()?);
-        disk.device.read(Lba(from / u64::from(geometry.block_size)), &mut bytes).ok()?;
-        Some(bytes)
-    };
-    let bytes = geometry.bytes();
-    let block = u64::from(geometry.block_size);
-    let head = piece(0, bytes.min(HEAD_BYTES.next_multiple_of(block)))?;
-    let tail = piece((bytes - bytes.min(TAIL_BYTES)) / block * block, bytes)?;
-    recognise(&head, &tail, bytes)
-}
-
-/// Tells on stderr what the disk holds, before `act` changes it.
-pub fn tell_of_disk(disk: &Disk, act: &str) {
-    let holds = of_disk(disk).unwrap_or("nothing that is recognised");
-    tracing::warn!("{act}; at its start {} holds {holds}", disk.path.display());
 }

@@ -1,7 +1,7 @@
 //! Sockets that cannot be listened on, block devices that a volume cannot be, and a sandbox that a
 //! kernel does not have.
 
-use super::{Exit, Report};
+use crate::{Exit, Report};
 use tidegate_sandbox::SandboxFailure;
 use tidegate_server::failure::{ListenFailure, UblkFailure};
 use tidegate_server::sockets::listen::SOCKET_PATH_BYTES_MAX;

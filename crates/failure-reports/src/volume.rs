@@ -1,6 +1,12 @@
-//! Region files that cannot be used, and volumes in them that are refused.
+//! Region files that cannot be used, and volumes in them that are refused or not made.
 
-use super::{Exit, Report};
+mod create;
+mod mirror;
+mod write_cache;
+
+pub use create::block_size;
+
+use crate::{Exit, Report};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;

@@ -1,0 +1,240 @@
+//! The page of a mirror's side: the last page of a region that has a twin.
+//!
+//! The page has two slots of [`MirrorRecord`], half a page apart, so that no torn write and no bad
+//! line takes both. A writer stores to the slot that holds the older record; the valid record with
+//! the greatest generation counts. All bytes before the page are the volume's, from byte 0 on: a
+//! driver that knows no mirrors finds the volume there.
+
+use crate::on_media::{Broken, on_media, rule};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+/// The first bytes of a record.
+const MIRROR_MAGIC: [u8; 16] = *b"tidegate-mirror\0";
+
+/// The first bytes of a redo.
+const REDO_MAGIC: [u8; 16] = *b"tidegate-mirredo";
+
+/// The only version so far.
+const MIRROR_VERSION: u32 = 1;
+
+/// Bytes at the end of each side that are not the volume's.
+pub const MIRROR_PAGE_BYTES: u64 = 4096;
+
+/// Where the two slots lie in the page.
+pub const MIRROR_SLOTS_AT: [u64; 2] = [0, MIRROR_PAGE_BYTES / 2];
+
+on_media! {
+    /// A slot in the last page of a mirror's side: which set the region belongs to, and which of
+    /// both sides has every write. The checksum covers the bytes before it.
+    pub struct MirrorRecord [64] {
+        /// `tidegate-mirror`, then zero
+        0: magic: [u8; 16],
+        /// the set: a UUID that both sides share
+        16: set: [u8; 16],
+        /// grows with each change of state; both sides of a whole set have the same one
+        32: generation: U64,
+        /// bytes of the region, this page included
+        40: region_bytes: U64,
+        /// 0 or 1: which of both sides the region is
+        48: side: U32,
+        /// 1: both sides have every write. 2: the other side lacks writes. 3: a copy of the other
+        /// side that is not complete
+        52: state: U32,
+        /// 1
+        56: version: U32,
+        /// CRC-32C of the first 60 bytes
+        60: checksum: U32,
+    }
+}
+
+/// Where [`RedoHead`] lies in the page.
+pub const REDO_HEAD_AT: u64 = 64;
+/// Where the places of the redo's lines lie in the page: 8 bytes each.
+pub const REDO_PLACES_AT: u64 = 128;
+/// Where the redo's lines lie in the page: 64 bytes each.
+pub const REDO_LINES_AT: u64 = 256;
+/// Lines in a redo, at most.
+pub const REDO_LINES_MAX: usize = 16;
+const _: () = assert!(REDO_PLACES_AT + 8 * REDO_LINES_MAX as u64 == REDO_LINES_AT);
+const _: () = assert!(REDO_LINES_AT + 64 * REDO_LINES_MAX as u64 <= MIRROR_SLOTS_AT[1]);
+
+on_media! {
+    /// The head of the redo of a side: lines of it that are being stored anew from the other side.
+    /// Their places and contents follow. If the checksum holds, the next opening stores them again.
+    pub struct RedoHead [32] {
+        /// `tidegate-mirredo`
+        0: magic: [u8; 16],
+        /// lines
+        16: lines: U32,
+        /// CRC-32C of the number of lines, their places and their contents
+        20: checksum: U32,
+        /// zero
+        24: reserved: U64,
+    }
+}
+
+impl RedoHead {
+    /// The head before lines of those places and contents.
+    pub fn new(places: &[u64], contents: &[u8]) -> RedoHead {
+        let lines = u32::try_from(places.len()).unwrap_or(u32::MAX);
+        let checksum = U32::new(RedoHead::digest(places, contents));
+        RedoHead { magic: REDO_MAGIC, lines: U32::new(lines), checksum, reserved: U64::ZERO }
+    }
+
+    /// How many lines the redo has, if this is the head of one.
+    pub fn lines(&self) -> Option<usize> {
+        let lines = usize::try_from(self.lines.get()).ok().filter(|lines| (1..=REDO_LINES_MAX).contains(lines));
+        lines.filter(|_| self.magic == REDO_MAGIC)
+    }
+
+    /// Whether these are the lines that the head was written for.
+    pub fn covers(&self, places: &[u64], contents: &[u8]) -> bool {
+        self.checksum.get() == RedoHead::digest(places, contents)
+    }
+
+    fn digest(places: &[u64], contents: &[u8]) -> u32 {
+        let number = crc32c::crc32c(&(places.len() as u64).to_le_bytes());
+        let placed = places.iter().fold(number, |sum, place| crc32c::crc32c_append(sum, &place.to_le_bytes()));
+        crc32c::crc32c_append(placed, contents)
+    }
+}
+
+/// Which side of a set has every write, as one side knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SideState {
+    /// Both have.
+    Mirrored,
+    /// This side went on alone: the other one lacks writes.
+    Alone,
+    /// This side is an incomplete copy of the other.
+    Copying,
+}
+
+/// What a side says of itself and its set: a checked [`MirrorRecord`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorSide {
+    /// The set, which both sides share.
+    pub set: [u8; 16],
+    /// Grows with each change of state.
+    pub generation: u64,
+    /// Bytes of the region, its page included.
+    pub region_bytes: u64,
+    /// 0 or 1.
+    pub side: u32,
+    /// Which side has every write.
+    pub state: SideState,
+}
+
+impl MirrorSide {
+    /// The record that says so.
+    pub fn record(&self) -> MirrorRecord {
+        let mut record = MirrorRecord {
+            magic: MIRROR_MAGIC,
+            set: self.set,
+            generation: U64::new(self.generation),
+            region_bytes: U64::new(self.region_bytes),
+            side: U32::new(self.side),
+            state: U32::new(match self.state {
+                SideState::Mirrored => 1,
+                SideState::Alone => 2,
+                SideState::Copying => 3,
+            }),
+            version: U32::new(MIRROR_VERSION),
+            checksum: U32::ZERO,
+        };
+        record.checksum = U32::new(record.digest());
+        record
+    }
+}
+
+impl MirrorRecord {
+    /// What the side says, if these bytes are a record.
+    pub fn check(&self) -> Result<MirrorSide, Broken> {
+        rule(self.magic == MIRROR_MAGIC, "the magic is `tidegate-mirror`", 0, format_args!("{:02x?}", self.magic))?;
+        rule(self.checksum.get() == self.digest(), "the checksum is that of the record", 60, self.checksum)?;
+        rule(self.version.get() == MIRROR_VERSION, "the version is known", 56, self.version)?;
+        rule(self.side.get() < 2, "the side is 0 or 1", 48, self.side)?;
+        let state = match self.state.get() {
+            1 => SideState::Mirrored,
+            2 => SideState::Alone,
+            3 => SideState::Copying,
+            other => return Err(Broken { rule: "the state is known", offset: 52, found: other.to_string() }),
+        };
+        Ok(MirrorSide {
+            set: self.set,
+            generation: self.generation.get(),
+            region_bytes: self.region_bytes.get(),
+            side: self.side.get(),
+            state,
+        })
+    }
+
+    /// Whether these bytes claim to be a record, be it a damaged one.
+    pub fn has_magic(&self) -> bool {
+        self.magic == MIRROR_MAGIC
+    }
+
+    fn digest(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..60])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromBytes;
+
+    fn side(state: SideState) -> MirrorSide {
+        MirrorSide { set: [0xab; 16], generation: 0x0102, region_bytes: 1 << 20, side: 1, state }
+    }
+
+    #[test]
+    fn a_record_to_the_byte() {
+        let record = side(SideState::Alone).record();
+        let bytes = record.as_bytes();
+        assert_eq!(&bytes[..16], b"tidegate-mirror\0");
+        assert_eq!(&bytes[16..32], &[0xab; 16]);
+        assert_eq!(
+            &bytes[32..60],
+            &[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]
+        );
+        assert_eq!(record.check(), Ok(side(SideState::Alone)));
+    }
+
+    #[test]
+    fn every_state_comes_back() {
+        for state in [SideState::Mirrored, SideState::Alone, SideState::Copying] {
+            assert_eq!(side(state).record().check(), Ok(side(state)));
+        }
+    }
+
+    #[test]
+    fn an_unknown_state_is_named() {
+        let mut record = side(SideState::Alone).record();
+        record.state = U32::new(4);
+        record.checksum = U32::new(record.digest());
+        assert_eq!(record.check().map_err(|broken| broken.rule), Err("the state is known"));
+    }
+
+    #[test]
+    fn a_redo_covers_its_lines_alone() {
+        let (places, contents) = ([64, 640], [7; 128]);
+        let head = RedoHead::new(&places, &contents);
+        assert_eq!((head.lines(), &head.as_bytes()[16..20]), (Some(2), &[2, 0, 0, 0][..]));
+        assert!(head.covers(&places, &contents));
+        assert!(!head.covers(&[64, 704], &contents) && !head.covers(&places, &[8; 128]));
+        assert_eq!(RedoHead::new(&[], &[]).lines(), None);
+    }
+
+    #[test]
+    fn every_changed_byte_is_noticed() {
+        let record = side(SideState::Mirrored).record();
+        for byte in 0..size_of::<MirrorRecord>() {
+            let mut bytes = [0; size_of::<MirrorRecord>()];
+            bytes.copy_from_slice(record.as_bytes());
+            bytes[byte] ^= 4;
+            assert!(MirrorRecord::read_from_bytes(&bytes).unwrap().check().is_err(), "byte {byte}");
+        }
+    }
+}

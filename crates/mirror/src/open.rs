@@ -1,0 +1,140 @@
+//! Opening a set: which regions are its sides, whether both have every write, and how they are made
+//! equal.
+
+use crate::copy::{lines, pieces_that_differ, read_line};
+use crate::error::MirrorError;
+use crate::mirror::{Liveness, Mirror};
+use crate::page::{self, Page, SyncSide};
+use crate::redo::Redo;
+use tidegate_layout::mirror::{MirrorSide, SideState};
+use tidegate_media::{Region, Sealed};
+
+/// What it took to make both sides equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resync {
+    /// Lines of side 1 that got what side 0 holds.
+    pub copied_lines: u64,
+    /// Lines of side 0 that its memory did not give, and that got what side 1 holds.
+    pub repaired_lines: u64,
+}
+
+/// Opens two regions, in any order, as the mirror that they are the sides of. They are equal
+/// afterwards, durably. `progress` is told the bytes compared and those to compare.
+pub fn open<R: Region>(
+    regions: [R; 2],
+    sync: SyncSide<R>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(Mirror<R>, Resync), MirrorError> {
+    let lengths = [regions[0].len(), regions[1].len()];
+    if lengths[0] != lengths[1] {
+        return Err(MirrorError::Lengths { lengths });
+    }
+    let [one, other] = [side_of(&regions[0], 0)?, side_of(&regions[1], 1)?];
+    matching(&one, &other)?;
+    let [one_region, other_region] = regions;
+    let swapped = one.side == 1;
+    let sides = if swapped { [other_region, one_region] } else { [one_region, other_region] };
+    let len = page::page_at(lengths[0]).ok_or(MirrorError::TooShort { bytes: lengths[0] })?;
+    let lost =
+        |number: usize| move |sealed| MirrorError::Sealed { region: if swapped { 1 - number } else { number }, sealed };
+    for (number, side) in sides.iter().enumerate() {
+        Redo::finish(side).map_err(lost(number))?;
+    }
+    let resync = equalise(&sides, len, progress).map_err(|(number, sealed)| lost(number)(sealed))?;
+    for (number, side) in sides.iter().enumerate() {
+        page::settle(side, sync).map_err(lost(number))?;
+    }
+    Ok((Mirror::new(sides.map(Some), one, Liveness::Both, sync), resync))
+}
+
+/// Opens `region`, a side that has every write, without its twin. If the twin was thought to have
+/// every write too, it is stale from now on.
+pub fn open_alone<R: Region>(region: R, sync: SyncSide<R>) -> Result<Mirror<R>, MirrorError> {
+    let mut side = source_side(&region, 0)?;
+    Redo::finish(&region).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
+    if side.state != SideState::Alone {
+        side = MirrorSide { generation: side.generation + 1, state: SideState::Alone, ..side };
+        page::write(&region, &side, sync).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
+    }
+    Ok(lone(region, side, sync))
+}
+
+/// The mirror of `region` alone, of which its page says `side`.
+pub(crate) fn lone<R: Region>(region: R, side: MirrorSide, sync: SyncSide<R>) -> Mirror<R> {
+    match side.side {
+        0 => Mirror::new([Some(region), None], side, Liveness::First, sync),
+        _ => Mirror::new([None, Some(region)], side, Liveness::Second, sync),
+    }
+}
+
+/// What `region` says of itself, if it is a side.
+pub(crate) fn side_of<R: Region>(region: &R, argument: usize) -> Result<MirrorSide, MirrorError> {
+    match page::read(region) {
+        Page::Side(side) => Ok(side),
+        Page::Damaged | Page::Unreadable => Err(MirrorError::DamagedPage { region: argument }),
+        Page::Absent => Err(MirrorError::NotASide { region: argument }),
+    }
+}
+
+/// What `region` says of itself, if it is a complete side.
+pub(crate) fn source_side<R: Region>(region: &R, argument: usize) -> Result<MirrorSide, MirrorError> {
+    let side = side_of(region, argument)?;
+    if side.state == SideState::Copying {
+        return Err(MirrorError::Incomplete { region: argument });
+    }
+    Ok(side)
+}
+
+/// Whether the two sides may be opened together.
+fn matching(one: &MirrorSide, other: &MirrorSide) -> Result<(), MirrorError> {
+    if one.set != other.set {
+        return Err(MirrorError::OtherSet);
+    }
+    if one.side == other.side {
+        return Err(MirrorError::SameSide { side: one.side });
+    }
+    match (one.state, other.state) {
+        (SideState::Copying, _) => Err(MirrorError::Incomplete { region: 0 }),
+        (_, SideState::Copying) => Err(MirrorError::Incomplete { region: 1 }),
+        (SideState::Alone, SideState::Alone) => Err(MirrorError::Diverged),
+        (SideState::Alone, SideState::Mirrored) => Err(MirrorError::Stale { region: 1 }),
+        (SideState::Mirrored, SideState::Alone) => Err(MirrorError::Stale { region: 0 }),
+        (SideState::Mirrored, SideState::Mirrored) if one.generation != other.generation => {
+            Err(MirrorError::Stale { region: usize::from(one.generation > other.generation) })
+        }
+        (SideState::Mirrored, SideState::Mirrored) => Ok(()),
+    }
+}
+
+/// Stores to side 1 what differs from side 0, and to side 0 what only side 1 gives. Lines that
+/// neither gives stay bad in both. Fails with the side that lost a store.
+fn equalise<R: Region>(
+    sides: &[R; 2],
+    len: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Resync, (usize, Sealed)> {
+    let [first, second] = sides;
+    let mut resync = Resync::default();
+    let mut redo = [Redo::default(), Redo::default()];
+    let of = |side: usize| move |sealed: Sealed| (side, sealed);
+    pieces_that_differ(first, second, len, progress, |at, bytes| {
+        for (at, bytes) in lines(at, bytes) {
+            match (read_line(first, at, bytes), read_line(second, at, bytes)) {
+                (Ok(right), Ok(found)) if right == found => {}
+                (Ok(right), _) => {
+                    redo[1].add(second, at, &right).map_err(of(1))?;
+                    resync.copied_lines += 1;
+                }
+                (Err(_), Ok(right)) => {
+                    redo[0].add(first, at, &right).map_err(of(0))?;
+                    resync.repaired_lines += 1;
+                }
+                (Err(_), Err(_)) => {}
+            }
+        }
+        Ok(())
+    })?;
+    redo[0].store(first).map_err(of(0))?;
+    redo[1].store(second).map_err(of(1))?;
+    Ok(resync)
+}

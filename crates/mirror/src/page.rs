@@ -1,0 +1,142 @@
+//! The last page of a side: which record of its two slots counts, and how the next one is written.
+
+use std::io;
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, MirrorSide, REDO_HEAD_AT, RedoHead};
+use tidegate_media::{LINE_BYTES, Region, Sealed};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Makes durable what was stored to a side and fenced, where fences alone do not: in an ordinary
+/// file.
+pub type SyncSide<R> = fn(&R) -> io::Result<()>;
+
+/// What the last page of a region says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// The region is a side of a mirror.
+    Side(MirrorSide),
+    /// The region claims to be a side, and no record of its page is sound.
+    Damaged,
+    /// The page cannot be read, so the region may be a side or not.
+    Unreadable,
+    /// The region is not a side.
+    Absent,
+}
+
+/// Where the page of a region of `bytes` begins; `None` if it has no room for a page and whole
+/// lines before it.
+pub(crate) fn page_at(bytes: u64) -> Option<u64> {
+    bytes.checked_sub(MIRROR_PAGE_BYTES).filter(|at| *at > 0 && at.is_multiple_of(LINE_BYTES))
+}
+
+/// Reads the last page of `region`.
+pub fn read<R: Region + ?Sized>(region: &R) -> Page {
+    let Some(at) = page_at(region.len()) else { return Page::Absent };
+    let slots = MIRROR_SLOTS_AT.map(|slot| record_at(region, at + slot));
+    if let Some((_, side)) = newest(region.len(), &slots) {
+        return Page::Side(side);
+    }
+    match slots {
+        _ if slots.iter().flatten().any(MirrorRecord::has_magic) => Page::Damaged,
+        [Some(_), Some(_)] => Page::Absent,
+        _ => Page::Unreadable,
+    }
+}
+
+/// Makes `side` what the page of `region` says, durably. A cut leaves the former record or this
+/// one.
+pub(crate) fn write<R: Region>(region: &R, side: &MirrorSide, sync: SyncSide<R>) -> Result<(), Sealed> {
+    let at = page_at(region.len()).expect("a side has room for its page");
+    let slots = MIRROR_SLOTS_AT.map(|slot| record_at(region, at + slot));
+    let slot = newest(region.len(), &slots).map_or(0, |(slot, _)| 1 - slot);
+    region.stream(at + MIRROR_SLOTS_AT[slot], side.record().as_bytes());
+    settle(region, sync)
+}
+
+/// Makes the page of `region` say nothing, durably.
+pub(crate) fn erase<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sealed> {
+    let at = page_at(region.len()).expect("a side has room for its page");
+    for slot in MIRROR_SLOTS_AT {
+        region.stream(at + slot, MirrorRecord::new_zeroed().as_bytes());
+    }
+    region.stream(at + REDO_HEAD_AT, RedoHead::new_zeroed().as_bytes());
+    settle(region, sync)
+}
+
+/// Fences and syncs `region`.
+pub(crate) fn settle<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sealed> {
+    region.fence()?;
+    sync(region).map_err(|error| Sealed::SyncFailed { errno: error.raw_os_error().unwrap_or_default() })
+}
+
+/// The slot whose record counts in a region of `bytes`, and what it says.
+fn newest(bytes: u64, slots: &[Option<MirrorRecord>; 2]) -> Option<(usize, MirrorSide)> {
+    let sides = slots.iter().enumerate().filter_map(|(slot, record)| Some((slot, record.as_ref()?.check().ok()?)));
+    sides.filter(|(_, side)| side.region_bytes == bytes).max_by_key(|(_, side)| side.generation)
+}
+
+/// The bytes of a slot; `None` if the memory does not give them.
+fn record_at<R: Region + ?Sized>(region: &R, at: u64) -> Option<MirrorRecord> {
+    let mut record = MirrorRecord::new_zeroed();
+    region.read(at, record.as_mut_bytes()).ok()?;
+    Some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_layout::mirror::SideState;
+    use tidegate_sim::{PoisonedStore, Reduction, Region as Simulated, power_cuts};
+
+    const BYTES: u64 = 3 * 4096;
+
+    fn side(generation: u64) -> MirrorSide {
+        MirrorSide { set: [7; 16], generation, region_bytes: BYTES, side: 0, state: SideState::Mirrored }
+    }
+
+    fn written(generations: &[u64]) -> Simulated {
+        let region = Simulated::new(BYTES);
+        generations.iter().for_each(|generation| write(&region, &side(*generation), |_| Ok(())).unwrap());
+        region
+    }
+
+    #[test]
+    fn a_cut_within_a_write_leaves_the_former_record_or_the_new_one() {
+        for before in [&[][..], &[1], &[1, 2], &[1, 2, 3]] {
+            let start = written(before).visible();
+            let old = before.last().map_or(Page::Absent, |last| Page::Side(side(*last)));
+            let cuts = power_cuts(&start, |region| write(&**region, &side(9), |_| Ok(())).unwrap());
+            let reduction = Reduction::none();
+            for cut in &cuts[..cuts.len() - 1] {
+                for image in cut.images(&reduction) {
+                    let found = read(&Simulated::from_image(image));
+                    let torn = found == Page::Damaged && before.is_empty();
+                    assert!(torn || found == old || found == Page::Side(side(9)), "{found:?} after {before:?}");
+                }
+            }
+            let end = cuts.last().expect("a cut at the end").least().clone();
+            assert_eq!(read(&Simulated::from_image(end)), Page::Side(side(9)));
+        }
+    }
+
+    #[test]
+    fn a_bad_slot_leaves_the_other() {
+        let region = written(&[1, 2]);
+        region.poison(2 * 4096 + MIRROR_SLOTS_AT[1], 64, PoisonedStore::Kept);
+        assert_eq!(read(&region), Page::Side(side(1)));
+        region.poison(2 * 4096, 64, PoisonedStore::Kept);
+        assert_eq!(read(&region), Page::Unreadable);
+    }
+
+    #[test]
+    fn a_page_of_another_length_is_damaged_and_zeroes_are_absent() {
+        let mut longer = side(1);
+        longer.region_bytes += 4096;
+        let region = Simulated::new(BYTES);
+        assert_eq!(read(&region), Page::Absent);
+        write(&region, &longer, |_| Ok(())).unwrap();
+        assert_eq!(read(&region), Page::Damaged);
+        erase(&region, |_| Ok(())).unwrap();
+        assert_eq!(read(&region), Page::Absent);
+        assert_eq!(read(&Simulated::new(4096)), Page::Absent);
+    }
+}

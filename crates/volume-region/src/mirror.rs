@@ -1,0 +1,195 @@
+//! Two regions as one. A side is never opened for stores like a plain region, as its twin would
+//! become stale unnoticed.
+
+use crate::mapping::map_file;
+use crate::{MirrorFailure, RegionFailure, VolumeFailure, VolumeRegion};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tidegate_host::default_paths::is_same_file;
+use tidegate_host::units::Human;
+use tidegate_layout::mirror::{MirrorSide, SideState};
+use tidegate_media::{Access, MappedRegion};
+use tidegate_mirror::page::{self, Page};
+use tidegate_mirror::{Liveness, MaybeMirrored, Mirror, MirrorError};
+use uuid::Uuid;
+
+/// Between two lines about progress.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// The twin of a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MirrorPlan {
+    /// None: the region is no side of a mirror.
+    #[default]
+    Absent,
+    /// The region at that path.
+    With(PathBuf),
+    /// None any more: the region is a side, and goes on without its twin.
+    Degraded,
+}
+
+impl MirrorPlan {
+    /// The twin at `other`, if there is one.
+    pub fn with(other: Option<PathBuf>) -> MirrorPlan {
+        other.map_or(MirrorPlan::Absent, MirrorPlan::With)
+    }
+}
+
+/// A mirror as users are shown it.
+#[derive(Clone, Debug, Serialize)]
+pub struct MirrorState {
+    /// The set, which both sides share.
+    pub set: Uuid,
+    /// Grows with each change of state.
+    pub generation: u64,
+    /// Sides that have every write, by their numbers. Of a region that was named alone: its own.
+    pub sides: Vec<u32>,
+    /// `mirrored`, `alone`, or `copying`: an incomplete copy.
+    pub state: &'static str,
+}
+
+impl MirrorState {
+    /// The mirror that `region` is, or is a side of.
+    pub fn of(region: &VolumeRegion) -> Option<MirrorState> {
+        let mirror = region.mirror()?;
+        let page = mirror.page();
+        Some(MirrorState {
+            set: Uuid::from_bytes(page.set),
+            generation: page.generation,
+            sides: match mirror.liveness() {
+                Liveness::Both => vec![0, 1],
+                Liveness::First => vec![0],
+                Liveness::Second => vec![1],
+            },
+            state: match page.state {
+                SideState::Mirrored => "mirrored",
+                SideState::Alone => "alone",
+                SideState::Copying => "copying",
+            },
+        })
+    }
+}
+
+impl fmt::Display for MirrorState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sides[..] {
+            [one] => write!(f, "side {one} of 0 and 1")?,
+            _ => f.write_str("sides 0 and 1")?,
+        }
+        write!(
+            f,
+            " of set {}, generation {}: {}",
+            self.set,
+            self.generation,
+            match self.state {
+                "alone" => "the other side is stale or lost; `tidegate rebuild` makes a new one",
+                "copying" => "an incomplete copy; begin `tidegate rebuild` anew",
+                _ if self.sides.len() == 1 => "each side has every write, as far as this one knows",
+                _ => "each side has every write",
+            }
+        )
+    }
+}
+
+/// Opens the region at `path` with its twin, as `plan` says. Both sides are equal then, durably.
+///
+/// # Errors
+/// A side that is named alone, absent, stale, incomplete, or of another set than its twin is
+/// refused. So are two regions that do not survive the same failures.
+pub fn open(path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegion, RegionFailure> {
+    match plan {
+        MirrorPlan::Absent => plain(path, map_file(path, access)?),
+        MirrorPlan::Degraded => {
+            let region = map_file(path, access)?;
+            let opened = tidegate_mirror::open_alone(region, MappedRegion::sync_file);
+            Ok(mirrored(opened.map_err(|error| MirrorFailure::of_one(path, error))?))
+        }
+        MirrorPlan::With(other) => both(path, other, access),
+    }
+}
+
+fn both(path: &Path, other: &Path, access: Access) -> Result<VolumeRegion, RegionFailure> {
+    if is_same_file(path, other) {
+        return Err(MirrorFailure::Same { path: path.to_owned() }.into());
+    }
+    let regions = [in_pair(path, other, access)?, in_pair(other, path, access)?];
+    refuse_other_domain([path, other], [&regions[0], &regions[1]])?;
+    let progress = &mut once_a_second("compared", |line| tracing::info!("{}: {line}", path.display()));
+    let opened = tidegate_mirror::open(regions, MappedRegion::sync_file, progress);
+    let (mirror, resync) = opened.map_err(|error| MirrorFailure::of_two([path, other], error))?;
+    let changed = resync.copied_lines + resync.repaired_lines;
+    if changed > 0 {
+        tracing::info!("{}: stored {changed} lines of 64 bytes, in which the sides differed, anew", path.display());
+    }
+    Ok(mirrored(mirror))
+}
+
+/// `region`, for a look at the volume in it if it is a side and nothing may be stored.
+pub(crate) fn look(path: &Path, region: MappedRegion, access: Access) -> Result<VolumeRegion, RegionFailure> {
+    match page::read(&region) {
+        Page::Side(_) if access != Access::ReadWrite => Ok(tidegate_mirror::view(region)),
+        Page::Side(_) | Page::Absent | Page::Damaged | Page::Unreadable => plain(path, region),
+    }
+}
+
+/// `region`, which has to be no side.
+fn plain(path: &Path, region: MappedRegion) -> Result<VolumeRegion, RegionFailure> {
+    match page::read(&region) {
+        Page::Absent | Page::Unreadable => Ok(MaybeMirrored::Plain(region)),
+        Page::Side(_) => Err(MirrorFailure::IsSide { path: path.to_owned() }.into()),
+        Page::Damaged => Err(MirrorFailure::of_one(path, MirrorError::DamagedPage { region: 0 }).into()),
+    }
+}
+
+fn mirrored(mirror: Mirror<MappedRegion>) -> VolumeRegion {
+    MaybeMirrored::Mirrored(mirror.telling_loss(warn_of_loss))
+}
+
+/// Tells the log that a side was given up: clients notice nothing.
+fn warn_of_loss(survivor: &MirrorSide) {
+    tracing::warn!(
+        "side {} of the mirror {} lost a store: side {} goes on alone; see dmesg, replace the memory, then run: tidegate rebuild",
+        1 - survivor.side,
+        Uuid::from_bytes(survivor.set),
+        survivor.side
+    );
+}
+
+/// Maps one of two regions. Without it the other one may go on alone.
+fn in_pair(path: &Path, other: &Path, access: Access) -> Result<MappedRegion, RegionFailure> {
+    map_file(path, access).map_err(|failure| match failure {
+        VolumeFailure::Absent { path } => MirrorFailure::Missing { path, other: other.to_owned() }.into(),
+        failure => failure.into(),
+    })
+}
+
+/// A progress line a second for `tell`, of bytes done and bytes to do.
+pub(crate) fn once_a_second(verb: &'static str, mut tell: impl FnMut(&str)) -> impl FnMut(u64, u64) {
+    let mut last = Instant::now();
+    move |done, of| {
+        if last.elapsed() >= LINE_EVERY {
+            last = Instant::now();
+            tell(&format!("{verb} {} of {}", Human(done), Human(of)));
+        }
+    }
+}
+
+pub(crate) fn refuse_other_domain(paths: [&Path; 2], regions: [&MappedRegion; 2]) -> Result<(), MirrorFailure> {
+    let domains = regions.map(MappedRegion::domain);
+    if domains[0] == domains[1] {
+        return Ok(());
+    }
+    Err(MirrorFailure::Domains { paths: paths.map(Path::to_owned), domains })
+}
+
+/// Makes two regions, which hold zeroes or bytes to be formatted over, the sides of a new set.
+///
+/// # Errors
+/// The regions have different lengths, or do not survive the same failures.
+pub fn create(paths: [&Path; 2], regions: [MappedRegion; 2]) -> Result<VolumeRegion, MirrorFailure> {
+    refuse_other_domain(paths, [&regions[0], &regions[1]])?;
+    let made = tidegate_mirror::create(regions, Uuid::new_v4().into_bytes(), MappedRegion::sync_file);
+    Ok(mirrored(made.map_err(|error| MirrorFailure::of_two(paths, error))?))
+}
