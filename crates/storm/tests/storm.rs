@@ -213,6 +213,12 @@ fn an_entry_that_is_made_ready_is_not_brought_back() {
     passes(Script { acts: 100, ..files(148) });
 }
 
+/// A step that wrote below for want of room held the lane's lock, and took it again.
+#[test]
+fn unsynced_writes_leave_dram_without_the_lock() {
+    passes(Script { acts: 200, ..files(8) });
+}
+
 /// Digests of seeds 0 to 2 with files.
 const FILE_DIGESTS: [u64; 3] = [0xf0b71fc179b13348, 0x528f3a0b46546a6, 0x421c9222c301393f];
 

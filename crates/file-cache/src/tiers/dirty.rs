@@ -69,7 +69,8 @@ impl<R: Region> FileCache<R> {
             (ranges, bytes, backing)
         };
         if self.lane().file(file)?.record.is_some() {
-            return match self.lane().for_unsynced(file, without)? {
+            let without = self.lane().for_unsynced(file, without)?;
+            return match without {
                 WithoutRoom::Wait | WithoutRoom::InParts => Ok(None),
                 WithoutRoom::Below => self.commit_below(file, None).map(|_| Some(bytes)),
             };
