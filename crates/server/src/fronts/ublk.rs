@@ -229,3 +229,23 @@ fn usual_queues() -> u16 {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     u16::try_from(processors.min(QUEUES_MAX)).expect("a few")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::compose::open;
+    use crate::volume::compose::tests::mirrored;
+
+    #[test]
+    fn a_mirror_has_one_mark_whichever_sides_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sides = mirrored(folder.path());
+        let mark = |first: usize, mirror| {
+            let plan = VolumePlan { mirror, ..VolumePlan::of(sides[first].clone(), Access::ReadWrite) };
+            mark_of(&plan, &open(&plan).expect("a mirror")).expect("a mark")
+        };
+        let both = |first: usize| mark(first, MirrorPlan::With(sides[1 - first].clone()));
+        let [first, second] = [both(0), both(1)];
+        assert_eq!([second, mark(1, MirrorPlan::Degraded)], [first, first]);
+    }
+}

@@ -296,7 +296,7 @@ fn engine<R: Region + 'static>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cached_disk::volatile::Volatile;
     use crate::options::CreateOptions;
@@ -305,7 +305,7 @@ mod tests {
     use tidegate_media::{Durability, Lba};
 
     /// The sides of a mirrored volume of 24 MiB in `folder`.
-    fn mirrored(folder: &Path) -> [std::path::PathBuf; 2] {
+    pub(crate) fn mirrored(folder: &Path) -> [std::path::PathBuf; 2] {
         let sides = ["a", "b"].map(|name| folder.join(name));
         let options = CreateOptions {
             pmem: sides[0].clone(),
