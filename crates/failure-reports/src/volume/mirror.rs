@@ -39,10 +39,16 @@ fn is_side(what: String, path: &Path) -> Report {
 
 fn unknown(what: String, path: &Path, bytes: u64) -> Report {
     let why = "its last page, which says so, cannot be read";
+    let (shown, page) = (word(path), bytes / MIRROR_PAGE_BYTES - 1);
+    let alone = if path.to_string_lossy().starts_with("/dev/dax") {
+        format!("copy what tidegate serve --read-only --pmem {shown} gives, and create the volume anew")
+    } else {
+        format!(
+            "give the page up, then repair the volume: dd if=/dev/zero of={shown} bs=4096 seek={page} count=1 conv=notrunc, tidegate check --repair --pmem {shown}"
+        )
+    };
     let next = format!(
-        "if it is one, make it anew from the other side: tidegate rebuild --force --pmem OTHER --mirror {path}; if not, give the page up, then repair the volume: dd if=/dev/zero of={path} bs=4096 seek={page} count=1 conv=notrunc, tidegate check --repair --pmem {path}",
-        path = word(path),
-        page = bytes / MIRROR_PAGE_BYTES - 1
+        "if it is one, make it anew from the other side: tidegate rebuild --force --pmem OTHER --mirror {shown}; if not, {alone}"
     );
     Report::new(("mirror-unknown", Exit::Refused), what, why, next)
 }
@@ -176,4 +182,39 @@ fn emulated(what: String) -> Report {
 fn sparse(what: String) -> Report {
     let why = "a side that finds its file system full would be given up";
     Report::new(("mirror-sparse", Exit::Usage), what, why, "leave --sparse out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(failure: &MirrorFailure) -> String {
+        Report::from(failure).next
+    }
+
+    #[test]
+    fn a_damaged_page_is_never_answered_with_what_is_refused_again() {
+        let [good, bad] = ["/good", "/bad"].map(Path::new);
+        let rebuild = "tidegate rebuild --force --pmem /good --mirror /bad";
+        let of_two = next(&MirrorFailure::of_two([bad, good], MirrorError::DamagedPage { region: 0 }));
+        assert!(of_two.contains(rebuild), "{of_two}");
+        let of_one = next(&MirrorFailure::of_one(bad, MirrorError::DamagedPage { region: 0 }));
+        assert!(of_one.contains("rebuild --force --pmem OTHER --mirror /bad"), "{of_one}");
+        assert!(!of_one.contains("leave"), "{of_one}");
+    }
+
+    #[test]
+    fn a_region_that_may_be_a_side_has_a_way_out_if_it_is_none() {
+        let next = |path: &str| next(&MirrorFailure::Unknown { path: path.into(), bytes: 3 * 4096 });
+        let of_file = next("/v");
+        assert!(of_file.contains("of=/v bs=4096 seek=2 count=1 conv=notrunc"), "{of_file}");
+        let of_device = next("/dev/dax0.0");
+        assert!(of_device.contains("--read-only") && !of_device.contains("dd "), "{of_device}");
+    }
+
+    #[test]
+    fn a_look_at_a_device_names_no_rebuild() {
+        let next = next(&MirrorFailure::LookAtDevice { path: "/dev/dax0.0".into() });
+        assert!(next.contains("tidegate check --pmem /dev/dax0.0") && !next.contains("rebuild"), "{next}");
+    }
 }
