@@ -91,9 +91,8 @@ struct WrittenIdentity {
 #[serde(deny_unknown_fields)]
 struct WrittenVolume {
     pmem: PathBuf,
-    mirror: Option<PathBuf>,
-    #[serde(default)]
-    degraded: bool,
+    mirror: Option<Spanned<PathBuf>>,
+    degraded: Option<Spanned<bool>>,
     #[serde(default, deserialize_with = "name")]
     name: Option<String>,
     description: Option<String>,
@@ -366,6 +365,9 @@ pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         let (path, line) = (path.to_owned(), line_of(text, queues.span().start));
         return Err(ConfigFailure::NeedsKey { path, line, key: "ublk_queues", needs: "ublk" });
     }
+    if let Some((at, key, excludes)) = written.volume.iter().find_map(WrittenVolume::keys_that_exclude_each_other) {
+        return Err(ConfigFailure::Excludes { path: path.to_owned(), line: line_of(text, at), key, excludes });
+    }
     let folder = path.parent().unwrap_or(path);
     let listen = written.listen.into_iter().map(|WrittenPlace(place)| place.below(folder)).collect();
     let volumes = written.volume.into_iter().map(|volume| volume.plan(folder)).collect();
@@ -423,10 +425,11 @@ impl WrittenVolume {
         let disk = self.disk_plan(folder);
         let plan = VolumePlan::of(folder.join(self.pmem), access(self.read_only));
         let name = self.name.unwrap_or(plan.name);
-        let mirror = MirrorPlan::with(self.mirror.map(|twin| folder.join(twin)));
+        let is_degraded = self.degraded.is_some_and(Spanned::into_inner);
+        let mirror = MirrorPlan::with(self.mirror.map(|twin| folder.join(twin.into_inner())));
         VolumePlan {
             name,
-            mirror: if self.degraded { MirrorPlan::Degraded } else { mirror },
+            mirror: if is_degraded { MirrorPlan::Degraded } else { mirror },
             description: self.description,
             emulate: self.emulate,
             cache: self.write_cache,
@@ -445,6 +448,18 @@ impl WrittenVolume {
     /// them.
     fn queues_of_no_device(&self) -> Option<&Spanned<NonZeroU16>> {
         self.ublk_queues.as_ref().filter(|_| self.ublk.is_none())
+    }
+
+    /// A key that no volume with the other one has, and where in the file it is.
+    fn keys_that_exclude_each_other(&self) -> Option<(usize, &'static str, &'static str)> {
+        let degraded = self.degraded.as_ref().filter(|degraded| *degraded.get_ref());
+        let of_mirror = match (&self.mirror, degraded) {
+            (Some(_), Some(degraded)) => return Some((degraded.span().start, "degraded", "mirror")),
+            (Some(mirror), None) => (mirror.span().start, "mirror", "write_cache"),
+            (None, Some(degraded)) => (degraded.span().start, "degraded", "write_cache"),
+            (None, None) => return None,
+        };
+        matches!(self.write_cache, WriteCacheSize::Bytes(_)).then_some(of_mirror)
     }
 
     fn disk_plan(&self, folder: &Path) -> DiskPlan {
@@ -522,7 +537,6 @@ mod tests {
             [[volume]]
             name = "db"
             pmem = "v/one.pmem"
-            mirror = "v/twin.pmem"
             description = "the database"
             read_only = true
             emulate = "pcm"
@@ -544,6 +558,11 @@ mod tests {
             [[volume]]
             pmem = "/dev/shm/two.pmem"
             degraded = true
+            [[volume]]
+            pmem = "three"
+            mirror = "v/twin.pmem"
+            degraded = false
+            write_cache = "off"
     "#;
 
     #[test]
@@ -569,12 +588,12 @@ mod tests {
         assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
         assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
         assert_eq!(plan.sandbox, SandboxWish::On);
-        let [first, second] = &plan.volumes[..] else { panic!("{plan:?}") };
+        let [first, second, third] = &plan.volumes[..] else { panic!("{plan:?}") };
         let expected = VolumePlan {
             name: "db".to_owned(),
             description: Some("the database".to_owned()),
             pmem: "/etc/tidegate/v/one.pmem".into(),
-            mirror: MirrorPlan::With("/etc/tidegate/v/twin.pmem".into()),
+            mirror: MirrorPlan::Absent,
             access: Access::Private,
             emulate: Some(Profile::by_name("pcm").expect("a medium")),
             cache: WriteCacheSize::Bytes(32 << 20),
@@ -597,6 +616,7 @@ mod tests {
         let two = VolumePlan::of("/dev/shm/two.pmem".into(), Access::ReadWrite);
         assert_eq!(*second, VolumePlan { mirror: MirrorPlan::Degraded, ..two });
         assert_eq!(second.name, "two");
+        assert_eq!(third.mirror, MirrorPlan::With("/etc/tidegate/v/twin.pmem".into()));
     }
 
     #[test]
@@ -608,6 +628,24 @@ mod tests {
         assert_eq!(wish("0").and_then(|plan| plan.number), Some(0));
         for refused in ["-1", "4294967296", "\"3\""] {
             assert!(matches!(of(refused), Err(ConfigFailure::Invalid { line: 3, .. })), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_mirror_has_both_sides_or_one_and_no_write_cache() {
+        for (keys, line, told) in [
+            ("mirror = \"b\"\ndegraded = true", 4, "degraded and mirror"),
+            ("degraded = true\nmirror = \"b\"", 3, "degraded and mirror"),
+            ("write_cache = \"32M\"\nmirror = \"b\"", 4, "mirror and write_cache"),
+            ("degraded = true\nwrite_cache = \"32M\"", 3, "degraded and write_cache"),
+        ] {
+            let refused = plan(&format!("[[volume]]\npmem = \"a\"\n{keys}\n")).expect_err(keys);
+            assert_eq!(refused.refused_at(), tidegate_doctor::RefusedAt::Line(line), "{refused:?}");
+            let report = Option::<Report>::from(&Failure::from(refused)).expect("somebody reads it");
+            assert!(format!("{report:?}").contains(told), "{report:?}");
+        }
+        for keys in ["mirror = \"b\"\nwrite_cache = \"auto\"", "degraded = false\nwrite_cache = \"32M\""] {
+            plan(&format!("[[volume]]\npmem = \"a\"\n{keys}\n")).expect(keys);
         }
     }
 

@@ -151,7 +151,7 @@ fn differs(what: String, pmem: &Path, at: u64, dirty_bytes: u64) -> Report {
 
 fn next_of_changed(pmem: &Path) -> String {
     format!(
-        "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem}",
+        "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem} (with --mirror FILE, too, if it is one side of a mirror)",
         pmem = word(pmem)
     )
 }
@@ -160,7 +160,8 @@ fn of_another(what: String, disk: &Path, (region, place): (Uuid, &Path), dirty: 
     let has = match dirty {
         Some(0) => "has nothing that the disk lacks, but is not detached".to_owned(),
         Some(bytes) => format!("has {bytes} bytes ({}) that the disk lacks", Human(bytes)),
-        None => "is not there, or cannot be read, and may have blocks that the disk lacks".to_owned(),
+        None => "is not there, cannot be read, or is one side of a mirror, and may have blocks that the disk lacks"
+            .to_owned(),
     };
     let why = format!("it is marked for the region {region} in {}, which {has}", place.display());
     let next = format!(

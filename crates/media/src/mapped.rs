@@ -225,6 +225,15 @@ impl MappedRegion {
             (Some(file), Sharing::Shared | Sharing::Synchronous) => zero_file(path, file, self.len()),
         }
     }
+
+    /// Makes the last `bytes` bytes, a few KiB, read as zero, durably, of devices too. Not to be
+    /// called while other threads store there.
+    pub fn zero_end(&self, bytes: u64) -> Result<(), Sealed> {
+        let zeroes = vec![0; usize::try_from(bytes).expect("a few KiB")];
+        self.stream(self.len() - bytes, &zeroes);
+        self.fence()?;
+        self.sync_file().map_err(|error| Sealed::SyncFailed { errno: error.raw_os_error().unwrap_or_default() })
+    }
 }
 
 impl Region for MappedRegion {

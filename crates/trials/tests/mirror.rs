@@ -85,6 +85,32 @@ impl Mirrored {
         assert!(rebuilt.status.success(), "{}", String::from_utf8_lossy(&rebuilt.stderr));
     }
 
+    /// Serves the side of that number with `arguments`, reads everything, brings it to the disk,
+    /// and ends the server in good order: how the disk was left is noted at each side that it has.
+    fn read_all_flush_and_stop(&mut self, side: usize, arguments: &[&str]) {
+        let server = Volume::at(&self.sides[side]).serve_with(arguments);
+        self.writers.iter_mut().for_each(|writer| writer.assert_possible(&mut server.connect()));
+        run(Command::new(program()).args(["flush", "--wait", "--pmem"]).arg(&self.sides[side]), "tidegate").unwrap();
+        server.stop();
+    }
+
+    /// Lets the side `lost` be away between two good ends of servers. Its own note of the disk is
+    /// old when it is back.
+    fn lose_and_return_after_a_stop(&mut self, lost: usize) {
+        let twin = self.sides[1].clone();
+        self.read_all_and_kill_both(0);
+        self.read_all_flush_and_stop(0, &["--mirror", twin.to_str().unwrap()]);
+        let away = self.sides[lost].with_extension("away");
+        fs::rename(&self.sides[lost], &away).unwrap();
+        self.read_all_and_kill(1 - lost, &["--degraded"]);
+        self.read_all_flush_and_stop(1 - lost, &["--degraded"]);
+        self.read_all_and_kill(1 - lost, &["--degraded"]);
+        fs::rename(&away, &self.sides[lost]).unwrap();
+        let rebuilt = self.of_both("rebuild", 1 - lost, &[]);
+        assert!(rebuilt.status.success(), "{}", String::from_utf8_lossy(&rebuilt.stderr));
+        self.read_all_and_kill_both(lost);
+    }
+
     /// Ends a server of both sides in good order. They hold the same bytes then, but for their
     /// pages.
     fn assert_equal(&self) {
@@ -125,4 +151,42 @@ fn a_disk_cache_loses_nothing_with_either_side() {
     run(Command::new("truncate").args(["--size", "16M"]).arg(&disk), "coreutils").unwrap();
     let disk = ["--disk", disk.to_str().unwrap()];
     nothing_is_lost(Mirrored::create(folder.path(), "6M", &disk), "a mirrored disk cache");
+}
+
+#[test]
+fn a_side_that_comes_back_after_a_stop_does_not_say_that_the_disk_was_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    run(Command::new("truncate").args(["--size", "16M"]).arg(&disk), "coreutils").unwrap();
+    let mut mirrored = Mirrored::create(folder.path(), "6M", &["--disk", disk.to_str().unwrap()]);
+    for lost in [0, 1] {
+        mirrored.lose_and_return_after_a_stop(lost);
+    }
+    let twin = mirrored.sides[1].clone();
+    mirrored.read_all_flush_and_stop(0, &["--mirror", twin.to_str().unwrap()]);
+    let touched = fs::File::options().write(true).open(&disk).unwrap();
+    touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    drop(touched);
+    let flushed = mirrored.of_both("flush", 1, &["--force"]);
+    assert!(flushed.status.success(), "{}", String::from_utf8_lossy(&flushed.stderr));
+    mirrored.read_all_and_kill_both(0);
+}
+
+#[test]
+fn a_mirrored_volume_has_no_write_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let mirrored = Mirrored::create(folder.path(), "24M", &[]);
+    let refused = mirrored.of_both("serve", 0, &["--write-cache", "1M"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && said.contains("--write-cache off"), "{}: {said}", refused.status);
+    let mut degraded = Command::new(program());
+    degraded.arg("serve").arg("--pmem").arg(&mirrored.sides[0]).args(["--degraded", "--write-cache", "1M"]);
+    let refused = degraded.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    let twin = mirrored.sides[1].to_str().unwrap();
+    let server = Volume::at(&mirrored.sides[0]).serve_with(&["--mirror", twin, "--write-cache", "auto"]);
+    let listed = run(Command::new(program()).arg("list"), "tidegate").unwrap();
+    let side = mirrored.sides[0].to_str().unwrap();
+    assert!(listed.lines().any(|line| line.contains(side) && line.contains(", mirrored, ")), "{listed}");
+    server.stop();
 }

@@ -346,6 +346,20 @@ pub enum MirrorFailure {
         /// The side.
         path: PathBuf,
     },
+    /// A region that is to change, and whose last page the memory does not give: it may be a side.
+    #[error("{} may be one side of a mirror", path.display())]
+    Unknown {
+        /// The region.
+        path: PathBuf,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// A look at the sides of a mirror, one of which is a DAX device.
+    #[error("{} is not opened as a side for a look", path.display())]
+    LookAtDevice {
+        /// The device.
+        path: PathBuf,
+    },
     /// One region was named twice.
     #[error("{} cannot be both sides of a mirror", path.display())]
     Same {

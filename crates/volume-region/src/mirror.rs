@@ -5,12 +5,13 @@ use crate::mapping::map_file;
 use crate::{MirrorFailure, RegionFailure, VolumeFailure, VolumeRegion};
 use serde::Serialize;
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tidegate_host::default_paths::is_same_file;
 use tidegate_host::units::Human;
-use tidegate_layout::mirror::{MirrorSide, SideState};
-use tidegate_media::{Access, MappedRegion};
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MirrorSide, SideState};
+use tidegate_media::{Access, MappedRegion, Region, Sealed};
 use tidegate_mirror::page::{self, Page};
 use tidegate_mirror::{Liveness, MaybeMirrored, Mirror, MirrorError};
 use uuid::Uuid;
@@ -100,8 +101,9 @@ impl fmt::Display for MirrorState {
 /// refused. So are two regions that do not survive the same failures.
 pub fn open(path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegion, RegionFailure> {
     match plan {
-        MirrorPlan::Absent => plain(path, map_file(path, access)?),
+        MirrorPlan::Absent => plain(path, map_file(path, access)?, access),
         MirrorPlan::Degraded => {
+            refuse_look_at_device(path, access)?;
             let region = map_file(path, access)?;
             let opened = tidegate_mirror::open_alone(region, MappedRegion::sync_file);
             Ok(mirrored(opened.map_err(|error| MirrorFailure::of_one(path, error))?))
@@ -114,6 +116,7 @@ fn both(path: &Path, other: &Path, access: Access) -> Result<VolumeRegion, Regio
     if is_same_file(path, other) {
         return Err(MirrorFailure::Same { path: path.to_owned() }.into());
     }
+    [path, other].into_iter().try_for_each(|side| refuse_look_at_device(side, access))?;
     let regions = [in_pair(path, other, access)?, in_pair(other, path, access)?];
     refuse_other_domain([path, other], [&regions[0], &regions[1]])?;
     let progress = &mut once_a_second("compared", |line| tracing::info!("{}: {line}", path.display()));
@@ -130,13 +133,28 @@ fn both(path: &Path, other: &Path, access: Access) -> Result<VolumeRegion, Regio
 pub(crate) fn look(path: &Path, region: MappedRegion, access: Access) -> Result<VolumeRegion, RegionFailure> {
     match page::read(&region) {
         Page::Side(_) if access != Access::ReadWrite => Ok(tidegate_mirror::view(region)),
-        Page::Side(_) | Page::Absent | Page::Damaged | Page::Unreadable => plain(path, region),
+        Page::Side(_) | Page::Absent | Page::Damaged | Page::Unreadable => plain(path, region, access),
     }
 }
 
-/// `region`, which has to be no side.
-fn plain(path: &Path, region: MappedRegion) -> Result<VolumeRegion, RegionFailure> {
+/// Refuses to open the sides of a mirror for a look if the one at `path` is a DAX device: to open
+/// them takes stores, and of a device there is no private copy.
+fn refuse_look_at_device(path: &Path, access: Access) -> Result<(), MirrorFailure> {
+    let is_device = || std::fs::metadata(path).is_ok_and(|about| about.file_type().is_char_device());
+    match access {
+        Access::Private | Access::PrivateUnlocked if is_device() => {
+            Err(MirrorFailure::LookAtDevice { path: path.to_owned() })
+        }
+        Access::ReadWrite | Access::Private | Access::PrivateUnlocked => Ok(()),
+    }
+}
+
+/// `region`, which has to be no side. One whose last page does not tell is only looked at.
+fn plain(path: &Path, region: MappedRegion, access: Access) -> Result<VolumeRegion, RegionFailure> {
     match page::read(&region) {
+        Page::Unreadable if access == Access::ReadWrite => {
+            Err(MirrorFailure::Unknown { path: path.to_owned(), bytes: region.len() }.into())
+        }
         Page::Absent | Page::Unreadable => Ok(MaybeMirrored::Plain(region)),
         Page::Side(_) => Err(MirrorFailure::IsSide { path: path.to_owned() }.into()),
         Page::Damaged => Err(MirrorFailure::of_one(path, MirrorError::DamagedPage { region: 0 }).into()),
@@ -184,6 +202,19 @@ pub(crate) fn refuse_other_domain(paths: [&Path; 2], regions: [&MappedRegion; 2]
     Err(MirrorFailure::Domains { paths: paths.map(Path::to_owned), domains })
 }
 
+/// Lets `region` at `path` be no side any more, whatever its last page says: a volume of its own is
+/// about to be made in it.
+///
+/// # Errors
+/// The memory loses the store.
+pub fn leave(path: &Path, region: &MappedRegion) -> Result<(), VolumeFailure> {
+    if page::read(region) == Page::Absent {
+        return Ok(());
+    }
+    let lost = |sealed: Sealed| VolumeFailure::NotDurable { path: path.to_owned(), why: sealed.to_string() };
+    region.zero_end(MIRROR_PAGE_BYTES).map_err(lost)
+}
+
 /// Makes two regions, which hold zeroes or bytes to be formatted over, the sides of a new set.
 ///
 /// # Errors
@@ -192,4 +223,42 @@ pub fn create(paths: [&Path; 2], regions: [MappedRegion; 2]) -> Result<VolumeReg
     refuse_other_domain(paths, [&regions[0], &regions[1]])?;
     let made = tidegate_mirror::create(regions, Uuid::new_v4().into_bytes(), MappedRegion::sync_file);
     Ok(mirrored(made.map_err(|error| MirrorFailure::of_two(paths, error))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_media::Allocation;
+
+    #[test]
+    fn a_region_whose_last_page_does_not_tell_is_only_looked_at() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for access in [Access::ReadWrite, Access::Private] {
+            let path = folder.path().join(format!("{access:?}"));
+            drop(MappedRegion::create(&path, 64 << 10, Allocation::Full).expect("a region"));
+            let region = MappedRegion::open(&path, access).expect("a region");
+            let file = std::fs::File::options().write(true).open(&path).expect("a file");
+            file.set_len((64 << 10) - MIRROR_PAGE_BYTES).expect("its last page is gone");
+            match plain(&path, region, access) {
+                Ok(shown) => assert!(access == Access::Private && MirrorState::of(&shown).is_none()),
+                Err(RegionFailure::Mirror(MirrorFailure::Unknown { bytes, .. })) => {
+                    assert_eq!((access, bytes), (Access::ReadWrite, 64 << 10));
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn sides_on_a_device_are_not_opened_for_a_look() {
+        let device = Path::new("/dev/null");
+        for plan in [MirrorPlan::Degraded, MirrorPlan::With("/dev/zero".into())] {
+            let refused = open(device, &plan, Access::Private).err();
+            assert!(
+                matches!(&refused, Some(RegionFailure::Mirror(MirrorFailure::LookAtDevice { path })) if path == device)
+            );
+            let other = open(device, &plan, Access::ReadWrite).err();
+            assert!(matches!(other, Some(RegionFailure::Volume(_))), "a region that cannot be mapped: {other:?}");
+        }
+    }
 }

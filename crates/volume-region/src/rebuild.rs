@@ -38,8 +38,12 @@ pub fn rebuild(
         return Err(MirrorFailure::Same { path: source.to_owned() }.into());
     }
     let from = map_file(source, Access::ReadWrite)?;
-    let Page::Side(side) = page::read(&from) else {
-        return Err(MirrorFailure::of_one(source, MirrorError::NotASide { region: 0 }).into());
+    let side = match page::read(&from) {
+        Page::Side(side) => side,
+        Page::Absent => return Err(MirrorFailure::of_one(source, MirrorError::NotASide { region: 0 }).into()),
+        Page::Damaged | Page::Unreadable => {
+            return Err(MirrorFailure::of_one(source, MirrorError::DamagedPage { region: 0 }).into());
+        }
     };
     let onto = match target.try_exists().unwrap_or(true) {
         true if contents == TargetContents::Keep => unused(target, map_file(target, Access::ReadWrite)?, &side)?,
@@ -48,13 +52,33 @@ pub fn rebuild(
             .map_err(|error| VolumeFailure::of_map(Doing::Create, error))?,
     };
     refuse_other_domain([source, target], [&from, &onto])?;
+    refuse_unfit([&from, &onto], &side).map_err(|error| MirrorFailure::of_two([source, target], error))?;
+    copy_notes(source, (target, &onto))?;
     let (set, progress) = (Uuid::new_v4().into_bytes(), &mut once_a_second("copied", tell));
     let rebuilt = tidegate_mirror::rebuild([&from, &onto], set, MappedRegion::sync_file, progress);
-    let rebuilt = rebuilt.map_err(|error| MirrorFailure::of_two([source, target], error))?;
-    if let (Some(disk), Some(file)) = (Xattr::Disk.read(source), onto.file()) {
-        Xattr::Disk.write(file, &disk);
+    Ok(rebuilt.map_err(|error| MirrorFailure::of_two([source, target], error))?)
+}
+
+/// Refuses what the copy would refuse, while the target is as it was.
+fn refuse_unfit([from, onto]: [&MappedRegion; 2], side: &MirrorSide) -> Result<(), MirrorError> {
+    let lengths = [from.len(), onto.len()];
+    match side.state {
+        _ if lengths[0] != lengths[1] => Err(MirrorError::Lengths { lengths }),
+        SideState::Copying => Err(MirrorError::Incomplete { region: 0 }),
+        SideState::Mirrored | SideState::Alone => Ok(()),
     }
-    Ok(rebuilt)
+}
+
+/// Lets the target have no note but those of the source. What it noted of the disk is older than
+/// its new contents, and would say that the disk was changed without them.
+fn copy_notes(source: &Path, (target, onto): (&Path, &MappedRegion)) -> Result<(), VolumeFailure> {
+    onto.forget_disk().map_err(|error| VolumeFailure::of_io(target, Doing::Write, error))?;
+    match (Xattr::Disk.read(source), onto.file()) {
+        (Some(disk), Some(file)) => Xattr::Disk.write(file, &disk),
+        (None, Some(file)) => Xattr::Disk.remove(file),
+        (_, None) => {}
+    }
+    Ok(())
 }
 
 /// `region`, if it holds only zeroes, or is a side that the one of `source` has replaced.
@@ -72,11 +96,15 @@ fn unused(path: &Path, region: MappedRegion, source: &MirrorSide) -> Result<Mapp
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "numbers of sides, and bytes of small files")]
 mod tests {
     use super::*;
     use crate::VolumeRegion;
     use crate::mirror::{self, MirrorPlan, MirrorState};
+    use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
+    use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT};
+    use tidegate_media::{DiskAccess, FileDisk};
 
     const BYTES: u64 = 64 << 10;
 
@@ -199,6 +227,52 @@ mod tests {
         std::fs::remove_file(&pair.sides[1]).expect("removed");
         pair.rebuild(0, TargetContents::Keep).expect("an absent file is created");
         assert_eq!(Xattr::Disk.read(&pair.sides[1]), noted);
+    }
+
+    #[test]
+    fn a_returned_side_keeps_no_notes_of_its_own() {
+        let pair = Pair::new();
+        let disk = pair.at("disk");
+        std::fs::write(&disk, [0; 4096]).expect("a disk");
+        let both = pair.both().expect("both have every write");
+        let noted = FileDisk::open(&disk, DiskAccess::ReadWrite, 4096).expect("a disk");
+        crate::region::files(&both).for_each(|file| Xattr::Disk.write(file, &disk));
+        crate::region::note_as_left(&both, &noted);
+        drop(both);
+        let alone = pair.alone(0).expect("a whole side");
+        crate::region::forget_disk(&alone).expect("a file");
+        crate::region::files(&alone).for_each(|file| Xattr::Disk.remove(file));
+        std::fs::write(&disk, [1; 8192]).expect("the disk changes while side 0 serves it");
+        crate::region::note_as_left(&alone, &noted);
+        drop(alone);
+        pair.rebuild(0, TargetContents::Keep).expect("a side that was replaced");
+        let both = pair.both().expect("both have every write");
+        assert!(!crate::region::knows_changed(&both, &noted), "side 0 left the disk so");
+        assert_eq!(pair.sides.each_ref().map(|side| Xattr::Disk.read(side)), [None, None]);
+    }
+
+    #[test]
+    fn a_source_whose_page_is_damaged_is_told_apart_from_a_plain_region() {
+        let pair = Pair::new();
+        let file = std::fs::File::options().write(true).open(&pair.sides[0]).expect("a side");
+        MIRROR_SLOTS_AT.into_iter().for_each(|slot| {
+            file.write_all_at(&[0xff], BYTES - MIRROR_PAGE_BYTES + slot + 16).expect("a byte within each set id");
+        });
+        let damaged = pair.rebuild(0, TargetContents::Keep).err();
+        let Some(RegionFailure::Mirror(MirrorFailure::One { error, .. })) = damaged else { panic!("{damaged:?}") };
+        assert_eq!(error, MirrorError::DamagedPage { region: 0 });
+        pair.rebuild(1, TargetContents::Overwrite).expect("the other side has every write");
+        pair.both().expect("both have every write");
+    }
+
+    #[test]
+    fn a_region_of_its_own_has_no_page_left_of_a_mirror() {
+        let pair = Pair::new();
+        let former = crate::region::map_to_overwrite(&pair.sides[0]).expect("a side").into_reader();
+        mirror::leave(&pair.sides[0], &former).expect("a file");
+        drop(former);
+        let plain = mirror::open(&pair.sides[0], &MirrorPlan::Absent, Access::ReadWrite).expect("no side any more");
+        assert_eq!((plain.len(), MirrorState::of(&plain).is_some()), (BYTES, false));
     }
 
     #[test]

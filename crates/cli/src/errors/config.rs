@@ -55,6 +55,17 @@ pub(crate) enum ConfigFailure {
         /// The other one.
         needs: &'static str,
     },
+    /// Two keys of one volume, one of which makes the other one impossible.
+    Excludes {
+        /// The file.
+        path: PathBuf,
+        /// The first key's line, from 1.
+        line: usize,
+        /// The first key.
+        key: &'static str,
+        /// The other one.
+        excludes: &'static str,
+    },
     /// Nothing to serve.
     NoVolume {
         /// The file.
@@ -116,7 +127,8 @@ impl ConfigFailure {
         }
         if let ConfigFailure::UnknownKey { line, .. }
         | ConfigFailure::Invalid { line, .. }
-        | ConfigFailure::NeedsKey { line, .. } = self
+        | ConfigFailure::NeedsKey { line, .. }
+        | ConfigFailure::Excludes { line, .. } = self
         {
             return RefusedAt::Line(*line);
         }
@@ -134,6 +146,7 @@ impl From<&ConfigFailure> for Report {
             }
             ConfigFailure::Invalid { path, line, what } => invalid((path, *line), what),
             ConfigFailure::NeedsKey { path, line, key, needs } => needs_key((path, *line), key, needs),
+            ConfigFailure::Excludes { path, line, key, excludes } => exclude((path, *line), key, excludes),
             ConfigFailure::NoVolume { path } => no_volume(path),
             ConfigFailure::NoMount { path } => no_mount(path),
             ConfigFailure::SameMount { path, name } => same_mount(path, name),
@@ -178,6 +191,21 @@ fn needs_key((path, line): (&Path, usize), key: &str, needs: &str) -> Report {
     let what = format!("{}:{line}: {key} without {needs}", path.display());
     let next = format!("write {needs} = true beside it, or remove the line");
     Report::new(("config-needs-key", Exit::Usage), what, format!("it says how {needs} is served"), next)
+}
+
+fn exclude((path, line): (&Path, usize), key: &str, excludes: &str) -> Report {
+    let what = format!("{}:{line}: {key} and {excludes} for one volume", path.display());
+    let (why, next) = match excludes {
+        "mirror" => (
+            "degraded serves one side alone, mirror serves both",
+            "remove degraded if both sides are there, and mirror if one is lost",
+        ),
+        _ => (
+            "blocks of a mirrored volume in a write cache would be in one memory only",
+            "remove write_cache: a mirrored volume has none",
+        ),
+    };
+    Report::new(("config-excludes", Exit::Usage), what, why, next)
 }
 
 fn no_volume(path: &Path) -> Report {

@@ -130,6 +130,10 @@ pub(crate) struct Flush {
     #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
     pmem: Option<PathBuf>,
 
+    /// The other side of the mirror that the region is a side of, if no server runs
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) mirror: Option<PathBuf>,
+
     /// Wait until all blocks that were dirty are on the disk. Without a server this is always so
     #[arg(long)]
     pub(crate) wait: bool,

@@ -94,10 +94,14 @@ fn the_example_serves_once_its_places_are_this_machines() {
     let disk = folder.text("disk");
     fs::write(&disk, [0; 4096]).unwrap();
     json(&["create", "--pmem", &folder.text("archive.pmem"), "--disk", &disk, "--size", "8M"]);
+    let [side, other] = ["ledger.pmem", "other-ledger.pmem"].map(|name| folder.text(name));
+    json(&["create", "--pmem", &side, "--mirror", &other, "--size", "24M"]);
     let identities = Identities::make();
     let here = EXAMPLE
         .replace("/run/tidegate", folder.0.path().to_str().unwrap())
         .replace("/mnt/pmem/", "")
+        .replace("/mnt/pmem0/", "")
+        .replace("/mnt/pmem1/", "other-")
         .replace("/dev/disk/by-id/ata-DISK", &disk)
         .replace("server-", identities.path("server-").to_str().unwrap())
         .replace("ca-cert", identities.path("ca-cert").to_str().unwrap())
@@ -105,7 +109,7 @@ fn the_example_serves_once_its_places_are_this_machines() {
         .replace("127.0.0.1:9809", "127.0.0.1:0");
     let config = folder.text("example.toml");
     fs::write(&config, here).unwrap();
-    let mut server = Server::start_of_uris(4, &["--config", &config]);
+    let mut server = Server::start_of_uris(6, &["--config", &config]);
     let stat = run(&["stat", "--control", &folder.text("control")]);
     assert!(stat.stdout.contains("volume     db in "), "{}{}", stat.stdout, stat.stderr);
     assert!(server.stop().success());

@@ -4,6 +4,7 @@ use crate::{Exit, Report};
 use std::path::Path;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
+use tidegate_layout::mirror::MIRROR_PAGE_BYTES;
 use tidegate_media::Domain;
 use tidegate_mirror::MirrorError;
 use tidegate_server::failure::MirrorFailure;
@@ -13,6 +14,8 @@ impl From<&MirrorFailure> for Report {
         let what = failure.to_string();
         match failure {
             MirrorFailure::IsSide { path } => is_side(what, path),
+            MirrorFailure::Unknown { path, bytes } => unknown(what, path, *bytes),
+            MirrorFailure::LookAtDevice { path } => look_at_device(what, path),
             MirrorFailure::Same { .. } => same(what),
             MirrorFailure::Missing { path, other } => missing(what, path, other),
             MirrorFailure::Holds { holds, .. } => held(what, holds),
@@ -32,6 +35,31 @@ fn is_side(what: String, path: &Path) -> Report {
         "name the other side too: tidegate serve --pmem {path} --mirror FILE, which all commands then ask; if that side is lost: tidegate serve --pmem {path} --degraded"
     );
     Report::new(("mirror-side", Exit::Refused), what, "written alone it would leave the other side stale", next)
+}
+
+fn unknown(what: String, path: &Path, bytes: u64) -> Report {
+    let why = "its last page, which says so, cannot be read";
+    let (shown, page) = (word(path), bytes / MIRROR_PAGE_BYTES - 1);
+    let alone = if path.to_string_lossy().starts_with("/dev/dax") {
+        format!("copy what tidegate serve --read-only --pmem {shown} gives, and create the volume anew")
+    } else {
+        format!(
+            "give the page up, then repair the volume: dd if=/dev/zero of={shown} bs=4096 seek={page} count=1 conv=notrunc, tidegate check --repair --pmem {shown}"
+        )
+    };
+    let next = format!(
+        "if it is one, make it anew from the other side: tidegate rebuild --force --pmem OTHER --mirror {shown}; if not, {alone}"
+    );
+    Report::new(("mirror-unknown", Exit::Refused), what, why, next)
+}
+
+fn look_at_device(what: String, path: &Path) -> Report {
+    let path = word(path);
+    let next = format!(
+        "look at one side alone: tidegate check --pmem {path}, or tidegate info --pmem {path}; clients can only be served without --read-only"
+    );
+    let why = "both sides are made equal first, and a DAX device has no private copy in which that could be done";
+    Report::new(("mirror-device", Exit::Refused), what, why, next)
 }
 
 fn same(what: String) -> Report {
@@ -67,6 +95,10 @@ fn of_one(what: String, path: &Path, error: MirrorError) -> Report {
         MirrorError::NotASide { .. } => {
             "leave --degraded and --mirror out; a mirror is made by tidegate create --mirror".to_owned()
         }
+        // It does not say that it is a side, so a rebuild would keep what it holds.
+        MirrorError::DamagedPage { .. } => {
+            format!("use the other side: tidegate rebuild --force --pmem OTHER --mirror {}", word(path))
+        }
         _ => format!("use the other side: tidegate rebuild --pmem OTHER --mirror {}", word(path)),
     };
     Report::new(("mirror-unusable", Exit::Refused), what, about(error, ["it", "it"]), next)
@@ -75,12 +107,13 @@ fn of_one(what: String, path: &Path, error: MirrorError) -> Report {
 fn of_two(what: String, [one, other]: [&Path; 2], error: MirrorError) -> Report {
     let named = |region: usize| if region == 0 { (one, other) } else { (other, one) };
     let next = match error {
-        MirrorError::Stale { region }
-        | MirrorError::Incomplete { region }
-        | MirrorError::DamagedPage { region }
-        | MirrorError::Sealed { region, .. } => {
+        MirrorError::Stale { region } | MirrorError::Incomplete { region } | MirrorError::Sealed { region, .. } => {
             let (bad, good) = named(region);
             without(bad, good)
+        }
+        MirrorError::DamagedPage { region } => {
+            let (bad, good) = named(region);
+            without(bad, good).replace("tidegate rebuild ", "tidegate rebuild --force ")
         }
         MirrorError::NotASide { region } => {
             let (bad, good) = named(region);
@@ -149,4 +182,39 @@ fn emulated(what: String) -> Report {
 fn sparse(what: String) -> Report {
     let why = "a side that finds its file system full would be given up";
     Report::new(("mirror-sparse", Exit::Usage), what, why, "leave --sparse out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(failure: &MirrorFailure) -> String {
+        Report::from(failure).next
+    }
+
+    #[test]
+    fn a_damaged_page_is_never_answered_with_what_is_refused_again() {
+        let [good, bad] = ["/good", "/bad"].map(Path::new);
+        let rebuild = "tidegate rebuild --force --pmem /good --mirror /bad";
+        let of_two = next(&MirrorFailure::of_two([bad, good], MirrorError::DamagedPage { region: 0 }));
+        assert!(of_two.contains(rebuild), "{of_two}");
+        let of_one = next(&MirrorFailure::of_one(bad, MirrorError::DamagedPage { region: 0 }));
+        assert!(of_one.contains("rebuild --force --pmem OTHER --mirror /bad"), "{of_one}");
+        assert!(!of_one.contains("leave"), "{of_one}");
+    }
+
+    #[test]
+    fn a_region_that_may_be_a_side_has_a_way_out_if_it_is_none() {
+        let next = |path: &str| next(&MirrorFailure::Unknown { path: path.into(), bytes: 3 * 4096 });
+        let of_file = next("/v");
+        assert!(of_file.contains("of=/v bs=4096 seek=2 count=1 conv=notrunc"), "{of_file}");
+        let of_device = next("/dev/dax0.0");
+        assert!(of_device.contains("--read-only") && !of_device.contains("dd "), "{of_device}");
+    }
+
+    #[test]
+    fn a_look_at_a_device_names_no_rebuild() {
+        let next = next(&MirrorFailure::LookAtDevice { path: "/dev/dax0.0".into() });
+        assert!(next.contains("tidegate check --pmem /dev/dax0.0") && !next.contains("rebuild"), "{next}");
+    }
 }

@@ -13,6 +13,7 @@ impl From<&WriteCacheFailure> for Report {
             WriteCacheFailure::NotCompleted { cache, why, .. } => not_completed(what, cache, why),
             WriteCacheFailure::ReadOnly { path, cache } => left_read_only(what, path, cache),
             WriteCacheFailure::Damaged { path, cache } => left_damaged(what, path, cache),
+            WriteCacheFailure::Mirrored { .. } => mirrored(what),
             WriteCacheFailure::NoRoom { cache, bytes, .. } => no_room(what, cache, *bytes),
             WriteCacheFailure::NotDrained { path, why, .. } => not_drained(what, path, why),
         }
@@ -37,6 +38,12 @@ fn left_damaged(what: String, path: &Path, cache: &Path) -> Report {
         word(path)
     );
     Report::new(("cache-left", Exit::Refused), what, why, next)
+}
+
+fn mirrored(what: String) -> Report {
+    let why = "it is mirrored, and blocks in a write cache would be in one memory only";
+    let next = "leave the write cache out: --write-cache off, or write_cache = \"off\" in a configuration file";
+    Report::new(("cache-mirrored", Exit::Usage), what, why, next)
 }
 
 fn no_room(what: String, cache: &Path, bytes: u64) -> Report {

@@ -357,3 +357,13 @@ fn a_read_past_the_end_panics() {
 fn an_unaligned_word_panics() {
     MappedRegion::anonymous(4096).expect("maps").store_u64(4, 1);
 }
+
+#[test]
+fn the_end_of_a_region_becomes_zero_and_nothing_else_does() {
+    let folder = folder();
+    let region = region_in(&folder);
+    region.write(0, &[7; LEN as usize]);
+    region.zero_end(4096).expect("memory");
+    let expected = [vec![7; LEN as usize - 4096], vec![0; 4096]].concat();
+    assert_eq!(fs::read(folder.path().join("region")).expect("a file"), expected);
+}

@@ -15,17 +15,25 @@ use std::sync::Arc;
 use tidegate_disk_cache::{Checksums, DiskCache, Guard, Identity, Journaling, NewLayout, NoDisk, Options};
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{Access, BlockDevice, DiskAccess, Region};
+use tidegate_volume_region::mirror::{self, MirrorPlan};
 use tidegate_volume_region::region;
 use tidegate_volume_region::xattrs::Xattr;
 use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// The region at `pmem`, which has to hold a cache of a disk.
 pub fn cache_in(pmem: &Path, access: Access) -> Result<(Arc<VolumeRegion>, Identity), Failure> {
-    let mapped = region::map(pmem, access).map_err(|failure| {
+    cache_on(pmem, region::map(pmem, access))
+}
+
+/// The cache of a disk on what was `mapped` at `pmem`.
+fn cache_on(
+    pmem: &Path,
+    mapped: Result<VolumeRegion, RegionFailure>,
+) -> Result<(Arc<VolumeRegion>, Identity), Failure> {
+    let region = Arc::new(mapped.map_err(|failure| {
         let RegionFailure::Volume(VolumeFailure::Absent { path }) = failure else { return failure.into() };
         Failure::from(DiskFailure::NoRegion { pmem: path })
-    });
-    let region = Arc::new(mapped?);
+    })?);
     let identity = region::disk_cache_in(pmem, &region)?;
     let identity = identity.ok_or_else(|| contents::no_cache(pmem, &region))?;
     Ok((region, identity))
@@ -46,11 +54,15 @@ struct Open {
 /// Opens the cache in `pmem` for this process alone; its disk is at `location`, or where it
 /// was noted.
 fn open(pmem: &Path, location: DiskLocation<'_>) -> Result<Open, Failure> {
-    open_for(pmem, location, IfChanged::Refuse)
+    open_for((pmem, &MirrorPlan::Absent), location, IfChanged::Refuse)
 }
 
-fn open_for(pmem: &Path, location: DiskLocation<'_>, if_changed: IfChanged) -> Result<Open, Failure> {
-    let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
+fn open_for(
+    (pmem, plan): (&Path, &MirrorPlan),
+    location: DiskLocation<'_>,
+    if_changed: IfChanged,
+) -> Result<Open, Failure> {
+    let (region, identity) = cache_on(pmem, mirror::open(pmem, plan, Access::ReadWrite))?;
     let disk = disk::open_of(pmem, &identity, location, DiskAccess::ReadWrite)?;
     owner::refuse_taken(&disk, &identity, owner::if_claimed(location.force))?;
     owner::take_again(&disk, pmem, identity.uuid)?;
@@ -66,18 +78,18 @@ fn open_for(pmem: &Path, location: DiskLocation<'_>, if_changed: IfChanged) -> R
     Ok(Open { region, identity, cached, stale })
 }
 
-/// Brings everything that only the cache in `pmem` has to its disk.
+/// Brings everything that only the cache in `pmem`, mirrored as `plan` says, has to its disk.
 ///
 /// # Errors
 /// What the disk refused stays in the region. A disk that was changed without it gets nothing, if
 /// `if_changed` says so.
 pub fn flush(
-    pmem: &Path,
+    (pmem, plan): (&Path, &MirrorPlan),
     location: DiskLocation<'_>,
     if_changed: IfChanged,
     tell: impl FnMut(&str),
 ) -> Result<(), Failure> {
-    let Open { region, identity, cached, stale } = open_for(pmem, location, if_changed)?;
+    let Open { region, identity, cached, stale } = open_for((pmem, plan), location, if_changed)?;
     cached.drain(pmem, tell)?;
     region::sync(pmem, &region)?;
     let disk = cached.disk();

@@ -55,10 +55,10 @@ fn of_another(disk: &Disk, mark: DiskMark, dirty: Option<u64>) -> DiskFailure {
     DiskFailure::OfAnother { disk, region, place: mark.place, dirty }
 }
 
-/// Bytes that the region of `mark` has and `disk` lacks; None: it is not where it was, or cannot be
-/// read.
+/// Bytes that the region of `mark` has and `disk` lacks; None: it is not where it was, cannot be
+/// read, or is one side of a mirror, whose other side may have more.
 fn dirty_bytes_of(mark: &DiskMark, disk: &Disk) -> Option<u64> {
-    let region = map_at_once(&mark.place, Access::Private).ok()?;
+    let region = map_at_once(&mark.place, Access::Private).ok().filter(|region| region.mirror().is_none())?;
     let identity = cache_in(&mark.place, &region).ok()?.filter(|identity| identity.uuid == mark.region)?;
     let report = check(&region).ok().filter(|report| report.findings.is_empty())?;
     let is_its = identity.disk == disk.device.identity().0;
@@ -98,4 +98,43 @@ pub(crate) fn set_free(disk: &Disk, region: [u8; 16]) -> Result<(), Failure> {
 
 fn refused(disk: &Disk) -> impl FnOnce(std::io::Error) -> VolumeFailure {
     |error| VolumeFailure::of_io(&disk.path, Doing::Write, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cached_disk::disk;
+    use crate::cached_disk::volatile::Volatile;
+    use crate::options::CreateOptions;
+    use crate::volume::create::create;
+    use std::fs::File;
+    use tidegate_layout::btt::Version;
+    use tidegate_media::DiskAccess;
+
+    #[test]
+    fn one_side_of_a_mirror_does_not_tell_what_the_disk_lacks() {
+        for (mirror, expected) in [(None, Some(0)), (Some("twin"), None)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let [pmem, path] = ["v", "disk"].map(|name| folder.path().join(name));
+            File::create(&path).and_then(|file| file.set_len(8 << 20)).expect("a disk");
+            let options = CreateOptions {
+                pmem,
+                mirror: mirror.map(|name| folder.path().join(name)),
+                size: Some(2 << 20),
+                block: 4096,
+                btt: Version::V1_1,
+                disk: Some(path.clone()),
+                checksums: false,
+                ordered: false,
+                volatile: Volatile::Refused,
+                sparse: false,
+                force: false,
+            };
+            create(&options).expect("a region");
+            let disk = disk::open(&path, DiskAccess::ReadWrite, 4096).expect("a disk");
+            let mark = disk.device.mark().expect("a file system that keeps attributes");
+            assert_eq!(dirty_bytes_of(&mark, &disk), expected);
+            assert_eq!(refuse_of_another(&disk, None).is_err(), mirror.is_some());
+        }
+    }
 }

@@ -79,6 +79,7 @@ mod tests {
     use std::path::PathBuf;
     use tidegate_layout::btt::Version;
     use tidegate_media::{Access, BlockDevice, DiskAccess, Durability, Lba};
+    use tidegate_volume_region::mirror::MirrorPlan;
 
     const BLOCK: usize = 4096;
 
@@ -131,7 +132,7 @@ mod tests {
 
         fn flush(&self, if_changed: IfChanged) -> Result<(), Failure> {
             let force = if_changed == IfChanged::GoOn;
-            offline::flush(&self.pmem, DiskLocation { path: None, force }, if_changed, |_| {})
+            offline::flush((&self.pmem, &MirrorPlan::Absent), DiskLocation { path: None, force }, if_changed, |_| {})
         }
 
         /// Somebody else writes block `block` of the disk.

@@ -1,7 +1,7 @@
 //! Volumes as block devices of this machine.
 
 use crate::failure::{Doing, Failure, UblkFailure, VolumeFailure};
-use crate::options::{Plan, UblkPlan, VolumePlan};
+use crate::options::{MirrorPlan, Plan, UblkPlan, VolumePlan};
 use crate::sockets::connections::Connections;
 use crate::volume::compose::Volume;
 use signal_hook::consts::SIGTERM;
@@ -105,11 +105,10 @@ fn begin(
     volume: &Volume,
     (connections, has_failed): (&Arc<Connections>, &Arc<AtomicBool>),
 ) -> Result<BlockDevice, Failure> {
-    let file = fs::metadata(&plan.pmem).map_err(|error| VolumeFailure::of_io(&plan.pmem, Doing::Read, error))?;
     let export = connections.exports().nth(number).expect("each volume has an export");
     let wanted = Wanted {
         export,
-        mark: Mark::of(volume.facts.uuid.into_bytes(), file.dev(), file.ino()),
+        mark: mark_of(plan, volume)?,
         exclusivity: match volume.access {
             Access::ReadWrite => Exclusivity::Sole,
             Access::Private | Access::PrivateUnlocked => Exclusivity::Shared,
@@ -135,6 +134,17 @@ fn begin(
         tracing::info!("took over {} from the server before", path.display());
     }
     Ok(BlockDevice { volume: number, path, ender, is_ending, thread })
+}
+
+/// By which the device of `volume` is known again. A mirror is known by its UUID alone: it is the
+/// same volume whichever side is named first, and while it is served without the other one.
+fn mark_of(plan: &VolumePlan, volume: &Volume) -> Result<Mark, Failure> {
+    let uuid = volume.facts.uuid.into_bytes();
+    if plan.mirror != MirrorPlan::Absent {
+        return Ok(Mark::of(uuid, 0, 0));
+    }
+    let file = fs::metadata(&plan.pmem).map_err(|error| VolumeFailure::of_io(&plan.pmem, Doing::Read, error))?;
+    Ok(Mark::of(uuid, file.dev(), file.ino()))
 }
 
 /// What the end of a device's service means to the server.
@@ -218,4 +228,24 @@ fn usual_queues() -> u16 {
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
     u16::try_from(processors.min(QUEUES_MAX)).expect("a few")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::compose::open;
+    use crate::volume::compose::tests::mirrored;
+
+    #[test]
+    fn a_mirror_has_one_mark_whichever_sides_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sides = mirrored(folder.path());
+        let mark = |first: usize, mirror| {
+            let plan = VolumePlan { mirror, ..VolumePlan::of(sides[first].clone(), Access::ReadWrite) };
+            mark_of(&plan, &open(&plan).expect("a mirror")).expect("a mark")
+        };
+        let both = |first: usize| mark(first, MirrorPlan::With(sides[1 - first].clone()));
+        let [first, second] = [both(0), both(1)];
+        assert_eq!([second, mark(1, MirrorPlan::Degraded)], [first, first]);
+    }
 }

@@ -9,7 +9,7 @@ use crate::cached_disk::online::{Front as CacheFront, OnlineDisk};
 use crate::cached_disk::owner;
 use crate::cached_disk::stale_check::{self, IfChanged};
 use crate::cached_disk::volatile::Stake;
-use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, Step, VolumeFailure};
+use crate::failure::{DiskFailure, Doing, Failure, MirrorFailure, Step, VolumeFailure, WriteCacheFailure};
 use crate::options::VolumePlan;
 use crate::stats::registry::MetricSource;
 use crate::volume::read_only::ReadOnly;
@@ -98,7 +98,9 @@ pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         Access::ReadWrite => writable(plan, engine, &region)?,
         Access::Private | Access::PrivateUnlocked => {
             let reads_only = if access == plan.access { ReadsOnly::AsAsked } else { ReadsOnly::Damaged };
-            write_cache::refuse_leftover(VolumeIdentity { pmem: path, uuid: facts.uuid }, reads_only)?;
+            if plan.mirror == MirrorPlan::Absent {
+                write_cache::refuse_leftover(VolumeIdentity { pmem: path, uuid: facts.uuid }, reads_only)?;
+            }
             Front { device: Arc::new(ReadOnly(engine.blocks)), cache: Err("off: read-only".to_owned()), completed: 0 }
         }
     };
@@ -197,10 +199,22 @@ fn front(plan: &VolumePlan, region: Arc<VolumeRegion>, disk: Disk) -> Result<Cac
 
 /// The region of `plan`, with its twin.
 fn map(plan: &VolumePlan, access: Access) -> Result<VolumeRegion, Failure> {
-    if plan.emulate.is_some() && plan.mirror != MirrorPlan::Absent {
-        return Err(MirrorFailure::Emulated { path: plan.pmem.clone() }.into());
+    if plan.mirror != MirrorPlan::Absent {
+        refuse_for_mirrors(plan)?;
     }
     Ok(mirror::open(&plan.pmem, &plan.mirror, access)?)
+}
+
+/// Refuses what volumes without a mirror may have.
+fn refuse_for_mirrors(plan: &VolumePlan) -> Result<(), Failure> {
+    let path = plan.pmem.clone();
+    if plan.emulate.is_some() {
+        return Err(MirrorFailure::Emulated { path }.into());
+    }
+    match plan.cache {
+        WriteCacheSize::Bytes(_) => Err(WriteCacheFailure::Mirrored { path }.into()),
+        WriteCacheSize::Auto | WriteCacheSize::Off => Ok(()),
+    }
 }
 
 /// `blocks`, whose flushes sync the files of `region` if they lie on a disk.
@@ -235,11 +249,15 @@ fn refuse_unsound_cache<R: Region>(path: &Path, region: &R) -> Result<(), Volume
 }
 
 /// What a volume needs that may change: syncs, if it lies on a disk; what a killed server left in
-/// its cache; a cache of its own.
+/// its cache; a cache of its own. A mirror has no cache and never had one: the file is named after
+/// one side, and a server that is told the sides in another order would not find it.
 fn writable(plan: &VolumePlan, engine: Engine, region: &VolumeRegion) -> Result<Front, Failure> {
     let Engine { blocks, survey, costs, watched: _ } = engine;
     let io = |error| VolumeFailure::of_io(&plan.pmem, Doing::Write, error);
     let device = synced(region, blocks).map_err(io)?;
+    if plan.mirror != MirrorPlan::Absent {
+        return Ok(Front { device, cache: Err("off: the volume is mirrored".to_owned()), completed: 0 });
+    }
     let identity = VolumeIdentity { pmem: &plan.pmem, uuid: Uuid::from_bytes(survey.summary.uuid) };
     let completed = write_cache::complete_leftover(identity, &*device)?;
     let cache = ActiveWriteCache::start(plan.cache, costs, identity, Arc::clone(&device))?.map(Arc::new);
@@ -268,10 +286,66 @@ fn engine<R: Region + 'static>(
         Btt::open(region, &OpenOptions { level_wear_every: plan.level_wear, writes, ..OpenOptions::default() })?;
     // A file's pages are DRAM already.
     let pages = domain == Domain::DiskFile && plan.emulate.is_none();
-    let measure = writes == Writes::Allowed && plan.cache == WriteCacheSize::Auto && !pages;
+    let may_cache = plan.cache == WriteCacheSize::Auto && plan.mirror == MirrorPlan::Absent;
+    let measure = writes == Writes::Allowed && may_cache && !pages;
     let costs = if measure { Costs::measure(&engine) } else { None };
     let survey = engine.survey().clone();
     let blocks = Arc::new(engine);
     let watched = plan.level_wear.map(|_| Arc::clone(&blocks) as Arc<dyn MetricSource>);
     Ok(Engine { blocks, watched, survey, costs })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cached_disk::volatile::Volatile;
+    use crate::options::CreateOptions;
+    use crate::volume::create::create;
+    use tidegate_layout::btt::Version;
+    use tidegate_media::{Durability, Lba};
+
+    /// The sides of a mirrored volume of 24 MiB in `folder`.
+    pub(crate) fn mirrored(folder: &Path) -> [std::path::PathBuf; 2] {
+        let sides = ["a", "b"].map(|name| folder.join(name));
+        let options = CreateOptions {
+            pmem: sides[0].clone(),
+            mirror: Some(sides[1].clone()),
+            size: Some(24 << 20),
+            block: 4096,
+            btt: Version::V1_1,
+            disk: None,
+            checksums: false,
+            ordered: false,
+            volatile: Volatile::Refused,
+            sparse: false,
+            force: false,
+        };
+        create(&options).expect("two regions");
+        sides
+    }
+
+    #[test]
+    fn a_mirror_has_no_write_cache_whichever_sides_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [a, b] = mirrored(folder.path());
+        let both = |first: &Path, other: &Path| VolumePlan {
+            mirror: MirrorPlan::With(other.to_owned()),
+            ..VolumePlan::of(first.to_owned(), Access::ReadWrite)
+        };
+        let alone = VolumePlan { mirror: MirrorPlan::Degraded, ..VolumePlan::of(a.clone(), Access::ReadWrite) };
+        for (plan, generation) in [(both(&a, &b), 1), (both(&b, &a), 2), (alone, 3)] {
+            for access in [Access::ReadWrite, Access::Private] {
+                let cache = WriteCacheSize::Bytes(1 << 20);
+                let refused = open(&VolumePlan { cache, access, ..plan.clone() }).err();
+                let is_told = matches!(&refused, Some(Failure::WriteCache(WriteCacheFailure::Mirrored { .. })));
+                assert!(is_told, "{refused:?}");
+            }
+            let volume = open(&plan).expect("a mirror");
+            assert_eq!(volume.cache.err().as_deref(), Some("off: the volume is mirrored"));
+            let mut found = [0; 4096];
+            volume.device.read(Lba(0), &mut found).expect("a read");
+            assert_eq!(found, [generation - 1; 4096], "what was written before");
+            volume.device.write(Lba(0), &[generation; 4096], Durability::Fua).expect("a write");
+        }
+    }
 }

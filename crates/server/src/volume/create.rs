@@ -33,6 +33,7 @@ pub fn create(args: &CreateOptions) -> Result<Description, Failure> {
     let (region, contents) = match &args.mirror {
         None => {
             let (region, contents) = region_of(args)?;
+            mirror::leave(&args.pmem, &region)?;
             (VolumeRegion::Plain(region), contents)
         }
         Some(twin) => both_sides(args, twin)?,

@@ -34,6 +34,12 @@ pub enum WriteCacheFailure {
         /// The cache's file.
         cache: PathBuf,
     },
+    /// A mirrored volume was to have a cache.
+    #[error("{} cannot have a write cache", path.display())]
+    Mirrored {
+        /// One side.
+        path: PathBuf,
+    },
     /// There is no room for a cache of the size that was asked for.
     #[error("{} cannot have that cache", path.display())]
     NoRoom {

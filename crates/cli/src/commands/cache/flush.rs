@@ -19,6 +19,7 @@ use tidegate_server::control::client;
 use tidegate_server::control::protocol::DiskAct;
 use tidegate_server::control::protocol::DiskAnswer;
 use tidegate_server::failure::DiskFailure;
+use tidegate_server::options::MirrorPlan;
 
 /// What `flush` answers.
 #[derive(Serialize)]
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Flush, json: bool) -> Result<Exit, Failure> {
         Ok((_, state)) => (true, false, state.dirty_bytes),
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let if_changed = if args.force { IfChanged::GoOn } else { IfChanged::Refuse };
-            offline::flush(&file, args.location(), if_changed, teller(json))?;
+            offline::flush((&file, &MirrorPlan::with(args.mirror.clone())), args.location(), if_changed, teller(json))?;
             (false, true, 0)
         }
         Err(failure) => return Err(failure.into()),

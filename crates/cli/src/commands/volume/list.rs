@@ -50,6 +50,9 @@ struct ListedVolume {
     file: PathBuf,
     format: String,
     mode: String,
+    /// Sides of its mirror that have every write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mirror_sides: Option<u64>,
     uris: Vec<String>,
 }
 
@@ -151,9 +154,14 @@ impl Server {
             None => "which does not answer".to_owned(),
         };
         let server = format!("{:<10} process {pid} of {user}, {control}", "server");
-        let volume = |ListedVolume { name, file, format, mode, uris }: &ListedVolume| {
+        let volume = |ListedVolume { name, file, format, mode, mirror_sides, uris }: &ListedVolume| {
             let (file, uris) = (file.display(), uris.join(" "));
-            format!("  {:<8} {name} in {file}, {format}, {mode}, at {uris}", "volume")
+            let mirror = match mirror_sides {
+                Some(2) => ", mirrored",
+                Some(_) => ", one side of a mirror alone",
+                None => "",
+            };
+            format!("  {:<8} {name} in {file}, {format}{mirror}, {mode}, at {uris}", "volume")
         };
         let locked = locked.iter().filter(|_| volumes.is_empty());
         let locked = locked.map(|file| format!("  {:<8} {} is locked", "file", file.display()));
@@ -186,8 +194,9 @@ impl Server {
 impl ListedVolume {
     fn of(volume: VolumeCounts) -> ListedVolume {
         let mode = volume.mode().to_owned();
-        let VolumeCounts { name, pmem: file, format, uris, .. } = volume;
-        ListedVolume { name, file, format, mode, uris }
+        let VolumeCounts { name, pmem: file, format, uris, readings, .. } = volume;
+        let mirror_sides = readings.iter().find(|reading| reading.name == "mirror_sides").map(|sides| sides.value);
+        ListedVolume { name, file, format, mode, mirror_sides, uris }
     }
 }
 
