@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_deleted_side_is_missing_until_it_is_rebuilt() {
-        for lost in [0, 1] {
+        for (lost, side) in [(0, 0), (1, 1)] {
             let pair = Pair::new();
             std::fs::remove_file(&pair.sides[lost]).expect("removed");
             let missing = pair.both().err();
@@ -174,11 +174,11 @@ mod tests {
             };
             assert_eq!([path, other], [pair.sides[lost].clone(), pair.sides[1 - lost].clone()]);
             let alone = pair.alone(1 - lost).expect("the other side has every write");
-            assert_eq!(state(&alone), (vec![1 - lost as u32], "alone"));
+            assert_eq!(state(&alone), (vec![1 - side], "alone"));
             store(&alone, 2);
             drop(alone);
             let rebuilt = pair.rebuild(1 - lost, TargetContents::Keep).expect("an absent file is created");
-            assert_eq!((rebuilt.side, rebuilt.copied_lines), (lost as u32, 1));
+            assert_eq!((rebuilt.side, rebuilt.copied_lines), (side, 1));
             let both = pair.both().expect("both have every write");
             assert_eq!((state(&both), first_byte(&both)), ((vec![0, 1], "mirrored"), 2));
             drop(both);
@@ -208,10 +208,10 @@ mod tests {
         let kept = pair.rebuild(0, TargetContents::Keep).err();
         assert!(matches!(kept, Some(RegionFailure::Mirror(MirrorFailure::Holds { .. }))), "{kept:?}");
         let foreign = pair.at("foreign");
-        std::fs::write(&foreign, vec![7; BYTES as usize]).expect("written");
+        std::fs::write(&foreign, vec![7; usize::try_from(BYTES).expect("small")]).expect("written");
         let kept = rebuild(&pair.sides[0], &foreign, TargetContents::Keep, |_| ()).err();
         assert!(matches!(kept, Some(RegionFailure::Mirror(MirrorFailure::Holds { .. }))), "{kept:?}");
-        assert_eq!(std::fs::read(&foreign).expect("read"), vec![7; BYTES as usize]);
+        assert_eq!(std::fs::read(&foreign).expect("read"), vec![7; usize::try_from(BYTES).expect("small")]);
         rebuild(&pair.sides[0], &foreign, TargetContents::Overwrite, |_| ()).expect("it was said");
         let rebuilt = mirror::open(&pair.sides[0], &MirrorPlan::With(foreign), Access::ReadWrite);
         assert_eq!(first_byte(&rebuilt.expect("both have every write")), 1);
