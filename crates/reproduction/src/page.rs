@@ -196,13 +196,24 @@ fn places(figure: &Figure) -> Vec<&str> {
     figure.series.first().map_or(Vec::new(), |series| series.points.iter().map(|point| point.place.as_str()).collect())
 }
 
+/// The greatest end of a value; 1 where all are 0, so that there is something to draw against.
 fn greatest(series: &[Series]) -> f64 {
-    series.iter().flat_map(|series| &series.points).map(|point| point.high).fold(f64::MIN_POSITIVE, f64::max)
+    ends(series, |point| point.high).reduce(f64::max).unwrap_or(1.0)
 }
 
+/// The least end of a value, not counting zeroes, which no factor leads to.
 fn least(series: &[Series]) -> f64 {
-    series.iter().flat_map(|series| &series.points).map(|point| point.low).fold(f64::MAX, f64::min)
+    ends(series, |point| point.low).reduce(f64::min).unwrap_or(1.0)
 }
+
+/// The ends of all values that have a place on a scale by factors.
+fn ends(series: &[Series], end: fn(&Point) -> f64) -> impl Iterator<Item = f64> {
+    let points = series.iter().flat_map(|series| &series.points);
+    points.map(end).filter(|value| value.is_finite() && *value > 0.0)
+}
+
+/// Powers of ten that a scale by factors goes through, at most: what is less lies at its foot.
+const DECADES_MAX: f64 = 9.0;
 
 /// A vertical scale from values to the drawing's units: straight from 0, or by factors where values
 /// differ by more than 30 times.
@@ -215,14 +226,13 @@ struct Scale {
 
 impl Scale {
     fn of(series: &[Series], height: f64) -> Scale {
-        let (low, high) = (least(series).max(f64::MIN_POSITIVE), greatest(series));
+        let (low, high) = (least(series), greatest(series));
         match high / low > 30.0 {
-            true => Scale {
-                low: 10_f64.powf(low.log10().floor()),
-                high: 10_f64.powf(high.log10().ceil()),
-                by_factors: true,
-                height,
-            },
+            true => {
+                let top = high.log10().ceil();
+                let foot = low.log10().floor().max(top - DECADES_MAX);
+                Scale { low: 10_f64.powf(foot), high: 10_f64.powf(top), by_factors: true, height }
+            }
             false => Scale { low: 0.0, high: high * 1.05, by_factors: false, height },
         }
     }
@@ -596,5 +606,24 @@ mod tests {
         assert!(scale.y(10_000.0) < scale.y(100.0) && scale.y(100.0) < scale.y(2.0));
         let near = Scale::of(&figure(Chart::Lines).series, HEIGHT);
         assert!(!near.by_factors && near.marks()[0] == 0.0);
+    }
+
+    #[test]
+    fn a_zero_stretches_no_scale() {
+        let of = |values: &[f64]| {
+            let points = values.iter().map(|value| Point::exact("here", *value, None)).collect();
+            Scale::of(&[Series { label: "images".to_owned(), points }], HEIGHT)
+        };
+        let floor = HEIGHT - BOTTOM;
+        let two = of(&[0.0, 50_000.0]);
+        assert!(!two.by_factors && two.marks() == [0.0, 20_000.0, 40_000.0], "{:?}", two.marks());
+        assert!(two.y(0.0) == floor && two.y(50_000.0) < two.y(40_000.0));
+        let three = of(&[0.0, 5.0, 50_000.0]);
+        assert!(three.by_factors && three.marks() == [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
+        assert!(three.y(0.0) == floor && three.y(5.0) < floor && three.y(50_000.0) < three.y(5.0));
+        let tiny = of(&[1e-200, 50_000.0]);
+        assert_eq!(tiny.marks().len(), 10, "{:?}", tiny.marks());
+        let nothing = of(&[0.0, 0.0]);
+        assert!(nothing.y(0.0) == floor && nothing.marks().len() > 1);
     }
 }
