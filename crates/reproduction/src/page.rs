@@ -82,7 +82,8 @@ svg { width: 100%; min-width: 34rem; height: auto; display: block; margin: .5rem
   margin-right: .35em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 td, th { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td:first-child, th:first-child { text-align: left; padding-left: 0; } pre { overflow-x: auto; max-height: 20rem; font-size: .75rem; }
+td:first-child, th:first-child { text-align: left; padding-left: 0; }
+.verdicts td:last-child { text-align: left; white-space: normal; min-width: 16rem; } pre { overflow-x: auto; max-height: 20rem; font-size: .75rem; }
 summary { cursor: pointer; font-size: .875rem; }";
 
 /// The page: the verdicts of `rows`, which were judged from `figures`, and each figure.
@@ -103,26 +104,30 @@ pub fn html(figures: &[Figure], rows: &[JudgedRow]) -> String {
 fn verdicts(rows: &[JudgedRow]) -> String {
     let tally = [Reproduced::Fully, Reproduced::InShape, Reproduced::Not, Reproduced::NotRun]
         .map(|verdict| format!("{} {verdict}", rows.iter().filter(|row| row.verdict() == verdict).count()));
+    let in_part = |row: &&JudgedRow| row.verdict() != Reproduced::NotRun && row.count(Judgement::NotRun) > 0;
     let mut table = format!(
         "<section id=\"verdicts\"><h2>Verdicts</h2>\n<p class=\"note\">Each row is judged from the figures below, by claims: a ratio is as published if it \
          is on the paper's side of 1, within 30 % of the paper's, and its effect between half and twice the paper's. A row is reproduced if all claims \
-         are as published, in shape if none is contradicted. {}.</p>\n<div class=\"wide\"><table class=\"verdicts\"><tr><th>row</th><th>verdict</th><th>as \
+         are as published, in shape if none is contradicted. Figures of the smoke form, and those that do not tell their scale, are not judged. {}; {} with \
+         claims that were not run.</p>\n<div class=\"wide\"><table class=\"verdicts\"><tr><th>row</th><th>judged on</th><th>verdict</th><th>as \
          published</th><th>in shape</th><th>contradicted</th><th>inputs</th><th>not run</th></tr>\n",
-        tally.join(", ")
+        tally.join(", "),
+        rows.iter().filter(in_part).count(),
     );
     for judged in rows {
         let count = |holds| judged.count(holds);
         let _ = writeln!(
             table,
-            "<tr><td><a href=\"#row-{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td><a href=\"#row-{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             judged.row.name,
             escaped(judged.row.paper),
-            judged.verdict(),
+            escaped(judged.row.judged_on),
+            judged.in_words(),
             count(Judgement::AsPublished),
             count(Judgement::InShape),
             count(Judgement::Contradicted),
             count(Judgement::Input),
-            count(Judgement::NotRun),
+            escaped(&judged.not_run()),
         );
     }
     table.push_str("</table></div>\n");
@@ -139,7 +144,7 @@ fn claims(judged: &JudgedRow) -> String {
         row.name,
         escaped(row.paper),
         escaped(row.shows),
-        judged.verdict(),
+        judged.in_words(),
         escaped(row.cause),
     );
     for Claim { what, here, paper, holds } in &judged.claims {
@@ -554,6 +559,7 @@ mod tests {
             command: "bench experiments f".to_owned(),
             machine: "none".to_owned(),
             seed: "<7>".to_owned(),
+            scale: Some(crate::Scale::QUICK),
         });
         let figures = [drawn];
         let page = html(&figures, &judged(&figures));
@@ -561,7 +567,9 @@ mod tests {
             page.find("<h2>Verdicts</h2>").unwrap_or(usize::MAX) < page.find("Time &amp; &lt;space&gt;").unwrap_or(0)
         );
         assert_eq!(page.matches("<details id=\"row-").count(), 35);
-        assert!(page.contains("0 reproduced, 0 reproduced in shape, 0 not reproduced, 35 not run"));
+        assert!(page.contains("0 reproduced, 0 reproduced in shape, 0 not reproduced, 35 not run; 0 with claims"));
+        let missing = "<td>not run</td><td>0</td><td>0</td><td>0</td><td>0</td><td>time of TeraGen, 1 replica; time of";
+        assert!(page.contains(missing), "each claim that was not run is told");
         assert!(page.contains("Command: <code>bench experiments f</code>. Machine: none. Seed: &lt;7&gt;."));
         assert!(page.contains("f,rival,size 3,8,15,ns,15,15,15,,Measured") && page.contains("<td><i>2.00</i></td>"));
     }
