@@ -167,6 +167,17 @@ impl<P: Rule> Staging<P> {
         self.slots.used()
     }
 
+    /// Writes back everything that is dirty; it is durable once the device is flushed.
+    fn write_back(&self) -> Result<()> {
+        for slot in self.slots.dirty() {
+            match self.rule.flush_frees() {
+                true => self.slots.evict(&self.rule, slot)?,
+                false => self.slots.clean(&self.rule, slot)?,
+            };
+        }
+        Ok(())
+    }
+
     /// A request from here until what is returned is dropped.
     fn request(&self) -> Request<'_> {
         self.rule.begin();
@@ -220,12 +231,7 @@ impl<P: Rule> BlockDevice for Staging<P> {
 
     fn flush(&self) -> Result<()> {
         let _request = self.request();
-        for slot in self.slots.dirty() {
-            match self.rule.flush_frees() {
-                true => self.slots.evict(&self.rule, slot)?,
-                false => self.slots.clean(&self.rule, slot)?,
-            };
-        }
+        self.write_back()?;
         self.slots.device().flush()
     }
 

@@ -72,9 +72,10 @@ fn text(row: &Row, outcome: &Outcome) -> String {
         Outcome::Count { per_operation, operations } => {
             write!(out, "{per_operation:.4}, target {}; counted over {operations} operations", row.target)
         }
-        Outcome::Claims { contradicted, verdict, numbers } => {
+        Outcome::Claims { contradicted, verdict, numbers, not_run } => {
             let rest = if numbers.is_empty() { String::new() } else { format!(": {numbers}") };
-            write!(out, "{verdict}, {contradicted} claims contradicted, target {}{rest}", row.target)
+            let missing = if not_run.is_empty() { String::new() } else { format!(". Not run: {not_run}") };
+            write!(out, "{verdict}, {contradicted} claims contradicted, target {}{rest}{missing}", row.target)
         }
         Outcome::Missing { what, remedy } => write!(out, "needs {what}: {remedy}"),
     };
@@ -159,15 +160,17 @@ mod tests {
 
     #[test]
     fn a_row_of_claims_says_its_verdict_and_its_numbers() {
-        let claims = |contradicted, numbers: &str| Outcome::Claims {
+        let claims = |contradicted, numbers: &str, not_run: &str| Outcome::Claims {
             contradicted,
             verdict: "not reproduced".to_owned(),
             numbers: numbers.to_owned(),
+            not_run: not_run.to_owned(),
         };
         let expected = "  SHORT    BTT write over copy
            not reproduced, 2 claims contradicted, target ≤ 1.6: BTT 1.30, paper 1.37";
-        assert_eq!(Style::Text.row(&TOPIC, &ROW, &claims(2, "BTT 1.30, paper 1.37")), expected);
-        assert!(Style::Text.row(&TOPIC, &ROW, &claims(1, "")).ends_with("target ≤ 1.6"));
+        assert_eq!(Style::Text.row(&TOPIC, &ROW, &claims(2, "BTT 1.30, paper 1.37", "")), expected);
+        assert!(Style::Text.row(&TOPIC, &ROW, &claims(1, "", "")).ends_with("target ≤ 1.6"));
+        assert!(Style::Text.row(&TOPIC, &ROW, &claims(1, "", "DAX")).ends_with("target ≤ 1.6. Not run: DAX"));
     }
 
     #[test]
@@ -179,7 +182,12 @@ mod tests {
 
     #[test]
     fn a_json_row_gives_the_outcome_back() {
-        let claims = Outcome::Claims { contradicted: 1, verdict: "not reproduced".to_owned(), numbers: String::new() };
+        let claims = Outcome::Claims {
+            contradicted: 1,
+            verdict: "not reproduced".to_owned(),
+            numbers: String::new(),
+            not_run: "DAX".to_owned(),
+        };
         for outcome in [outcome(), Outcome::figure(&[4.0, 2.0, 3.0], "µs"), Outcome::count(3, 2), claims] {
             let line = Style::Json.row(&TOPIC, &ROW, &outcome);
             let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use tidegate_measure::workload::Effort;
-use tidegate_reproduction::caiti::platform::watch::Phase;
 use tidegate_reproduction::caiti::stacks::Kind;
 use tidegate_reproduction::figure::{Figure, Series};
 use tidegate_reproduction::{self as experiments, EXPERIMENTS, Experiment, Scale};
@@ -61,9 +60,6 @@ pub const TOPIC: Topic = Topic {
             tail()
         }),
         Row::here("flat", "greatest time of transit over cache sizes", "least", Target::AtMost(1.1), |_| flat()),
-        Row::here("stalls-transit", "time of a write that transit stalls, in %", "write", Target::AtMost(1.0), |_| {
-            Ok(Outcome::figure(&[extremes("platform-fig-6a-fitted", &[Kind::Caiti, Kind::Tidegate])?.1], "%"))
-        }),
         Row::here(
             "stalls-staging",
             "caches that stage whose share of stalls in the paper lies outside of what ablations of the same run give",
@@ -255,18 +251,6 @@ fn flat() -> anyhow::Result<Outcome> {
         greatest = greatest.max(values()?.fold(0.0, f64::max) / values()?.fold(f64::MAX, f64::min));
     }
     Ok(Outcome::figure(&[greatest], "×"))
-}
-
-/// The least and the greatest share of time that writes of `kinds` are stalled.
-fn extremes(id: &str, kinds: &[Kind]) -> anyhow::Result<(f64, f64)> {
-    let figure = figure("platform-inside", id)?;
-    let (mut least, mut greatest) = (f64::MAX, 0.0_f64);
-    for kind in kinds {
-        // A figure without such a series saw no stall at all.
-        let stall = value(&figure, Phase::Stall.label(), kind.label()).unwrap_or(0.0);
-        (least, greatest) = (least.min(stall), greatest.max(stall));
-    }
-    Ok((least, greatest))
 }
 
 /// Every experiment's figures on one page, opened at the widths of a desk and of a phone.

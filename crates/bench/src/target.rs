@@ -118,6 +118,8 @@ pub enum Outcome {
         verdict: String,
         /// The claims that were not as published, with both values.
         numbers: String,
+        /// The claims that the run has no values for.
+        not_run: String,
     },
     /// Not measurable on this machine as it is.
     Missing {

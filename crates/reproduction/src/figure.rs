@@ -1,5 +1,6 @@
 //! The result of an experiment, in a form that is kept in a file and drawn later.
 
+use crate::Scale;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use tidegate_measure::Estimate;
@@ -37,6 +38,9 @@ pub struct Provenance {
     pub machine: String,
     /// Where its random numbers begin.
     pub seed: String,
+    /// How large the run was; None: it was not told, and no verdict rests on the figure.
+    #[serde(default)]
+    pub scale: Option<Scale>,
 }
 
 /// How a figure is drawn.

@@ -22,6 +22,7 @@ pub mod verdicts;
 
 use anyhow::Context;
 use figure::{Figure, Provenance};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_measure::machine::Machine;
@@ -33,7 +34,7 @@ use tidegate_measure::programs::on_virtual_cores;
 const BLOCKS_OVER_CACHE: u64 = 16;
 
 /// How long an experiment takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     /// Samples of each point.
     pub rounds: u16,
@@ -50,7 +51,7 @@ impl Scale {
     pub const FULL: Scale = Scale { rounds: 9, requests: 400_000, walk_bytes: WALK_BYTES, bytes_max: 512 << 20 };
     /// A look at everything within two minutes: intervals are wide.
     pub const QUICK: Scale = Scale { rounds: 3, requests: 10_000, walk_bytes: WALK_BYTES / 4, bytes_max: 32 << 20 };
-    /// Whether each experiment runs: what it measures means nothing.
+    /// Whether each experiment runs: what it measures means nothing, and no verdict rests on it.
     pub const SMOKE: Scale = Scale { rounds: 1, requests: 2_000, walk_bytes: 32 << 20, bytes_max: 16 << 20 };
 }
 
@@ -118,6 +119,7 @@ impl Experiment {
                 Driver::Replay => "constants of each workload, in the experiment's source",
             }
             .to_owned(),
+            scale: Some(scale),
         }
     }
 }
@@ -493,7 +495,9 @@ mod tests {
                 figure.id
             );
         }
-        let page = page::html(&figures, &verdicts::judged(&figures));
+        let judged = verdicts::judged(&figures);
+        assert!(judged.iter().all(|row| row.verdict() == verdicts::Reproduced::NotRun), "so little shows nothing");
+        let page = page::html(&figures, &judged);
         assert!(figures.iter().all(|figure| page.contains(&figure.title)));
     }
 

@@ -82,7 +82,8 @@ svg { width: 100%; min-width: 34rem; height: auto; display: block; margin: .5rem
   margin-right: .35em; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 td, th { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td:first-child, th:first-child { text-align: left; padding-left: 0; } pre { overflow-x: auto; max-height: 20rem; font-size: .75rem; }
+td:first-child, th:first-child { text-align: left; padding-left: 0; }
+.verdicts td:last-child { text-align: left; white-space: normal; min-width: 16rem; } pre { overflow-x: auto; max-height: 20rem; font-size: .75rem; }
 summary { cursor: pointer; font-size: .875rem; }";
 
 /// The page: the verdicts of `rows`, which were judged from `figures`, and each figure.
@@ -103,26 +104,30 @@ pub fn html(figures: &[Figure], rows: &[JudgedRow]) -> String {
 fn verdicts(rows: &[JudgedRow]) -> String {
     let tally = [Reproduced::Fully, Reproduced::InShape, Reproduced::Not, Reproduced::NotRun]
         .map(|verdict| format!("{} {verdict}", rows.iter().filter(|row| row.verdict() == verdict).count()));
+    let in_part = |row: &&JudgedRow| row.verdict() != Reproduced::NotRun && row.count(Judgement::NotRun) > 0;
     let mut table = format!(
         "<section id=\"verdicts\"><h2>Verdicts</h2>\n<p class=\"note\">Each row is judged from the figures below, by claims: a ratio is as published if it \
          is on the paper's side of 1, within 30 % of the paper's, and its effect between half and twice the paper's. A row is reproduced if all claims \
-         are as published, in shape if none is contradicted. {}.</p>\n<div class=\"wide\"><table class=\"verdicts\"><tr><th>row</th><th>verdict</th><th>as \
+         are as published, in shape if none is contradicted. Figures of the smoke form, and those that do not tell their scale, are not judged. {}; {} with \
+         claims that were not run.</p>\n<div class=\"wide\"><table class=\"verdicts\"><tr><th>row</th><th>judged on</th><th>verdict</th><th>as \
          published</th><th>in shape</th><th>contradicted</th><th>inputs</th><th>not run</th></tr>\n",
-        tally.join(", ")
+        tally.join(", "),
+        rows.iter().filter(in_part).count(),
     );
     for judged in rows {
         let count = |holds| judged.count(holds);
         let _ = writeln!(
             table,
-            "<tr><td><a href=\"#row-{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td><a href=\"#row-{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             judged.row.name,
             escaped(judged.row.paper),
-            judged.verdict(),
+            escaped(judged.row.judged_on),
+            judged.in_words(),
             count(Judgement::AsPublished),
             count(Judgement::InShape),
             count(Judgement::Contradicted),
             count(Judgement::Input),
-            count(Judgement::NotRun),
+            escaped(&judged.not_run()),
         );
     }
     table.push_str("</table></div>\n");
@@ -139,7 +144,7 @@ fn claims(judged: &JudgedRow) -> String {
         row.name,
         escaped(row.paper),
         escaped(row.shows),
-        judged.verdict(),
+        judged.in_words(),
         escaped(row.cause),
     );
     for Claim { what, here, paper, holds } in &judged.claims {
@@ -196,13 +201,24 @@ fn places(figure: &Figure) -> Vec<&str> {
     figure.series.first().map_or(Vec::new(), |series| series.points.iter().map(|point| point.place.as_str()).collect())
 }
 
+/// The greatest end of a value; 1 where all are 0, so that there is something to draw against.
 fn greatest(series: &[Series]) -> f64 {
-    series.iter().flat_map(|series| &series.points).map(|point| point.high).fold(f64::MIN_POSITIVE, f64::max)
+    ends(series, |point| point.high).reduce(f64::max).unwrap_or(1.0)
 }
 
+/// The least end of a value, not counting zeroes, which no factor leads to.
 fn least(series: &[Series]) -> f64 {
-    series.iter().flat_map(|series| &series.points).map(|point| point.low).fold(f64::MAX, f64::min)
+    ends(series, |point| point.low).reduce(f64::min).unwrap_or(1.0)
 }
+
+/// The ends of all values that have a place on a scale by factors.
+fn ends(series: &[Series], end: fn(&Point) -> f64) -> impl Iterator<Item = f64> {
+    let points = series.iter().flat_map(|series| &series.points);
+    points.map(end).filter(|value| value.is_finite() && *value > 0.0)
+}
+
+/// Powers of ten that a scale by factors goes through, at most: what is less lies at its foot.
+const DECADES_MAX: f64 = 9.0;
 
 /// A vertical scale from values to the drawing's units: straight from 0, or by factors where values
 /// differ by more than 30 times.
@@ -215,14 +231,13 @@ struct Scale {
 
 impl Scale {
     fn of(series: &[Series], height: f64) -> Scale {
-        let (low, high) = (least(series).max(f64::MIN_POSITIVE), greatest(series));
+        let (low, high) = (least(series), greatest(series));
         match high / low > 30.0 {
-            true => Scale {
-                low: 10_f64.powf(low.log10().floor()),
-                high: 10_f64.powf(high.log10().ceil()),
-                by_factors: true,
-                height,
-            },
+            true => {
+                let top = high.log10().ceil();
+                let foot = low.log10().floor().max(top - DECADES_MAX);
+                Scale { low: 10_f64.powf(foot), high: 10_f64.powf(top), by_factors: true, height }
+            }
             false => Scale { low: 0.0, high: high * 1.05, by_factors: false, height },
         }
     }
@@ -544,6 +559,7 @@ mod tests {
             command: "bench experiments f".to_owned(),
             machine: "none".to_owned(),
             seed: "<7>".to_owned(),
+            scale: Some(crate::Scale::QUICK),
         });
         let figures = [drawn];
         let page = html(&figures, &judged(&figures));
@@ -551,7 +567,9 @@ mod tests {
             page.find("<h2>Verdicts</h2>").unwrap_or(usize::MAX) < page.find("Time &amp; &lt;space&gt;").unwrap_or(0)
         );
         assert_eq!(page.matches("<details id=\"row-").count(), 35);
-        assert!(page.contains("0 reproduced, 0 reproduced in shape, 0 not reproduced, 35 not run"));
+        assert!(page.contains("0 reproduced, 0 reproduced in shape, 0 not reproduced, 35 not run; 0 with claims"));
+        let missing = "<td>not run</td><td>0</td><td>0</td><td>0</td><td>0</td><td>time of TeraGen, 1 replica; time of";
+        assert!(page.contains(missing), "each claim that was not run is told");
         assert!(page.contains("Command: <code>bench experiments f</code>. Machine: none. Seed: &lt;7&gt;."));
         assert!(page.contains("f,rival,size 3,8,15,ns,15,15,15,,Measured") && page.contains("<td><i>2.00</i></td>"));
     }
@@ -596,5 +614,24 @@ mod tests {
         assert!(scale.y(10_000.0) < scale.y(100.0) && scale.y(100.0) < scale.y(2.0));
         let near = Scale::of(&figure(Chart::Lines).series, HEIGHT);
         assert!(!near.by_factors && near.marks()[0] == 0.0);
+    }
+
+    #[test]
+    fn a_zero_stretches_no_scale() {
+        let of = |values: &[f64]| {
+            let points = values.iter().map(|value| Point::exact("here", *value, None)).collect();
+            Scale::of(&[Series { label: "images".to_owned(), points }], HEIGHT)
+        };
+        let floor = HEIGHT - BOTTOM;
+        let two = of(&[0.0, 50_000.0]);
+        assert!(!two.by_factors && two.marks() == [0.0, 20_000.0, 40_000.0], "{:?}", two.marks());
+        assert!(two.y(0.0) == floor && two.y(50_000.0) < two.y(40_000.0));
+        let three = of(&[0.0, 5.0, 50_000.0]);
+        assert!(three.by_factors && three.marks() == [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
+        assert!(three.y(0.0) == floor && three.y(5.0) < floor && three.y(50_000.0) < three.y(5.0));
+        let tiny = of(&[1e-200, 50_000.0]);
+        assert_eq!(tiny.marks().len(), 10, "{:?}", tiny.marks());
+        let nothing = of(&[0.0, 0.0]);
+        assert!(nothing.y(0.0) == floor && nothing.marks().len() > 1);
     }
 }

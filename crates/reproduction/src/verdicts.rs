@@ -2,18 +2,24 @@
 //! run and from nothing else.
 //!
 //! A [`PaperRow`] is one figure or table of a paper, as claims about values of our figures. A claim
-//! is a published *ratio*, or a *direction*: an order, a rise, a crossing point.
+//! is a published *ratio*, a *quantity* with its unit, or a *direction*: an order, a rise, a
+//! crossing point.
 //!
 //! 1. A ratio is as published if it is on the paper's side of 1, within 30 % of the paper's, and
 //!    the effect, its distance from 1, is between half and twice the paper's.
 //! 2. A ratio that is only on the paper's side of 1, by more than 2 %, has the paper's shape. Else
 //!    it is contradicted.
-//! 3. A direction holds or is contradicted; values within 2 % of each other have none.
-//! 4. A claim whose values are all inputs, which costs were fitted to, is not judged.
-//! 5. A claim about a subject or a place that the run lacks is not judged, and is listed.
+//! 3. A quantity is as published within 30 % of the paper's, has its shape between half and twice
+//!    of it, and is contradicted beyond. Of a percentage, the rest to 100 has to be as near.
+//! 4. A direction holds by more than 2 %, or is contradicted. That there are none is exact.
+//! 5. A claim whose values are all inputs, which costs were fitted to, is not judged.
+//! 6. A figure of the smoke scale, or one that does not tell its scale, is not looked at.
+//! 7. A claim about a subject or a place that the run lacks is not judged, and is listed. So is one
+//!    whose value is not finite, and a ratio of which one side is 0.
 //!
 //! A row is *reproduced* if each judged claim is as published, *in shape* if none is contradicted,
-//! *not reproduced* if one is, and *not run* if nothing was judged.
+//! *not reproduced* if one is, and *not run* if nothing was judged. Where some claims were not run,
+//! its words say how many were.
 
 mod caiti;
 mod placement;
@@ -34,6 +40,8 @@ pub struct PaperRow {
     pub shows: &'static str,
     /// The experiments whose figures it is judged by.
     pub experiments: &'static [&'static str],
+    /// The subject that stands for the paper's; empty without an experiment.
+    pub judged_on: &'static str,
     /// Why it comes out otherwise where it does, or what a run of it needs.
     pub cause: &'static str,
     claims: fn(&mut Sheet<'_>),
@@ -129,6 +137,21 @@ impl JudgedRow {
         verdict(&self.claims)
     }
 
+    /// The verdict, and how many of the claims were run if not all of them were.
+    pub fn in_words(&self) -> String {
+        let (verdict, claims, missing) = (self.verdict(), self.claims.len(), self.count(Judgement::NotRun));
+        if verdict == Reproduced::NotRun || missing == 0 {
+            return verdict.to_string();
+        }
+        format!("{verdict}, {} of {claims} claims run", claims - missing)
+    }
+
+    /// The claims that the run has no values for; empty if it has all.
+    pub fn not_run(&self) -> String {
+        let missing = self.claims.iter().filter(|claim| claim.holds == Judgement::NotRun);
+        missing.map(|claim| claim.what.as_str()).collect::<Vec<_>>().join("; ")
+    }
+
     /// How many claims ended so.
     pub fn count(&self, holds: Judgement) -> usize {
         self.claims.iter().filter(|claim| claim.holds == holds).count()
@@ -164,16 +187,18 @@ pub fn judged(figures: &[Figure]) -> Vec<JudgedRow> {
 
 /// All claims as lines of comma-separated values.
 pub fn csv(rows: &[JudgedRow]) -> String {
-    let mut csv = "row,paper,verdict,claim,here,published,holds\n".to_owned();
+    let mut csv = "row,paper,judged on,verdict,claims,claims run,claim,here,published,holds\n".to_owned();
     for judged in rows {
+        let (claims, missing) = (judged.claims.len(), judged.count(Judgement::NotRun));
         for claim in &judged.claims {
             let [here, paper] = [claim.here, claim.paper].map(|value| value.map_or(String::new(), |v| v.to_string()));
-            let [named, what] = [judged.row.paper, &claim.what].map(csv_cell);
+            let [named, judged_on, what] = [judged.row.paper, judged.row.judged_on, &claim.what].map(csv_cell);
             let _ = writeln!(
                 csv,
-                "{},{named},{},{what},{here},{paper},{}",
+                "{},{named},{judged_on},{},{claims},{},{what},{here},{paper},{}",
                 judged.row.name,
                 judged.verdict(),
+                claims - missing,
                 csv_cell(&claim.holds.to_string())
             );
         }
@@ -194,7 +219,17 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::EXPERIMENTS;
+    use crate::figure::Point;
+    use sheet::tests::figure;
     use std::collections::BTreeSet;
+
+    fn points(values: &[(&str, f64)]) -> Vec<Point> {
+        values.iter().map(|(place, value)| Point::exact(*place, *value, None)).collect()
+    }
+
+    fn judged_as(name: &str, figures: &[Figure]) -> JudgedRow {
+        JudgedRow::of(rows().find(|row| row.name == name).expect("a row of the papers"), figures)
+    }
 
     #[test]
     fn every_row_has_a_name_of_its_own_and_experiments_that_there_are() {
@@ -203,6 +238,69 @@ mod tests {
         let known = |name: &&str| EXPERIMENTS.iter().any(|one| one.name == *name);
         assert!(rows().all(|row| row.experiments.iter().all(&known)));
         assert!(rows().all(|row| !row.cause.is_empty()), "each says why it may come out otherwise");
+        assert!(rows().all(|row| row.judged_on.is_empty() == row.experiments.is_empty()));
+        let on_ours: Vec<&str> = rows().filter(|row| row.judged_on == "Tidegate").map(|row| row.name).collect();
+        assert_eq!(on_ours, ["tinca-12ab", "tinca-12c", "tinca-13", "tinca-recovery"]);
+    }
+
+    #[test]
+    fn a_row_says_which_of_its_claims_were_not_run() {
+        const SOME_RUN: &str = "reproduced, 1 of 3 claims run";
+        let pair = |rate: f64| points(&[("SSD, PCM", rate)]);
+        let half = [figure("tinca-fig-12c", &[("Classic", &pair(81.0))])];
+        let judged = judged_as("tinca-12c", &half);
+        assert_eq!((judged.verdict(), judged.in_words().as_str()), (Reproduced::Fully, SOME_RUN));
+        assert_eq!(judged.not_run(), "% of writes that hit: Tidegate; Classic < Tidegate, SSD, PCM (tinca-fig-12c)");
+        assert!(csv(&[judged]).lines().nth(1).is_some_and(|line| line.contains(",Tidegate,reproduced,3,1,")));
+        let whole = [figure("tinca-fig-12c", &[("Classic", &pair(81.0)), ("Tidegate", &pair(93.5))])];
+        let judged = judged_as("tinca-12c", &whole);
+        assert_eq!((judged.in_words().as_str(), judged.not_run().as_str()), ("reproduced", ""));
+        assert_eq!(judged_as("tinca-12c", &[]).in_words(), "not run");
+    }
+
+    #[test]
+    fn a_table_without_values_says_nothing_of_their_spread() {
+        let spread = |times: &[(&str, f64)]| {
+            let figures = [figure("platform-table-1-fitted", &[("Caiti", &points(times))])];
+            let judged = judged_as("caiti-table-1", &figures);
+            judged.claims.last().expect("the last claim is about the spread").holds
+        };
+        assert_eq!(spread(&[]), Judgement::NotRun);
+        assert_eq!(spread(&[("64 MiB", 4400.0)]), Judgement::NotRun, "one size has no spread");
+        assert_eq!(spread(&[("64 MiB", 0.0), ("128 MiB", 0.0)]), Judgement::NotRun);
+        assert_eq!(spread(&[("64 MiB", 4400.0), ("128 MiB", 4500.0)]), Judgement::AsPublished);
+        assert_eq!(spread(&[("64 MiB", 4400.0), ("128 MiB", 4830.0)]), Judgement::Contradicted, "1.098 for 1.1");
+    }
+
+    #[test]
+    fn a_few_images_after_cuts_and_kills_prove_nothing() {
+        let verdict = |torn: f64, cuts: f64, kills: f64| {
+            let torn = points(&[("power cuts", torn), ("kills", 0.0)]);
+            let images = points(&[("power cuts", cuts), ("kills", kills)]);
+            let figures = [figure("tinca-recovery", &[("Tidegate", &torn), ("images judged", &images)])];
+            judged_as("tinca-recovery", &figures).in_words()
+        };
+        assert_eq!(verdict(0.0, 900.0, 100.0), "not run");
+        assert_eq!(verdict(0.0, 900.0, 101.0), "reproduced");
+        assert_eq!(verdict(1.0, 900.0, 101.0), "not reproduced");
+        assert_eq!(verdict(0.0, 5000.0, 0.0), "reproduced, 1 of 2 claims run");
+    }
+
+    #[test]
+    fn one_number_of_requests_under_way_is_judged_and_not_the_nearer_one() {
+        let rates = |one: f64, many: f64| points(&[("1 job", one), ("32 jobs", many)]);
+        let near_with_one = [figure(
+            "tinca-fig-4",
+            &[
+                ("Classic", &rates(1.0, 1.0)),
+                ("Classic, no metadata", &rates(1.452, 1.0)),
+                ("no journal", &rates(1.0, 1.0)),
+                ("no journal, no metadata", &rates(1.655, 1.6)),
+            ],
+        )];
+        let judged = judged_as("tinca-4", &near_with_one);
+        let found: Vec<Judgement> = judged.claims.iter().map(|claim| claim.holds).collect();
+        assert_eq!(found, [Judgement::Contradicted, Judgement::AsPublished]);
     }
 
     #[test]

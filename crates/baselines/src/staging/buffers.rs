@@ -4,7 +4,7 @@
 //! A stripe of 1024 neighbouring blocks belongs to one buffer, the next one to the next buffer
 //! (`bufstride` of PMBD's source).
 
-use super::{RoomListener, Rule, Staging};
+use super::{Request, RoomListener, Rule, Staging};
 use std::sync::Arc;
 use tidegate_media::{BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Region, Result};
 
@@ -92,7 +92,10 @@ impl<P: Rule> BlockDevice for Buffers<P> {
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.iter().try_for_each(BlockDevice::flush)
+        let _requests: Vec<Request<'_>> = self.0.iter().map(Staging::request).collect();
+        self.0.iter().try_for_each(Staging::write_back)?;
+        // All buffers stand over one device.
+        self.0[0].slots.device().flush()
     }
 
     fn discard(&self, range: LbaRange) -> Result<()> {

@@ -1,4 +1,4 @@
-//! PMBD and PMBD-70: buffers that are drained as a whole.
+//! PMBD and PMBD-70: sub-buffers that are drained as a whole.
 //!
 //! Caiti § 5.1: PMBD "flushes the entire cache if the cache is 100% full", on the writer's path;
 //! PMBD-70 "flushes the buffer when the buffer is 70% full", through a syncer thread, as PMBD's own
@@ -13,18 +13,15 @@
 //! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti
 //! has "multi-buffers in an overall capacity of 512 MB". All rules hold for each of them.
 //!
-//! Left open and chosen: while one writer flushes the whole cache, others that need a slot wait for
-//! it, and take a slot as soon as there is one. A batch is the same part of the cache as 1024
-//! blocks are of Caiti's 512 MiB. One
-//! syncer goes over all buffers: Caiti speaks of "a syncer daemon thread".
-//! The source frees a batch's slots together at its end; here each is free once it is written.
+//! Left open and chosen: while one writer flushes a sub-buffer, others that need a slot of it wait,
+//! and take a slot as soon as there is one. A batch is the same part of the cache as 1024 blocks are
+//! of Caiti's 512 MiB, whichever sub-buffer it is of. One syncer goes over all buffers: Caiti speaks
+//! of "a syncer daemon thread". The source frees a batch's slots together at its end; here each is
+//! free once it is written.
 
 use super::{Rule, Slot, Slots};
 use tidegate_media::Result;
 use tidegate_media::sync::{AtomicBool, Mutex, Ordering};
-
-/// Batches that a full cache of PMBD-70 is flushed in.
-const BATCHES: u32 = 128;
 
 /// Used slots of a hundred at which PMBD-70's syncer begins, and at which it ends.
 const SYNC_FROM_PERCENT: u32 = 70;
@@ -33,7 +30,10 @@ const SYNC_TO_PERCENT: u32 = 10;
 /// Sub-buffers.
 const BUFFERS: u32 = 16;
 
-/// The rule of PMBD: nothing is let go of until everything is.
+/// Batches that a full sub-buffer of PMBD-70 is flushed in, of the 128 of a full cache.
+const BATCHES: u32 = 128 / BUFFERS;
+
+/// The rule of PMBD, for one sub-buffer: nothing is let go of until everything is.
 pub struct Pmbd {
     /// Held by the writer that flushes.
     flushing: Mutex<()>,
@@ -62,8 +62,8 @@ impl Rule for Pmbd {
     }
 }
 
-/// The rule of PMBD-70: a syncer drains most of what is there whenever 70 % are used, and nobody
-/// else flushes meanwhile.
+/// The rule of PMBD-70, for one sub-buffer: a syncer drains most of what is there whenever 70 % are
+/// used, and nobody else flushes meanwhile.
 pub struct Pmbd70 {
     slots: u32,
     /// The slot that is flushed next; held while a batch is.

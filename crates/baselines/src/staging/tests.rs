@@ -221,9 +221,29 @@ fn pmbd_70_lets_go_from_seven_tenths_down_to_one() {
     assert_eq!(below.writes(), 0, "11 of 16 are 69 %");
     put(&cache, 11, 1);
     while cache.background_step().unwrap() {}
-    assert_eq!((below.writes(), cache.cached()), (11, 1), "one of 16 is less than a tenth");
+    assert_eq!((below.writes(), cache.cached()), (12, 0), "two of 16 are more than a tenth, and a batch");
     (0..17).for_each(|lba| put(&cache, lba, 1));
-    assert_eq!(below.writes(), 12, "a writer that finds nothing free flushes a batch, here one slot");
+    assert_eq!(below.writes(), 14, "a writer that finds nothing free flushes a batch, here two slots");
+}
+
+#[test]
+fn a_batch_of_pmbd_70_is_a_part_of_the_whole_cache_whatever_buffer_it_is_of() {
+    // A 128th of 256 slots are two, of the 16 that the first buffer has.
+    let (cache, below) = wide::<Pmbd70>(256);
+    (0..16).for_each(|lba| put(&cache, lba, 1));
+    assert_eq!((cache.cached(), get(&*below, 0)), (16, 0), "full, and no writer needs room");
+    put(&cache, 16, 1);
+    assert_eq!((cache.cached(), get(&*below, 0), get(&*below, 1), get(&*below, 2)), (15, 1, 1, 0));
+}
+
+#[test]
+fn a_flush_of_all_buffers_flushes_the_device_once() {
+    let below = Below::new();
+    let memory = MappedRegion::anonymous(64 * BLOCK as u64).unwrap();
+    let cache = Buffers::<Pmbd>::over(Arc::new(memory), below.clone(), 64).unwrap();
+    put(&cache, 7, 1);
+    cache.flush().unwrap();
+    assert_eq!((get(&*below, 7), below.writes(), below.flushes.load(Ordering::Relaxed)), (1, 1, 1));
 }
 
 #[test]

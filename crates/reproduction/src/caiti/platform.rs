@@ -112,7 +112,7 @@ fn differences(name: &str) -> Option<&'static str> {
              0.09 µs here and 2 µs there (\"What explains the differences\", one number after the other)."
         }
         "fig-5d" => {
-            "PMBD's bar is the flush of its whole cache by one writer, so its ratio grows with the cache and shrinks with the depth: between depths \
+            "PMBD's bar is the flush of one of its 16 buffers by one writer, so its ratio grows with the cache and shrinks with the depth: between depths \
              it is seen to fall here."
         }
         "fig-5e" => {

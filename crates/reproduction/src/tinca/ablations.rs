@@ -31,7 +31,7 @@ pub fn ablations(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     for figure in [&mut journaling, &mut metadata] {
         figure.notes.push(
             "Places are requests under way at once, which the paper does not tell. With one, the memory's time is what a write takes; with many, the \
-             disk's, of which metadata and flushes take nothing: the paper's ratio is to be looked for between them."
+             disk's, of which metadata and flushes take nothing. Claims are judged with as many as in Fig. 7a."
                 .to_owned(),
         );
         figure.notes.push(
@@ -52,7 +52,8 @@ pub fn ablations(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 fn writers(scale: Scale, kind: Kind, published: Option<f64>) -> anyhow::Result<Vec<Point>> {
     let at = |users: u32| {
         let taken = mix::run(kind, &FIO, random(scale, users, 10))?;
-        Ok(point(format!("{users} jobs"), taken.per_second(), published))
+        let place = if users == 1 { "1 job".to_owned() } else { format!("{users} jobs") };
+        Ok(point(place, taken.per_second(), published))
     };
     [1, JOBS].into_iter().map(at).collect()
 }
