@@ -145,17 +145,19 @@ fn fig_3(sheet: &mut Sheet<'_>) {
         let paper = here.map_or(1.95, |here| here.clamp(1.95, 2.9));
         sheet.ratio(format!("writes with a journal ÷ without, {place} (paper 1.95 to 2.9)"), here, paper);
     }
-    sheet
-        .at("tinca-fig-3b", UNDER_WAY)
-        .ratio("Classic, no flushes", "no journal, no flushes", 1.0 - 0.315)
-        .ratio(CLASSIC, "Classic, no flushes", 1.0 - 0.283);
+    sheet.at("tinca-fig-3b", UNDER_WAY).ratio("Classic, no flushes", "no journal, no flushes", 1.0 - 0.315).ratio(
+        CLASSIC,
+        "Classic, no flushes",
+        1.0 - 0.283,
+    );
 }
 
 fn fig_4(sheet: &mut Sheet<'_>) {
-    sheet
-        .at("tinca-fig-4", UNDER_WAY)
-        .ratio("Classic, no metadata", CLASSIC, 1.452)
-        .ratio("no journal, no metadata", "no journal", 1.655);
+    sheet.at("tinca-fig-4", UNDER_WAY).ratio("Classic, no metadata", CLASSIC, 1.452).ratio(
+        "no journal, no metadata",
+        "no journal",
+        1.655,
+    );
 }
 
 fn fig_7a(sheet: &mut Sheet<'_>) {
