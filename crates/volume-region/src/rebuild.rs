@@ -77,6 +77,7 @@ mod tests {
     use crate::VolumeRegion;
     use crate::mirror::{self, MirrorPlan, MirrorState};
     use std::path::PathBuf;
+    use tidegate_layout::mirror::MIRROR_PAGE_BYTES;
 
     const BYTES: u64 = 64 << 10;
 
@@ -230,7 +231,7 @@ mod tests {
                 assert_eq!(path, *side);
             }
             let look = crate::region::map(side, Access::Private).expect("a look");
-            assert_eq!((look.len(), first_byte(&look)), (BYTES - 4096, 1));
+            assert_eq!((look.len(), first_byte(&look)), (BYTES - MIRROR_PAGE_BYTES, 1));
         }
         pair.both().expect("a look changes nothing");
     }
