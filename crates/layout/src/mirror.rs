@@ -1,9 +1,10 @@
-//! The page of a mirror's side: the last page of a region that has a twin.
+//! The page of a mirror's side: the last bytes of a region that has a twin.
 //!
-//! The page has two slots of [`MirrorRecord`], half a page apart, so that no torn write and no bad
-//! line takes both. A writer stores to the slot that holds the older record; the valid record with
-//! the greatest generation counts. All bytes before the page are the volume's, from byte 0 on: a
-//! driver that knows no mirrors finds the volume there.
+//! The page has two slots of [`MirrorRecord`], in two pages of memory, so that no torn write, no bad
+//! line and no page that the kernel withdraws takes both. A writer stores the same record to both,
+//! one after the other, and acts on it once both are durable: so either slot alone says enough. The
+//! valid record with the greatest generation counts. All bytes before the page are the volume's,
+//! from byte 0 on: a driver that knows no mirrors finds the volume there.
 
 use crate::on_media::{Broken, on_media, rule};
 use zerocopy::IntoBytes;
@@ -19,27 +20,27 @@ const REDO_MAGIC: [u8; 16] = *b"tidegate-mirredo";
 const MIRROR_VERSION: u32 = 1;
 
 /// Bytes at the end of each side that are not the volume's.
-pub const MIRROR_PAGE_BYTES: u64 = 4096;
+pub const MIRROR_PAGE_BYTES: u64 = 8192;
 
-/// Where the two slots lie in the page.
+/// Where the two slots lie in the page: 4096 bytes apart.
 pub const MIRROR_SLOTS_AT: [u64; 2] = [0, MIRROR_PAGE_BYTES / 2];
 
 on_media! {
-    /// A slot in the last page of a mirror's side: which set the region belongs to, and which of
+    /// A slot in the page of a mirror's side: which set the region belongs to, and which of
     /// both sides has every write. The checksum covers the bytes before it.
     pub struct MirrorRecord [64] {
         /// `tidegate-mirror`, then zero
         0: magic: [u8; 16],
         /// the set: a UUID that both sides share
         16: set: [u8; 16],
-        /// grows with each change of state; both sides of a whole set have the same one
+        /// grows with each opening and change of state; both sides of a whole set have one
         32: generation: U64,
         /// bytes of the region, this page included
         40: region_bytes: U64,
         /// 0 or 1: which of both sides the region is
         48: side: U32,
         /// 1: both sides have every write. 2: the other side lacks writes. 3: a copy of the other
-        /// side that is not complete
+        /// side that is not complete. 4, only of side 1: as 1, while both sides get this generation
         52: state: U32,
         /// 1
         56: version: U32,
@@ -109,6 +110,9 @@ pub enum SideState {
     Alone,
     /// This side is an incomplete copy of the other.
     Copying,
+    /// Both have, and are being opened with this generation; only side 1 says so. Side 0 has this
+    /// generation or the one before it.
+    Opening,
 }
 
 /// What a side says of itself and its set: a checked [`MirrorRecord`].
@@ -116,7 +120,7 @@ pub enum SideState {
 pub struct MirrorSide {
     /// The set, which both sides share.
     pub set: [u8; 16],
-    /// Grows with each change of state.
+    /// Grows with each opening and each change of state.
     pub generation: u64,
     /// Bytes of the region, its page included.
     pub region_bytes: u64,
@@ -139,6 +143,7 @@ impl MirrorSide {
                 SideState::Mirrored => 1,
                 SideState::Alone => 2,
                 SideState::Copying => 3,
+                SideState::Opening => 4,
             }),
             version: U32::new(MIRROR_VERSION),
             checksum: U32::ZERO,
@@ -159,6 +164,7 @@ impl MirrorRecord {
             1 => SideState::Mirrored,
             2 => SideState::Alone,
             3 => SideState::Copying,
+            4 if self.side.get() == 1 => SideState::Opening,
             other => return Err(Broken { rule: "the state is known", offset: 52, found: other.to_string() }),
         };
         Ok(MirrorSide {
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_state_comes_back() {
-        for state in [SideState::Mirrored, SideState::Alone, SideState::Copying] {
+        for state in [SideState::Mirrored, SideState::Alone, SideState::Copying, SideState::Opening] {
             assert_eq!(side(state).record().check(), Ok(side(state)));
         }
     }
@@ -212,8 +218,14 @@ mod tests {
     #[test]
     fn an_unknown_state_is_named() {
         let mut record = side(SideState::Alone).record();
-        record.state = U32::new(4);
+        record.state = U32::new(5);
         record.checksum = U32::new(record.digest());
+        assert_eq!(record.check().map_err(|broken| broken.rule), Err("the state is known"));
+    }
+
+    #[test]
+    fn only_side_1_is_being_opened() {
+        let record = MirrorSide { side: 0, ..side(SideState::Opening) }.record();
         assert_eq!(record.check().map_err(|broken| broken.rule), Err("the state is known"));
     }
 

@@ -156,7 +156,7 @@ mod tests {
         create([first, Arc::clone(&second)], [7; 16], |_| Ok(())).expect("two regions of one length");
         let side = view(Arc::clone(&second));
         assert_eq!(side.mirror().map(Mirror::liveness), Some(Liveness::Second));
-        assert_eq!((side.len(), side.live().count()), (3 * 4096, 1));
+        assert_eq!((side.len(), side.live().count()), (2 * 4096, 1));
         assert!(Arc::ptr_eq(&side.into_reader(), &second));
     }
 

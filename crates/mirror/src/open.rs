@@ -1,5 +1,18 @@
 //! Opening a set: which regions are its sides, whether both have every write, and how they are made
 //! equal.
+//!
+//! Each opening has a generation of its own, so that a copy of a side from before it is not taken
+//! for the side. Both are equal and durable first. Then, each step durable before the next:
+//!
+//! | step | side 0 | side 1 | side 1 replaced by its copy | side 0 replaced by its copy |
+//! | --- | --- | --- | --- | --- |
+//! | at rest | mirrored, g | mirrored, g | | |
+//! | 1 | mirrored, g | opening, g+1 | equal | equal |
+//! | 2 | mirrored, g+1 | opening, g+1 | stale | equal |
+//! | 3 | mirrored, g+1 | mirrored, g+1 | stale | stale |
+//!
+//! The engine gets its first byte after step 3. So wherever a cut leaves a copy that is accepted,
+//! no engine has stored since it was taken: side 0 is right then, as ever.
 
 use crate::copy::{lines, pieces_that_differ, read_line};
 use crate::error::MirrorError;
@@ -44,7 +57,21 @@ pub fn open<R: Region>(
     for (number, side) in sides.iter().enumerate() {
         page::settle(side, sync).map_err(lost(number))?;
     }
-    Ok((Mirror::new(sides.map(Some), one, Liveness::Both, sync), resync))
+    let former = if swapped { other } else { one };
+    let begun = begin(&sides, &former, sync).map_err(|(number, sealed)| lost(number)(sealed))?;
+    Ok((Mirror::new(sides.map(Some), begun, Liveness::Both, sync), resync))
+}
+
+/// Gives both sides the next generation after `former`, which side 0 has. Returns what side 0 says
+/// then. Fails with the side that lost a store.
+fn begin<R: Region>(sides: &[R; 2], former: &MirrorSide, sync: SyncSide<R>) -> Result<MirrorSide, (usize, Sealed)> {
+    let whole = MirrorSide { generation: former.generation + 1, side: 0, state: SideState::Mirrored, ..*former };
+    let second = MirrorSide { side: 1, ..whole };
+    let steps = [(1, MirrorSide { state: SideState::Opening, ..second }), (0, whole), (1, second)];
+    for (number, side) in steps {
+        page::write(&sides[number], &side, sync).map_err(|sealed| (number, sealed))?;
+    }
+    Ok(whole)
 }
 
 /// Opens `region`, a side that has every write, without its twin. If the twin was thought to have
@@ -52,11 +79,16 @@ pub fn open<R: Region>(
 pub fn open_alone<R: Region>(region: R, sync: SyncSide<R>) -> Result<Mirror<R>, MirrorError> {
     let mut side = source_side(&region, 0)?;
     Redo::finish(&region).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
-    if side.state != SideState::Alone {
-        side = MirrorSide { generation: side.generation + 1, state: SideState::Alone, ..side };
-        page::write(&region, &side, sync).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
-    }
+    alone(&region, &mut side, sync).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
     Ok(lone(region, side, sync))
+}
+
+/// Makes `region`, of which its page says `side`, say in both slots that it goes on alone.
+pub(crate) fn alone<R: Region>(region: &R, side: &mut MirrorSide, sync: SyncSide<R>) -> Result<(), Sealed> {
+    if side.state != SideState::Alone {
+        *side = MirrorSide { generation: side.generation + 1, state: SideState::Alone, ..*side };
+    }
+    if page::has_twice(region, side) { Ok(()) } else { page::write(region, side, sync) }
 }
 
 /// The mirror of `region` alone, of which its page says `side`.
@@ -97,13 +129,20 @@ fn matching(one: &MirrorSide, other: &MirrorSide) -> Result<(), MirrorError> {
         (SideState::Copying, _) => Err(MirrorError::Incomplete { region: 0 }),
         (_, SideState::Copying) => Err(MirrorError::Incomplete { region: 1 }),
         (SideState::Alone, SideState::Alone) => Err(MirrorError::Diverged),
-        (SideState::Alone, SideState::Mirrored) => Err(MirrorError::Stale { region: 1 }),
-        (SideState::Mirrored, SideState::Alone) => Err(MirrorError::Stale { region: 0 }),
-        (SideState::Mirrored, SideState::Mirrored) if one.generation != other.generation => {
+        (SideState::Alone, _) => Err(MirrorError::Stale { region: 1 }),
+        (_, SideState::Alone) => Err(MirrorError::Stale { region: 0 }),
+        (_, SideState::Opening) if began_from(other, one) => Ok(()),
+        (SideState::Opening, _) if began_from(one, other) => Ok(()),
+        _ if one.generation != other.generation => {
             Err(MirrorError::Stale { region: usize::from(one.generation > other.generation) })
         }
-        (SideState::Mirrored, SideState::Mirrored) => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// Whether a cut amid the opening that side 1 began may leave `first` on side 0.
+fn began_from(second: &MirrorSide, first: &MirrorSide) -> bool {
+    first.generation == second.generation || first.generation.checked_add(1) == Some(second.generation)
 }
 
 /// Stores to side 1 what differs from side 0, and to side 0 what only side 1 gives. Lines that

@@ -1,7 +1,13 @@
-//! The last page of a side: which record of its two slots counts, and how the next one is written.
+//! The page of a side: which record of its two slots counts, and how the next one is written.
+//!
+//! [`write`] stores a record to both slots, one after the other, and only then is anything done
+//! that rests on it. So a slot that goes bad takes no record back: the other one says as much, or
+//! a cut interrupted the write, and nothing was done yet.
 
 use std::io;
-use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, MirrorSide, REDO_HEAD_AT, RedoHead};
+use tidegate_layout::mirror::{
+    MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, MirrorSide, REDO_HEAD_AT, RedoHead, SideState,
+};
 use tidegate_media::{LINE_BYTES, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -9,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 /// file.
 pub type SyncSide<R> = fn(&R) -> io::Result<()>;
 
-/// What the last page of a region says.
+/// What the page at the end of a region says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// The region is a side of a mirror.
@@ -28,7 +34,7 @@ pub(crate) fn page_at(bytes: u64) -> Option<u64> {
     bytes.checked_sub(MIRROR_PAGE_BYTES).filter(|at| *at > 0 && at.is_multiple_of(LINE_BYTES))
 }
 
-/// Reads the last page of `region`.
+/// Reads the page at the end of `region`.
 pub fn read<R: Region + ?Sized>(region: &R) -> Page {
     let Some(at) = page_at(region.len()) else { return Page::Absent };
     let slots = MIRROR_SLOTS_AT.map(|slot| record_at(region, at + slot));
@@ -42,13 +48,31 @@ pub fn read<R: Region + ?Sized>(region: &R) -> Page {
     }
 }
 
-/// Makes `side` what the page of `region` says, durably. A cut leaves the former record or this
-/// one.
+/// Makes `side` what both slots of the page of `region` say, durably. A cut leaves the former
+/// record or this one.
 pub(crate) fn write<R: Region>(region: &R, side: &MirrorSide, sync: SyncSide<R>) -> Result<(), Sealed> {
     let at = page_at(region.len()).expect("a side has room for its page");
     let slots = MIRROR_SLOTS_AT.map(|slot| record_at(region, at + slot));
-    let slot = newest(region.len(), &slots).map_or(0, |(slot, _)| 1 - slot);
-    region.stream(at + MIRROR_SLOTS_AT[slot], side.record().as_bytes());
+    let kept = newest(region.len(), &slots).map_or(1, |(slot, _)| slot);
+    for slot in [1 - kept, kept] {
+        region.stream(at + MIRROR_SLOTS_AT[slot], side.record().as_bytes());
+        settle(region, sync)?;
+    }
+    Ok(())
+}
+
+/// Whether both slots of the page of `region` say `side`.
+pub(crate) fn has_twice<R: Region>(region: &R, side: &MirrorSide) -> bool {
+    let at = page_at(region.len()).expect("a side has room for its page");
+    MIRROR_SLOTS_AT.iter().all(|slot| {
+        record_at(region, at + slot).and_then(|record| record.check().ok()).is_some_and(|found| found == *side)
+    })
+}
+
+/// Makes the redo in the page of `region` void, durably.
+pub(crate) fn drop_redo<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sealed> {
+    let at = page_at(region.len()).expect("a side has room for its page");
+    region.stream(at + REDO_HEAD_AT, RedoHead::new_zeroed().as_bytes());
     settle(region, sync)
 }
 
@@ -58,8 +82,7 @@ pub(crate) fn erase<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Seal
     for slot in MIRROR_SLOTS_AT {
         region.stream(at + slot, MirrorRecord::new_zeroed().as_bytes());
     }
-    region.stream(at + REDO_HEAD_AT, RedoHead::new_zeroed().as_bytes());
-    settle(region, sync)
+    drop_redo(region, sync)
 }
 
 /// Fences and syncs `region`.
@@ -71,7 +94,9 @@ pub(crate) fn settle<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sea
 /// The slot whose record counts in a region of `bytes`, and what it says.
 fn newest(bytes: u64, slots: &[Option<MirrorRecord>; 2]) -> Option<(usize, MirrorSide)> {
     let sides = slots.iter().enumerate().filter_map(|(slot, record)| Some((slot, record.as_ref()?.check().ok()?)));
-    sides.filter(|(_, side)| side.region_bytes == bytes).max_by_key(|(_, side)| side.generation)
+    let sides = sides.filter(|(_, side)| side.region_bytes == bytes);
+    // An opening gives its generation to the record that begins it and to the one that ends it.
+    sides.max_by_key(|(_, side)| (side.generation, side.state != SideState::Opening))
 }
 
 /// The bytes of a slot; `None` if the memory does not give them.
@@ -84,10 +109,10 @@ fn record_at<R: Region + ?Sized>(region: &R, at: u64) -> Option<MirrorRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_layout::mirror::SideState;
     use tidegate_sim::{PoisonedStore, Reduction, Region as Simulated, power_cuts};
 
-    const BYTES: u64 = 3 * 4096;
+    const BYTES: u64 = 4 * 4096;
+    const PAGE_AT: u64 = BYTES - MIRROR_PAGE_BYTES;
 
     fn side(generation: u64) -> MirrorSide {
         MirrorSide { set: [7; 16], generation, region_bytes: BYTES, side: 0, state: SideState::Mirrored }
@@ -119,12 +144,37 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_slot_leaves_the_other() {
-        let region = written(&[1, 2]);
-        region.poison(2 * 4096 + MIRROR_SLOTS_AT[1], 64, PoisonedStore::Kept);
-        assert_eq!(read(&region), Page::Side(side(1)));
-        region.poison(2 * 4096, 64, PoisonedStore::Kept);
-        assert_eq!(read(&region), Page::Unreadable);
+    fn either_slot_alone_says_what_was_written_last() {
+        for (bad, other) in [(0, 1), (1, 0)] {
+            let region = written(&[1, 2]);
+            region.poison(PAGE_AT + MIRROR_SLOTS_AT[bad], 4096, PoisonedStore::Kept);
+            assert_eq!(read(&region), Page::Side(side(2)));
+            assert!(!has_twice(&region, &side(2)));
+            region.poison(PAGE_AT + MIRROR_SLOTS_AT[other], 64, PoisonedStore::Kept);
+            assert_eq!(read(&region), Page::Unreadable);
+        }
+        assert!(has_twice(&written(&[1, 2]), &side(2)));
+    }
+
+    #[test]
+    fn a_cut_between_both_slots_leaves_the_new_record_and_the_next_write_completes_it() {
+        let start = written(&[1]).visible();
+        let cuts = power_cuts(&start, |region| write(&**region, &side(2), |_| Ok(())).unwrap());
+        let between = Simulated::from_image(cuts[1].least().clone());
+        assert_eq!((read(&between), has_twice(&between, &side(2))), (Page::Side(side(2)), false));
+        write(&between, &side(2), |_| Ok(())).unwrap();
+        assert!(has_twice(&between, &side(2)));
+    }
+
+    #[test]
+    fn the_end_of_an_opening_counts_over_its_beginning() {
+        let begun = MirrorSide { side: 1, state: SideState::Opening, ..side(2) };
+        let ended = MirrorSide { state: SideState::Mirrored, ..begun };
+        let region = Simulated::new(BYTES);
+        write(&region, &begun, |_| Ok(())).unwrap();
+        let cuts = power_cuts(&region.visible(), |region| write(&**region, &ended, |_| Ok(())).unwrap());
+        let found = [&cuts[0], &cuts[1]].map(|cut| read(&Simulated::from_image(cut.least().clone())));
+        assert_eq!(found, [Page::Side(begun), Page::Side(ended)]);
     }
 
     #[test]
@@ -137,6 +187,6 @@ mod tests {
         assert_eq!(read(&region), Page::Damaged);
         erase(&region, |_| Ok(())).unwrap();
         assert_eq!(read(&region), Page::Absent);
-        assert_eq!(read(&Simulated::new(4096)), Page::Absent);
+        assert_eq!(read(&Simulated::new(MIRROR_PAGE_BYTES)), Page::Absent);
     }
 }

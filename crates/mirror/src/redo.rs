@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_cut_leaves_each_line_old_or_new_after_the_next_opening() {
-        let start = Simulated::new(3 * 4096).visible();
+        let start = Simulated::new(4 * 4096).visible();
         let (mut old, mut new) = (0, 0);
         let cuts = power_cuts(&start, |region| {
             region.stream(128, &[9; 64]);

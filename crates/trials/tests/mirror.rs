@@ -14,7 +14,7 @@ const WRITERS: u64 = 2;
 /// Acknowledged requests before a kill: at most so many.
 const ACKS_MAX: u64 = 500;
 /// Bytes of the page at the end of a side.
-const PAGE_BYTES: usize = 4096;
+const PAGE_BYTES: usize = 8192;
 
 /// Two regions of one volume, and its writers.
 struct Mirrored {

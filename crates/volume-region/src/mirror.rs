@@ -43,11 +43,12 @@ impl MirrorPlan {
 pub struct MirrorState {
     /// The set, which both sides share.
     pub set: Uuid,
-    /// Grows with each change of state.
+    /// Grows with each opening and each change of state.
     pub generation: u64,
     /// Sides that have every write, by their numbers. Of a region that was named alone: its own.
     pub sides: Vec<u32>,
-    /// `mirrored`, `alone`, or `copying`: an incomplete copy.
+    /// `mirrored`, `alone`, `copying`: an incomplete copy, or `opening`: mirrored, and an opening
+    /// of both sides was interrupted.
     pub state: &'static str,
 }
 
@@ -68,6 +69,7 @@ impl MirrorState {
                 SideState::Mirrored => "mirrored",
                 SideState::Alone => "alone",
                 SideState::Copying => "copying",
+                SideState::Opening => "opening",
             },
         })
     }

@@ -65,7 +65,7 @@ fn refuse_unfit([from, onto]: [&MappedRegion; 2], side: &MirrorSide) -> Result<(
     match side.state {
         _ if lengths[0] != lengths[1] => Err(MirrorError::Lengths { lengths }),
         SideState::Copying => Err(MirrorError::Incomplete { region: 0 }),
-        SideState::Mirrored | SideState::Alone => Ok(()),
+        SideState::Mirrored | SideState::Alone | SideState::Opening => Ok(()),
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
                 assert_eq!(path, *side);
             }
             let look = crate::region::map(side, Access::Private).expect("a look");
-            assert_eq!((look.len(), first_byte(&look)), (BYTES - 4096, 1));
+            assert_eq!((look.len(), first_byte(&look)), (BYTES - MIRROR_PAGE_BYTES, 1));
         }
         pair.both().expect("a look changes nothing");
     }

@@ -153,7 +153,7 @@ fn about(error: MirrorError, names: [&str; 2]) -> String {
     match error {
         MirrorError::NotASide { region } => format!("{} is not a side of a mirror", names[region]),
         MirrorError::DamagedPage { region } => {
-            format!("the last page of {}, which says what it is, is damaged", names[region])
+            format!("the end of {}, which says what it is, is damaged", names[region])
         }
         MirrorError::Stale { region } => format!("{} lacks writes that the other side has", names[region]),
         MirrorError::Incomplete { region } => format!("{} is an incomplete copy", names[region]),

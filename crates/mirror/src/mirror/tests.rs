@@ -3,11 +3,12 @@
 use crate::page::{self, Page};
 use crate::{Liveness, Mirror, MirrorError, create, open, open_alone, rebuild, view};
 use std::sync::Arc;
-use tidegate_layout::mirror::SideState;
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, SideState};
 use tidegate_media::{Poison, Region as Medium, Sealed};
 use tidegate_sim::{PoisonedStore, Reduction, Region};
 
-const BYTES: u64 = 4 * 4096;
+const BYTES: u64 = 5 * 4096;
+const PAGE_AT: u64 = BYTES - MIRROR_PAGE_BYTES;
 type Side = Arc<Region>;
 
 fn regions() -> [Side; 2] {
@@ -44,7 +45,7 @@ fn state(region: &Side) -> SideState {
 fn what_a_fence_covered_is_durable_on_both_sides() {
     let sides = regions();
     let mirror = made(&sides);
-    assert_eq!(mirror.len(), BYTES - 4096);
+    assert_eq!(mirror.len(), PAGE_AT);
     mirror.write(0, &[1; 64]);
     mirror.flush(0, 64);
     mirror.stream(64, &[2; 64]);
@@ -81,6 +82,43 @@ fn a_lost_side_is_stale_before_a_fence_succeeds() {
 }
 
 #[test]
+fn a_survivor_with_a_bad_slot_still_makes_the_other_side_stale() {
+    for (lost, slot) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let sides = regions();
+        let mirror = made(&sides);
+        sides[lost].poison(0, 64, PoisonedStore::Lost);
+        mirror.stream(0, &[5; 64]);
+        mirror.fence().expect("the other side has it");
+        drop(mirror);
+        sides[1 - lost].poison(PAGE_AT + MIRROR_SLOTS_AT[slot], 4096, PoisonedStore::Heals);
+        let reopened = [0, 1].map(|side| Arc::new(Region::from_image(sides[side].visible())));
+        reopened[1 - lost].poison(PAGE_AT + MIRROR_SLOTS_AT[slot], 4096, PoisonedStore::Heals);
+        assert_eq!(opened([&reopened[0], &reopened[1]]).err(), Some(MirrorError::Stale { region: lost }));
+        drop(open_alone(Arc::clone(&reopened[1 - lost]), |_| Ok(())).expect("the memory takes the record again"));
+        reopened[1 - lost].poison(PAGE_AT + MIRROR_SLOTS_AT[1 - slot], 4096, PoisonedStore::Heals);
+        assert_eq!(opened([&reopened[0], &reopened[1]]).err(), Some(MirrorError::Stale { region: lost }));
+    }
+}
+
+#[test]
+fn a_copy_of_a_side_from_before_an_opening_is_stale() {
+    for replaced in [0, 1] {
+        let sides = regions();
+        drop(made(&sides));
+        let copy = Arc::new(Region::from_image(sides[replaced].visible()));
+        let mirror = opened([&sides[0], &sides[1]]).expect("both are there");
+        mirror.stream(0, &[5; 64]);
+        mirror.fence().unwrap();
+        drop(mirror);
+        let mut pair = [&sides[0], &sides[1]];
+        pair[replaced] = &copy;
+        assert_eq!(opened(pair).err(), Some(MirrorError::Stale { region: replaced }));
+        assert_eq!(rebuilt(&sides[1 - replaced], &copy), Ok(1), "the line that the copy lacks");
+        assert_eq!(line_at(&opened(pair).expect("both have every write"), 0), Ok([5; 64]));
+    }
+}
+
+#[test]
 fn the_loss_of_both_sides_seals() {
     let sides = regions();
     let mirror = made(&sides);
@@ -96,7 +134,7 @@ fn a_survivor_whose_page_is_lost_seals() {
     let sides = regions();
     let mirror = made(&sides);
     sides[0].poison(0, 64, PoisonedStore::Lost);
-    sides[1].poison(BYTES - 4096, 4096, PoisonedStore::Lost);
+    sides[1].poison(PAGE_AT, MIRROR_PAGE_BYTES, PoisonedStore::Lost);
     mirror.stream(0, &[5; 64]);
     assert!(mirror.fence().is_err());
     assert!(mirror.fence().is_err());
@@ -141,7 +179,7 @@ fn memory_that_refuses_a_repair_loses_its_side() {
 
 #[test]
 fn too_many_bad_lines_lose_their_side() {
-    let sides = regions().map(|_| Arc::new(Region::new(16 * 4096)));
+    let sides = regions().map(|_| Arc::new(Region::new(17 * 4096)));
     let mirror = made(&sides);
     sides[0].poison(0, 15 * 4096, PoisonedStore::Heals);
     let mut bytes = vec![0; 15 * 4096];
@@ -252,7 +290,7 @@ fn what_does_not_belong_together_is_refused() {
         drop(open_alone(Arc::clone(side), |_| Ok(())).unwrap());
     }
     assert_eq!(refused([first, second]), Some(MirrorError::Diverged));
-    second.poison(BYTES - 4096, 4096, PoisonedStore::Kept);
+    second.poison(PAGE_AT, MIRROR_PAGE_BYTES, PoisonedStore::Kept);
     assert_eq!(refused([first, second]), Some(MirrorError::DamagedPage { region: 1 }));
 }
 
@@ -263,6 +301,6 @@ fn a_view_changes_nothing() {
     let before = sides[1].visible().to_vec();
     let view = view(Arc::clone(&sides[1]));
     let mirror = view.mirror().expect("a side");
-    assert_eq!((view.len(), mirror.liveness(), mirror.page().generation), (BYTES - 4096, Liveness::Second, 1));
+    assert_eq!((view.len(), mirror.liveness(), mirror.page().generation), (PAGE_AT, Liveness::Second, 1));
     assert_eq!(sides[1].visible().to_vec(), before);
 }
