@@ -129,8 +129,8 @@ fn mirror() -> String {
         "\n## Mirror\n\n\
          The last {MIRROR_PAGE_BYTES} bytes of each side of a mirror are its page; all bytes before it are the volume's.\n\
          A record lies at byte {first} and at byte {second} of the page. The valid one with the greater generation\n\
-         counts; the other one is written first, then this one. At byte {REDO_HEAD_AT} of the page lies the head of the redo, at byte\n\
-         {REDO_PLACES_AT} the places of its lines, at byte {REDO_LINES_AT} their contents.\n\n",
+         counts; the other one is written first, then this one. At byte {REDO_HEAD_AT} of the page lies the head\n\
+         of the redo, at byte {REDO_PLACES_AT} the places of its lines, at byte {REDO_LINES_AT} their contents.\n\n",
     )
 }
 

@@ -1,7 +1,7 @@
 //! The page of a mirror's side: the last bytes of a region that has a twin.
 //!
-//! The page has two slots of [`MirrorRecord`], in two pages of memory, so that no torn write, no bad
-//! line and no page that the kernel withdraws takes both. A writer stores the same record to both,
+//! The page has two slots of [`MirrorRecord`], in two pages of memory, so that no torn write, bad
+//! line or page that the kernel withdraws takes both. A writer stores the same record to both,
 //! one after the other, and acts on it once both are durable: so either slot alone says enough. The
 //! valid record with the greatest generation counts. All bytes before the page are the volume's,
 //! from byte 0 on: a driver that knows no mirrors finds the volume there.

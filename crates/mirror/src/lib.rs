@@ -1,7 +1,7 @@
 //! Two regions of persistent memory as one ([`Mirror`]): each commit lies in both.
 //!
 //! The two regions of a set are its *sides*, numbered 0 and 1. The last bytes of each say so
-//! ([`page`]). In front of them lies the same volume twice; engines see a [`Region`] of those bytes.
+//! ([`page`]). In front of them lies the same volume twice; engines see a [`Region`] of that.
 //!
 //! 1. Stores, streams and flushes go to every live side, side 1 first. A fence succeeds only if it
 //!    did on every live side, so whatever it covers survives the loss of either.
@@ -9,11 +9,12 @@
 //!    durably, before a fence of any thread succeeds without the lost side. From then on the lost
 //!    side is *stale*, until [`rebuild`] has copied its twin.
 //! 3. Sides open together only if both say [`SideState::Mirrored`] with one generation, or a cut
-//!    interrupted an opening (`open.rs`): each has a generation of its own. After a power cut
-//!    they may differ in stores that no fence of the mirror covered. Side 0 is right then, at every opening, and side 1 is made equal and durable before the engine sees a byte: a
-//!    cut amid that finds side 0 unchanged. The choice is free, as side 0 alone is an image that
-//!    the cut of a single region may leave. Lines are copied as wholes (`redo.rs`): of each side,
-//!    some lines from either are such an image too, and mixed words of one line are not.
+//!    interrupted an opening (`open.rs`): each opening has a generation of its own. After a power
+//!    cut they may differ in stores that no fence of the mirror covered. Side 0 is right then, at
+//!    every opening, and side 1 is made equal and durable before the engine sees a byte: a cut amid
+//!    that finds side 0 unchanged. The choice is free, as side 0 alone is an image that the cut of
+//!    a single region may leave. Lines are copied as wholes (`redo.rs`): of each side, some lines
+//!    from either are such an image too, and mixed words of one line are not.
 //! 4. Reads come from the first live side. Lines that it cannot give come from its twin, and are
 //!    stored anew (`repair.rs`).
 //!
