@@ -14,8 +14,8 @@ const TINCA: &str = "Tinca";
 const OURS: &str = "Tidegate";
 const CLASSIC: &str = "Classic";
 
-/// The place of Fig. 3b and 4. The paper does not tell how many requests are under way there; Fig. 7a
-/// is judged with as many.
+/// The place of Fig. 3b and 4. The paper does not tell how many requests are under way there;
+/// Fig. 7a is judged with as many.
 const UNDER_WAY: &str = "32 jobs";
 
 /// Images after cuts and kills that have to be judged before anything is said of them.
