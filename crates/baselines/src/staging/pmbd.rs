@@ -15,8 +15,8 @@
 //!
 //! Left open and chosen: while one writer flushes a sub-buffer, others that need a slot of it
 //! wait, and take a slot as soon as there is one. A batch is the same part of the cache as 1024
-//! blocks are of Caiti's 512 MiB, whichever sub-buffer it is of. One syncer goes over all buffers: Caiti speaks
-//! of "a syncer daemon thread". The source frees a batch's slots together at its end; here each is
+//! blocks are of Caiti's 512 MiB, whichever sub-buffer it is of. One syncer goes over all buffers:
+//! Caiti speaks of "a syncer daemon thread". The source frees a batch's slots together at its end; here each is
 //! free once it is written.
 
 use super::{Rule, Slot, Slots};
