@@ -13,11 +13,11 @@
 //! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti
 //! has "multi-buffers in an overall capacity of 512 MB". All rules hold for each of them.
 //!
-//! Left open and chosen: while one writer flushes a sub-buffer, others that need a slot of it
-//! wait, and take a slot as soon as there is one. A batch is the same part of the cache as 1024
-//! blocks are of Caiti's 512 MiB, whichever sub-buffer it is of. One syncer goes over all buffers:
-//! Caiti speaks of "a syncer daemon thread". The source frees a batch's slots together at its end; here each is
-//! free once it is written.
+//! Left open and chosen: while one writer flushes a sub-buffer, others that need a slot of it wait,
+//! and take a slot as soon as there is one. A batch is the same part of the cache as 1024 blocks
+//! are of Caiti's 512 MiB, whichever sub-buffer it is of. One syncer goes over all buffers: Caiti
+//! speaks of "a syncer daemon thread". The source frees a batch's slots together at its end; here
+//! each is free once it is written.
 
 use super::{Rule, Slot, Slots};
 use tidegate_media::Result;
