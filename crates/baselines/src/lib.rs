@@ -17,6 +17,7 @@
 pub mod classic;
 pub mod cow;
 pub mod dax;
+mod holding;
 pub mod placement;
 pub mod raw;
 pub mod staging;

@@ -28,8 +28,8 @@
 //! - *Flushes of the disk*: none, as in Classic.
 //! - *One commit at a time*: there is one Head.
 
-use crate::classic::{CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run, wait_a_little};
-use crate::ubj::naps;
+use crate::classic::{CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run};
+use crate::holding::{Holding, Naps};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use tidegate_measure::medium;
@@ -277,14 +277,14 @@ impl<R: Region> Tinca<R> {
 
     /// What `take` finds, after evictions if need be.
     fn free(&self, take: impl Fn(&mut All) -> Option<usize>) -> Result<usize> {
-        let mut naps = naps();
+        let mut naps = Naps::new();
         loop {
             let mut all = self.all.lock();
             if let Some(found) = take(&mut all) {
                 return Ok(found);
             }
             if !self.evict(all)? && self.clean_oldest()? == 0 {
-                naps.by_ref().take(1).for_each(wait_a_little);
+                naps.wait();
             }
         }
     }
@@ -300,13 +300,6 @@ impl<R: Region> Tinca<R> {
         all.free_blocks.push(victim.block);
         all.free_entries.push(victim.entry);
         Ok(true)
-    }
-
-    fn hold(&self, lba: u64) {
-        let mut naps = naps();
-        while !self.all.lock().hold(lba) {
-            naps.by_ref().take(1).for_each(wait_a_little);
-        }
     }
 }
 
@@ -359,23 +352,24 @@ impl All {
     }
 }
 
+impl<R: Region> Holding for Tinca<R> {
+    fn try_hold(&self, lba: u64) -> bool {
+        self.all.lock().hold(lba)
+    }
+
+    fn release(&self, lbas: &[u64]) {
+        let mut all = self.all.lock();
+        lbas.iter().for_each(|lba| all.release(*lba));
+    }
+}
+
 impl<R: Counted> Stack for Tinca<R> {
     fn read(&self, lba: u64, out: &mut Block) -> anyhow::Result<()> {
-        self.hold(lba);
-        let done = self.read_held(lba, out.bytes_mut());
-        self.all.lock().release(lba);
-        Ok(done?)
+        Ok(self.holding(&[lba], |_| self.read_held(lba, out.bytes_mut()))?)
     }
 
     fn commit(&self, lbas: &[u64], block: &Block) -> anyhow::Result<()> {
-        let mut lbas = lbas.to_vec();
-        // In one order, so that none waits for another who waits for it.
-        lbas.sort_unstable();
-        lbas.iter().for_each(|lba| self.hold(*lba));
-        let done = self.commit_held(&lbas, &block.bytes()[..]);
-        let mut all = self.all.lock();
-        lbas.iter().for_each(|lba| all.release(*lba));
-        Ok(done?)
+        Ok(self.holding(lbas, |lbas| self.commit_held(lbas, &block.bytes()[..]))?)
     }
 
     fn done(&self) -> Done {

@@ -27,7 +27,8 @@
 //! The description has all of main memory persistent. Here users have the same DRAM above it as
 //! above the other caches.
 
-use crate::classic::{Bytes, CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run, wait_a_little};
+use crate::classic::{Bytes, CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run};
+use crate::holding::{Holding, Naps};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tidegate_measure::medium;
@@ -48,11 +49,6 @@ const DESCRIPTIONS_AT: u64 = 128;
 
 /// Bytes of a description.
 const DESCRIPTION: u64 = 16;
-
-/// Between the first two looks at a block that somebody else holds, and the longest wait between
-/// two: a hard disk takes milliseconds.
-const LOOK_AGAIN_NS: u64 = 5000;
-const LOOK_AGAIN_NS_MAX: u64 = 320_000;
 
 /// How much of a block a write replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,32 +234,20 @@ impl<R: Region> Ubj<R> {
 
     /// A block that holds nothing any more.
     fn room(&self) -> Result<usize> {
-        let mut naps = naps();
+        let mut naps = Naps::new();
         loop {
             let found = self.all.lock().room();
             match found {
                 Some(slot) => return Ok(slot),
                 None if self.checkpoint()? => {}
-                None => naps.by_ref().take(1).for_each(wait_a_little),
+                None => naps.wait(),
             }
-        }
-    }
-
-    fn hold(&self, lba: u64) {
-        let mut naps = naps();
-        while !self.all.lock().hold(lba) {
-            naps.by_ref().take(1).for_each(wait_a_little);
         }
     }
 
     fn data_at(&self, slot: usize) -> u64 {
         data_at(self.blocks, slot)
     }
-}
-
-/// How long to wait each time, in nanoseconds; without end.
-pub(crate) fn naps() -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(LOOK_AGAIN_NS), |nap| Some((2 * nap).min(LOOK_AGAIN_NS_MAX)))
 }
 
 fn data_at(blocks: usize, slot: usize) -> u64 {
@@ -328,24 +312,27 @@ impl All {
     }
 }
 
+impl<R: Region> Holding for Ubj<R> {
+    fn try_hold(&self, lba: u64) -> bool {
+        self.all.lock().hold(lba)
+    }
+
+    fn release(&self, lbas: &[u64]) {
+        let mut all = self.all.lock();
+        lbas.iter().for_each(|lba| all.release(*lba));
+    }
+}
+
 impl<R: Counted> Stack for Ubj<R> {
     fn read(&self, lba: u64, out: &mut Block) -> anyhow::Result<()> {
-        self.hold(lba);
-        let done = self.read_held(lba, out.bytes_mut());
-        self.all.lock().release(lba);
-        Ok(done?)
+        Ok(self.holding(&[lba], |_| self.read_held(lba, out.bytes_mut()))?)
     }
 
     fn commit(&self, lbas: &[u64], block: &Block) -> anyhow::Result<()> {
-        let mut lbas = lbas.to_vec();
-        // In one order, so that none waits for another who waits for it.
-        lbas.sort_unstable();
-        lbas.iter().for_each(|lba| self.hold(*lba));
-        let slots: Result<Vec<usize>> = lbas.iter().map(|lba| self.put(*lba, block.bytes())).collect();
-        let done = slots.and_then(|slots| self.freeze(&lbas, slots));
-        let mut all = self.all.lock();
-        lbas.iter().for_each(|lba| all.release(*lba));
-        Ok(done?)
+        Ok(self.holding(lbas, |lbas| {
+            let slots: Result<Vec<usize>> = lbas.iter().map(|lba| self.put(*lba, block.bytes())).collect();
+            slots.and_then(|slots| self.freeze(lbas, slots))
+        })?)
     }
 
     fn done(&self) -> Done {
