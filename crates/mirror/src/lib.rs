@@ -44,6 +44,6 @@ mod repairs;
 pub use error::MirrorError;
 pub use maybe_mirrored::{MaybeMirrored, view};
 pub use mirror::{Liveness, Mirror, TellLoss};
-pub use open::{Resync, open, open_alone};
+pub use open::{Resync, open, open_alone, side_of};
 pub use page::SyncSide;
-pub use rebuild::{Rebuilt, create, rebuild};
+pub use rebuild::{Rebuilt, create, rebuild, refuse_unfit};

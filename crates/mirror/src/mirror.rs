@@ -2,7 +2,7 @@
 
 use crate::page::{self, SyncSide};
 use crate::repairs::Repairs;
-use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MirrorSide, SideState};
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MirrorSide};
 use tidegate_media::sync::{AtomicU32, Mutex, Ordering};
 use tidegate_media::{LineOrder, Poison, Region, Sealed};
 
@@ -153,14 +153,9 @@ impl<R: Region> Mirror<R> {
             (Liveness::Both, [Ok(()), Err(_)]) => (0, Liveness::First),
             (Liveness::Both, [Err(_), Ok(())]) => (1, Liveness::Second),
         };
-        let side = MirrorSide {
-            generation: page.side.generation + 1,
-            state: SideState::Alone,
-            side: u32::from(survivor == 1),
-            ..page.side
-        };
-        match page::write(self.side(survivor), &side, self.sync) {
-            Ok(()) => {
+        let side = MirrorSide { side: u32::from(survivor == 1), ..page.side };
+        match page::go_alone(self.side(survivor), side, self.sync) {
+            Ok(side) => {
                 page.side = side;
                 self.live.store(left.word(), Ordering::Release);
                 drop(page);

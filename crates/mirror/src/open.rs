@@ -77,18 +77,9 @@ fn begin<R: Region>(sides: &[R; 2], former: &MirrorSide, sync: SyncSide<R>) -> R
 /// Opens `region`, a side that has every write, without its twin. If the twin was thought to have
 /// every write too, it is stale from now on.
 pub fn open_alone<R: Region>(region: R, sync: SyncSide<R>) -> Result<Mirror<R>, MirrorError> {
-    let mut side = source_side(&region, 0)?;
-    Redo::finish(&region).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
-    alone(&region, &mut side, sync).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
-    Ok(lone(region, side, sync))
-}
-
-/// Makes `region`, of which its page says `side`, say in both slots that it goes on alone.
-pub(crate) fn alone<R: Region>(region: &R, side: &mut MirrorSide, sync: SyncSide<R>) -> Result<(), Sealed> {
-    if side.state != SideState::Alone {
-        *side = MirrorSide { generation: side.generation + 1, state: SideState::Alone, ..*side };
-    }
-    if page::has_twice(region, side) { Ok(()) } else { page::write(region, side, sync) }
+    let side = source_side(&region, 0)?;
+    let alone = Redo::finish(&region).and_then(|_| page::go_alone(&region, side, sync));
+    Ok(lone(region, alone.map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?, sync))
 }
 
 /// The mirror of `region` alone, of which its page says `side`.
@@ -99,8 +90,8 @@ pub(crate) fn lone<R: Region>(region: R, side: MirrorSide, sync: SyncSide<R>) ->
     }
 }
 
-/// What `region` says of itself, if it is a side.
-pub(crate) fn side_of<R: Region>(region: &R, argument: usize) -> Result<MirrorSide, MirrorError> {
+/// What `region` says of itself, if it is a side. Errors name it as `argument`.
+pub fn side_of<R: Region>(region: &R, argument: usize) -> Result<MirrorSide, MirrorError> {
     match page::read(region) {
         Page::Side(side) => Ok(side),
         Page::Damaged | Page::Unreadable => Err(MirrorError::DamagedPage { region: argument }),

@@ -34,10 +34,15 @@ pub(crate) fn page_at(bytes: u64) -> Option<u64> {
     bytes.checked_sub(MIRROR_PAGE_BYTES).filter(|at| *at > 0 && at.is_multiple_of(LINE_BYTES))
 }
 
+/// Where the page of `region` begins, a side.
+pub(crate) fn page_of<R: Region>(region: &R) -> u64 {
+    page_at(region.len()).expect("a side has room for its page")
+}
+
 /// Reads the page at the end of `region`.
 pub fn read<R: Region + ?Sized>(region: &R) -> Page {
     let Some(at) = page_at(region.len()) else { return Page::Absent };
-    let slots = MIRROR_SLOTS_AT.map(|slot| record_at(region, at + slot));
+    let slots = records(region, at);
     if let Some((_, side)) = newest(region.len(), &slots) {
         return Page::Side(side);
     }
@@ -51,8 +56,8 @@ pub fn read<R: Region + ?Sized>(region: &R) -> Page {
 /// Makes `side` what both slots of the page of `region` say, durably. A cut leaves the former
 /// record or this one.
 pub(crate) fn write<R: Region>(region: &R, side: &MirrorSide, sync: SyncSide<R>) -> Result<(), Sealed> {
-    let at = page_at(region.len()).expect("a side has room for its page");
-    let slots = MIRROR_SLOTS_AT.map(|slot| record_at(region, at + slot));
+    let at = page_of(region);
+    let slots = records(region, at);
     let kept = newest(region.len(), &slots).map_or(1, |(slot, _)| slot);
     for slot in [1 - kept, kept] {
         region.stream(at + MIRROR_SLOTS_AT[slot], side.record().as_bytes());
@@ -61,24 +66,35 @@ pub(crate) fn write<R: Region>(region: &R, side: &MirrorSide, sync: SyncSide<R>)
     Ok(())
 }
 
+/// Makes both slots of the page of `region`, of which `side` is the newest, say that it goes on
+/// alone, durably. Returns what they say.
+pub(crate) fn go_alone<R: Region>(region: &R, side: MirrorSide, sync: SyncSide<R>) -> Result<MirrorSide, Sealed> {
+    let alone = match side.state {
+        SideState::Alone => side,
+        _ => MirrorSide { generation: side.generation + 1, state: SideState::Alone, ..side },
+    };
+    if !has_twice(region, &alone) {
+        write(region, &alone, sync)?;
+    }
+    Ok(alone)
+}
+
 /// Whether both slots of the page of `region` say `side`.
-pub(crate) fn has_twice<R: Region>(region: &R, side: &MirrorSide) -> bool {
-    let at = page_at(region.len()).expect("a side has room for its page");
-    MIRROR_SLOTS_AT.iter().all(|slot| {
-        record_at(region, at + slot).and_then(|record| record.check().ok()).is_some_and(|found| found == *side)
-    })
+fn has_twice<R: Region>(region: &R, side: &MirrorSide) -> bool {
+    let says_so = |slot: &Option<MirrorRecord>| slot.as_ref().and_then(|slot| slot.check().ok()) == Some(*side);
+    records(region, page_of(region)).iter().all(says_so)
 }
 
 /// Makes the redo in the page of `region` void, durably.
 pub(crate) fn drop_redo<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sealed> {
-    let at = page_at(region.len()).expect("a side has room for its page");
+    let at = page_of(region);
     region.stream(at + REDO_HEAD_AT, RedoHead::new_zeroed().as_bytes());
     settle(region, sync)
 }
 
 /// Makes the page of `region` say nothing, durably.
 pub(crate) fn erase<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sealed> {
-    let at = page_at(region.len()).expect("a side has room for its page");
+    let at = page_of(region);
     for slot in MIRROR_SLOTS_AT {
         region.stream(at + slot, MirrorRecord::new_zeroed().as_bytes());
     }
@@ -99,11 +115,12 @@ fn newest(bytes: u64, slots: &[Option<MirrorRecord>; 2]) -> Option<(usize, Mirro
     sides.max_by_key(|(_, side)| (side.generation, side.state != SideState::Opening))
 }
 
-/// The bytes of a slot; `None` if the memory does not give them.
-fn record_at<R: Region + ?Sized>(region: &R, at: u64) -> Option<MirrorRecord> {
-    let mut record = MirrorRecord::new_zeroed();
-    region.read(at, record.as_mut_bytes()).ok()?;
-    Some(record)
+/// The bytes of the slots of a page at `at`; `None` where the memory does not give them.
+fn records<R: Region + ?Sized>(region: &R, at: u64) -> [Option<MirrorRecord>; 2] {
+    MIRROR_SLOTS_AT.map(|slot| {
+        let mut record = MirrorRecord::new_zeroed();
+        region.read(at + slot, record.as_mut_bytes()).ok().map(|()| record)
+    })
 }
 
 #[cfg(test)]

@@ -50,12 +50,7 @@ pub fn rebuild<R: Region>(
     sync: SyncSide<R>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Rebuilt, MirrorError> {
-    let lengths = [source.len(), target.len()];
-    if lengths[0] != lengths[1] {
-        return Err(MirrorError::Lengths { lengths });
-    }
-    let len = page::page_at(lengths[0]).ok_or(MirrorError::TooShort { bytes: lengths[0] })?;
-    let former = source_side(source, 0)?;
+    let (former, len) = refuse_unfit([source, target])?;
     Redo::finish(source).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
     let side = MirrorSide { set, generation: former.generation + 1, state: SideState::Alone, ..former };
     page::write(source, &side, sync).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
@@ -71,6 +66,17 @@ pub fn rebuild<R: Region>(
         written.map_err(|sealed| MirrorError::Sealed { region: usize::from(number != side.side), sealed })?;
     }
     Ok(Rebuilt { bytes: len, copied_lines, side: twin.side })
+}
+
+/// Refuses two regions of which the second cannot become a copy of the first, and changes nothing.
+/// Returns what the first says of itself, and the bytes that each has for the volume.
+pub fn refuse_unfit<R: Region>([source, target]: [&R; 2]) -> Result<(MirrorSide, u64), MirrorError> {
+    let lengths = [source.len(), target.len()];
+    if lengths[0] != lengths[1] {
+        return Err(MirrorError::Lengths { lengths });
+    }
+    let len = page::page_at(lengths[0]).ok_or(MirrorError::TooShort { bytes: lengths[0] })?;
+    Ok((source_side(source, 0)?, len))
 }
 
 /// Stores to `target` what differs from `source`; not durable. Returns the lines stored.

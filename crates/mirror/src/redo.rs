@@ -6,7 +6,7 @@
 //! there stores them again. They go from the page, durably, before an engine stores to those lines.
 
 use crate::copy::{LINE_LEN, LineBytes};
-use crate::page::page_at;
+use crate::page::{page_at, page_of};
 use tidegate_layout::mirror::{REDO_HEAD_AT, REDO_LINES_AT, REDO_LINES_MAX, REDO_PLACES_AT, RedoHead};
 use tidegate_media::{LINE_BYTES, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
@@ -31,7 +31,7 @@ impl Redo {
         if self.places.is_empty() {
             return Ok(());
         }
-        let page = page_at(region.len()).expect("a side has room for its page");
+        let page = page_of(region);
         for (place, at) in self.places.iter().zip((page + REDO_PLACES_AT..).step_by(8)) {
             region.stream(at, &place.to_le_bytes());
         }

@@ -10,8 +10,8 @@ use tidegate_host::Doing;
 use tidegate_host::default_paths::is_same_file;
 use tidegate_layout::mirror::{MirrorSide, SideState};
 use tidegate_media::{Access, Allocation, MappedRegion, Region};
+use tidegate_mirror::Rebuilt;
 use tidegate_mirror::page::{self, Page};
-use tidegate_mirror::{MirrorError, Rebuilt};
 use uuid::Uuid;
 
 /// Whether a rebuild may overwrite what its target holds.
@@ -38,13 +38,7 @@ pub fn rebuild(
         return Err(MirrorFailure::Same { path: source.to_owned() }.into());
     }
     let from = map_file(source, Access::ReadWrite)?;
-    let side = match page::read(&from) {
-        Page::Side(side) => side,
-        Page::Absent => return Err(MirrorFailure::of_one(source, MirrorError::NotASide { region: 0 }).into()),
-        Page::Damaged | Page::Unreadable => {
-            return Err(MirrorFailure::of_one(source, MirrorError::DamagedPage { region: 0 }).into());
-        }
-    };
+    let side = tidegate_mirror::side_of(&from, 0).map_err(|error| MirrorFailure::of_one(source, error))?;
     let onto = match target.try_exists().unwrap_or(true) {
         true if contents == TargetContents::Keep => unused(target, map_file(target, Access::ReadWrite)?, &side)?,
         true => map_file(target, Access::ReadWrite)?,
@@ -52,21 +46,13 @@ pub fn rebuild(
             .map_err(|error| VolumeFailure::of_map(Doing::Create, error))?,
     };
     refuse_other_domain([source, target], [&from, &onto])?;
-    refuse_unfit([&from, &onto], &side).map_err(|error| MirrorFailure::of_two([source, target], error))?;
+    // While the target is as it was.
+    let of_two = |error| MirrorFailure::of_two([source, target], error);
+    tidegate_mirror::refuse_unfit([&from, &onto]).map_err(of_two)?;
     copy_notes(source, (target, &onto))?;
     let (set, progress) = (Uuid::new_v4().into_bytes(), &mut once_a_second("copied", tell));
     let rebuilt = tidegate_mirror::rebuild([&from, &onto], set, MappedRegion::sync_file, progress);
-    Ok(rebuilt.map_err(|error| MirrorFailure::of_two([source, target], error))?)
-}
-
-/// Refuses what the copy would refuse, while the target is as it was.
-fn refuse_unfit([from, onto]: [&MappedRegion; 2], side: &MirrorSide) -> Result<(), MirrorError> {
-    let lengths = [from.len(), onto.len()];
-    match side.state {
-        _ if lengths[0] != lengths[1] => Err(MirrorError::Lengths { lengths }),
-        SideState::Copying => Err(MirrorError::Incomplete { region: 0 }),
-        SideState::Mirrored | SideState::Alone | SideState::Opening => Ok(()),
-    }
+    Ok(rebuilt.map_err(of_two)?)
 }
 
 /// Lets the target have no note but those of the source. What it noted of the disk is older than
@@ -105,6 +91,7 @@ mod tests {
     use std::path::PathBuf;
     use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT};
     use tidegate_media::{DiskAccess, FileDisk};
+    use tidegate_mirror::MirrorError;
 
     const BYTES: u64 = 64 << 10;
 
