@@ -193,3 +193,23 @@ pub struct CreateOptions {
     /// Whether what is there is overwritten.
     pub force: bool,
 }
+
+impl CreateOptions {
+    /// A volume in a region of `bytes` at `pmem` as `tidegate create` makes it if it is told no
+    /// more, with blocks of 4096 bytes.
+    pub(crate) fn new(pmem: PathBuf, bytes: u64) -> CreateOptions {
+        CreateOptions {
+            pmem,
+            mirror: None,
+            size: Some(bytes),
+            block: 4096,
+            btt: Version::V1_1,
+            disk: None,
+            checksums: false,
+            ordered: false,
+            volatile: Volatile::Refused,
+            sparse: false,
+            force: false,
+        }
+    }
+}

@@ -104,11 +104,9 @@ fn refused(disk: &Disk) -> impl FnOnce(std::io::Error) -> VolumeFailure {
 mod tests {
     use super::*;
     use crate::cached_disk::disk;
-    use crate::cached_disk::volatile::Volatile;
     use crate::options::CreateOptions;
     use crate::volume::create::create;
     use std::fs::File;
-    use tidegate_layout::btt::Version;
     use tidegate_media::DiskAccess;
 
     #[test]
@@ -118,17 +116,9 @@ mod tests {
             let [pmem, path] = ["v", "disk"].map(|name| folder.path().join(name));
             File::create(&path).and_then(|file| file.set_len(8 << 20)).expect("a disk");
             let options = CreateOptions {
-                pmem,
                 mirror: mirror.map(|name| folder.path().join(name)),
-                size: Some(2 << 20),
-                block: 4096,
-                btt: Version::V1_1,
                 disk: Some(path.clone()),
-                checksums: false,
-                ordered: false,
-                volatile: Volatile::Refused,
-                sparse: false,
-                force: false,
+                ..CreateOptions::new(pmem, 2 << 20)
             };
             create(&options).expect("a region");
             let disk = disk::open(&path, DiskAccess::ReadWrite, 4096).expect("a disk");

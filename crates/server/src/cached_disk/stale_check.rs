@@ -71,13 +71,11 @@ mod tests {
     use crate::cached_disk::disk::DiskLocation;
     use crate::cached_disk::disk::{self, DiskPlan};
     use crate::cached_disk::offline;
-    use crate::cached_disk::volatile::Volatile;
     use crate::options::CreateOptions;
     use crate::volume::create::create;
     use std::fs::File;
     use std::os::unix::fs::FileExt;
     use std::path::PathBuf;
-    use tidegate_layout::btt::Version;
     use tidegate_media::{Access, BlockDevice, DiskAccess, Durability, Lba};
     use tidegate_volume_region::mirror::MirrorPlan;
 
@@ -95,19 +93,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let (pmem, disk) = (folder.path().join("v"), folder.path().join("disk"));
             File::create(&disk).and_then(|file| file.set_len(8 << 20)).expect("a disk");
-            let options = CreateOptions {
-                mirror: None,
-                pmem: pmem.clone(),
-                size: Some(2 << 20),
-                block: 4096,
-                btt: Version::V1_1,
-                disk: Some(disk.clone()),
-                checksums: false,
-                ordered: false,
-                volatile: Volatile::Refused,
-                sparse: false,
-                force: false,
-            };
+            let options = CreateOptions { disk: Some(disk.clone()), ..CreateOptions::new(pmem.clone(), 2 << 20) };
             create(&options).expect("a region");
             let closed = Closed { _folder: folder, pmem, disk };
             let (region, cached) = closed.open();

@@ -298,28 +298,15 @@ fn engine<R: Region + 'static>(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cached_disk::volatile::Volatile;
     use crate::options::CreateOptions;
     use crate::volume::create::create;
-    use tidegate_layout::btt::Version;
     use tidegate_media::{Durability, Lba};
 
     /// The sides of a mirrored volume of 24 MiB in `folder`.
     pub(crate) fn mirrored(folder: &Path) -> [std::path::PathBuf; 2] {
         let sides = ["a", "b"].map(|name| folder.join(name));
-        let options = CreateOptions {
-            pmem: sides[0].clone(),
-            mirror: Some(sides[1].clone()),
-            size: Some(24 << 20),
-            block: 4096,
-            btt: Version::V1_1,
-            disk: None,
-            checksums: false,
-            ordered: false,
-            volatile: Volatile::Refused,
-            sparse: false,
-            force: false,
-        };
+        let options =
+            CreateOptions { mirror: Some(sides[1].clone()), ..CreateOptions::new(sides[0].clone(), 24 << 20) };
         create(&options).expect("two regions");
         sides
     }

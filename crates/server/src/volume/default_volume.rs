@@ -1,7 +1,6 @@
 //! The volume that is served when none is named: of 1 GiB, in the user's state folder, created if
 //! it is absent.
 
-use crate::cached_disk::volatile::Volatile;
 use crate::failure::{Doing, Failure, VolumeFailure};
 use crate::options::CreateOptions;
 use crate::volume::create::create;
@@ -10,13 +9,9 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use tidegate_host::default_paths;
-use tidegate_layout::btt::Version;
 
 /// Bytes of the default volume's region.
 const DEFAULT_REGION_BYTES: u64 = 1 << 30;
-
-/// Block size of the default volume.
-const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
 /// The default volume, and whether it was created just now.
 pub fn default_volume() -> Result<(PathBuf, bool), Failure> {
@@ -35,19 +30,7 @@ pub fn default_volume() -> Result<(PathBuf, bool), Failure> {
 /// nothing in its place. False if another server was faster.
 fn create_whole(path: &Path) -> Result<bool, Failure> {
     let unfinished = path.with_extension("pmem.unfinished");
-    create(&CreateOptions {
-        pmem: unfinished.clone(),
-        mirror: None,
-        size: Some(DEFAULT_REGION_BYTES),
-        block: DEFAULT_BLOCK_BYTES,
-        btt: Version::V1_1,
-        disk: None,
-        checksums: false,
-        ordered: false,
-        volatile: Volatile::Refused,
-        sparse: false,
-        force: true,
-    })?;
+    create(&CreateOptions { force: true, ..CreateOptions::new(unfinished.clone(), DEFAULT_REGION_BYTES) })?;
     match renameat_with(CWD, &unfinished, CWD, path, RenameFlags::NOREPLACE) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(false),
