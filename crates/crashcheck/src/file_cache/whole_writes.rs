@@ -225,30 +225,42 @@ fn judge_cuts(
             let region = Region::with_line_order(cut.region.sample(rng), small.order);
             let restarted = Machine::new(small, region, files, None, None);
             recover_on(&restarted)?;
-            for (file, found) in restarted.contents().iter().enumerate() {
-                let pages = found[writes.first()..].chunks(PAGE_BYTES);
-                for (page, bytes) in pages.enumerate() {
-                    let (least, most) = (&least.0[file][page], &after.0[file][page]);
-                    let is_torn = bytes.iter().any(|byte| *byte != bytes[0]);
-                    let may_be = |found: &u8| {
-                        // The durable one is what a long write is mixed with.
-                        let mut allowed = least.iter().chain(most).enumerate();
-                        allowed.any(|(age, version)| version.byte == *found && (!is_torn || age == 0 || version.long))
-                    };
-                    if !bytes.iter().all(may_be) {
-                        let wrong = if is_torn { "torn" } else { "a lost write" };
-                        return Err(Failure::new(format_args!(
-                            "page {page} of file {file} is {wrong}: {}",
-                            runs(bytes)
-                        )));
-                    }
-                    tally.unsynced += u64::from(least[0].byte != bytes[0]);
-                    tally.torn += u64::from(is_torn);
+            for Found { file, page, bytes } in pages(&restarted.contents(), writes) {
+                let (least, most) = (&least.0[file][page], &after.0[file][page]);
+                let is_torn = is_torn(bytes);
+                let may_be = |found: &u8| {
+                    // The durable one is what a long write is mixed with.
+                    let mut allowed = least.iter().chain(most).enumerate();
+                    allowed.any(|(age, version)| version.byte == *found && (!is_torn || age == 0 || version.long))
+                };
+                if !bytes.iter().all(may_be) {
+                    let wrong = if is_torn { "torn" } else { "a lost write" };
+                    return Err(Failure::new(format_args!("page {page} of file {file} is {wrong}: {}", runs(bytes))));
                 }
+                tally.unsynced += u64::from(least[0].byte != bytes[0]);
+                tally.torn += u64::from(is_torn);
             }
         }
     }
     Ok(tally)
+}
+
+/// A page of a file after a restart.
+struct Found<'a> {
+    file: usize,
+    page: usize,
+    bytes: &'a [u8],
+}
+
+fn pages(contents: &[Vec<u8>], writes: PageWrites) -> impl Iterator<Item = Found<'_>> {
+    contents.iter().enumerate().flat_map(move |(file, found)| {
+        let pages = found[writes.first()..].chunks(PAGE_BYTES).enumerate();
+        pages.map(move |(page, bytes)| Found { file, page, bytes })
+    })
+}
+
+fn is_torn(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| *byte != bytes[0])
 }
 
 /// Some of the kills, in their order, and the last.
@@ -272,14 +284,11 @@ fn judge_kills(
         let region = Region::after_kill(&kill.region);
         let restarted = Machine::new(small, region, kill.files.clone(), Some(kill.dram.clone()), None);
         recover_on(&restarted)?;
-        for (file, found) in restarted.contents().iter().enumerate() {
-            for (page, bytes) in found[writes.first()..].chunks(PAGE_BYTES).enumerate() {
-                let newest = [least, after].map(|versions| versions.0[file][page].last().expect("one was there first"));
-                let is_torn = bytes.iter().any(|byte| *byte != bytes[0]);
-                let may_be = |byte: &u8| newest.iter().any(|version| version.byte == *byte);
-                if !bytes.iter().all(may_be) || (is_torn && !newest[1].long) {
-                    return Err(Failure::new(format_args!("page {page} of file {file} is torn: {}", runs(bytes))));
-                }
+        for Found { file, page, bytes } in pages(&restarted.contents(), writes) {
+            let newest = [least, after].map(|versions| versions.0[file][page].last().expect("one was there first"));
+            let may_be = |byte: &u8| newest.iter().any(|version| version.byte == *byte);
+            if !bytes.iter().all(may_be) || (is_torn(bytes) && !newest[1].long) {
+                return Err(Failure::new(format_args!("page {page} of file {file} is torn: {}", runs(bytes))));
             }
         }
     }
