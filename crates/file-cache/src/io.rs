@@ -216,7 +216,7 @@ impl<R: Region> FileCache<R> {
                 return Ok(self.write_synced(file, (at, data), without)?.map(drop));
             }
             let made_room = if self.may_pass_below(file)? {
-                self.write_dirty(file, PASSED_BYTES, without)?.map(drop)
+                self.pass_below(file, PASSED_BYTES).map(|_| Some(()))?
             } else {
                 let without = self.lane().for_unsynced(file, without)?;
                 self.sync_exclusively(file, without)?.map(drop)

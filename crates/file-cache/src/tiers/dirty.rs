@@ -6,15 +6,14 @@
 //! its record it is synced there, so its first sync covers these bytes. A program that writes much
 //! and never syncs waits for no disk thereby, as long as the page cache below takes it.
 
-use crate::below::BackingFile;
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::sync::finding_room::WithoutRoom;
-use crate::tiers::dram::{bytes_in, first_runs, may_tear_before};
+use crate::tiers::dram::{Written, bytes_in, first_runs, may_tear_before};
 use crate::tiers::write_back::WriteBackStep;
-use std::sync::Arc;
+use std::ops::Range;
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {
@@ -41,40 +40,38 @@ impl<R: Region> FileCache<R> {
         Ok(WriteBackStep { bytes, left_bytes: self.lane().dirty_bytes(), left_cut: 0 })
     }
 
-    /// Has about `budget_bytes` of a file leave DRAM, and says how many did. `None`: it has to wait
-    /// for room.
-    pub(crate) fn write_dirty(
-        &self,
-        file: FileId,
-        budget_bytes: u64,
-        without: WithoutRoom,
-    ) -> Result<Option<u64>, FileError> {
-        if self.overwrites_below(file)? {
-            self.ensure_record(file)?;
+    /// `None`: it has to wait for room.
+    fn write_dirty(&self, file: FileId, budget_bytes: u64, without: WithoutRoom) -> Result<Option<u64>, FileError> {
+        if self.may_pass_below(file)? {
+            return self.pass_below(file, budget_bytes).map(Some);
         }
+        self.ensure_record(file)?;
         // One write, or some that overlap.
         let budget_bytes = if without == WithoutRoom::InParts { 1 } else { budget_bytes };
-        let (ranges, bytes, backing) = {
+        let (bytes, without) = {
             let mut lane = self.lane();
-            let cached = lane.file(file)?;
-            let backing = cached.backing()?.clone();
-            let ranges = first_runs(&cached.written, budget_bytes);
-            let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-            if cached.record.is_some() && lane.commit_unsynced(file, &ranges)? {
+            let (ranges, bytes) = first_of(&lane.file(file)?.written, budget_bytes);
+            if lane.commit_unsynced(file, &ranges)? {
                 return Ok(Some(bytes));
             }
-            if lane.file(file)?.record.is_none() {
-                lane.touch(file)?;
-            }
-            (ranges, bytes, backing)
+            (bytes, lane.for_unsynced(file, without)?)
         };
-        if self.lane().file(file)?.record.is_some() {
-            let without = self.lane().for_unsynced(file, without)?;
-            return match without {
-                WithoutRoom::Wait | WithoutRoom::InParts => Ok(None),
-                WithoutRoom::Below => self.commit_below(file, None).map(|_| Some(bytes)),
-            };
+        match without {
+            WithoutRoom::Wait | WithoutRoom::InParts => Ok(None),
+            WithoutRoom::Below => self.commit_below(file, None).map(|_| Some(bytes)),
         }
+    }
+
+    /// Has about `budget_bytes` of a file without a record leave DRAM for the file below, without a
+    /// sync, and says how many did.
+    pub(crate) fn pass_below(&self, file: FileId, budget_bytes: u64) -> Result<u64, FileError> {
+        let (ranges, bytes, backing) = {
+            let mut lane = self.lane();
+            lane.touch(file)?;
+            let cached = lane.file(file)?;
+            let (ranges, bytes) = first_of(&cached.written, budget_bytes);
+            (ranges, bytes, cached.backing()?.clone())
+        };
         self.cut_below(file)?;
         for range in &ranges {
             let mut bytes = vec![0; usize::try_from(range.end - range.start).expect("it is in DRAM")];
@@ -85,34 +82,33 @@ impl<R: Region> FileCache<R> {
         lane.file_mut(file)?.dropped += 1;
         lane.counters.bytes_passed_below += bytes;
         lane.clear_unsynced(file, &ranges)?;
-        Ok(Some(bytes))
+        Ok(bytes)
     }
 
-    /// Whether a file without a record has unsynced writes that have to be whole, and the file
-    /// below has bytes there.
-    fn overwrites_below(&self, file: FileId) -> Result<bool, FileError> {
-        let Some(backing) = self.lane().unrecorded(file)? else { return Ok(false) };
-        let end = backing.status()?.len;
-        Ok(!may_tear_before(&self.lane().file(file)?.written, end))
-    }
-
-    /// Whether unsynced writes of a file may go below without a sync: it has no record, and needs
-    /// none for them.
+    /// Whether unsynced writes of a file may go below without a sync: it has no record, and none of
+    /// those that have to be whole lies where the file below has bytes.
     pub(crate) fn may_pass_below(&self, file: FileId) -> Result<bool, FileError> {
-        Ok(self.lane().unrecorded(file)?.is_some() && !self.overwrites_below(file)?)
+        let backing = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            if cached.record.is_some() {
+                return Ok(false);
+            }
+            cached.backing()?.clone()
+        };
+        let end = backing.status()?.len;
+        Ok(may_tear_before(&self.lane().file(file)?.written, end))
     }
 }
 
-impl<R: Region> Lane<R> {
-    /// The file below one that has unsynced writes and no record.
-    fn unrecorded(&self, file: FileId) -> Result<Option<Arc<dyn BackingFile>>, FileError> {
-        let cached = self.file(file)?;
-        if cached.record.is_some() || cached.written.is_empty() {
-            return Ok(None);
-        }
-        cached.backing().cloned().map(Some)
-    }
+/// The first runs of about `budget_bytes` bytes, and how many bytes they have.
+fn first_of(written: &Written, budget_bytes: u64) -> (Vec<Range<u64>>, u64) {
+    let ranges = first_runs(written, budget_bytes);
+    let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+    (ranges, bytes)
+}
 
+impl<R: Region> Lane<R> {
     /// How unsynced writes leave DRAM if the pool has no room: what a power cut may tear waits for
     /// none.
     pub(crate) fn for_unsynced(&self, file: FileId, without: WithoutRoom) -> Result<WithoutRoom, FileError> {

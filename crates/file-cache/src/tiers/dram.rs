@@ -131,8 +131,7 @@ impl Unsynced {
             known.size.set(end);
             self.set_size(file, end);
         }
-        self.under_way = true;
-        self.end_write();
+        self.memory.store_u64(VolatileWrite::AT, 0);
         Ok(())
     }
 
@@ -336,17 +335,14 @@ impl Unsynced {
 /// Whether a write of a range stores one header, behind all of its bytes, and changes no byte that
 /// a header speaks of.
 fn takes_one_header(written: &Written, range: Range<u64>) -> bool {
-    if written.range(range.start..range.end).next().is_some() {
+    if touching(written, range.clone()).next().is_some() {
         return false;
     }
-    match written.range(..range.start).next_back() {
-        Some((start, piece)) if range.start < start + VOLATILE_BLOCK_BYTES => match range.start - start {
-            within if within == u64::from(piece.length) => range.end <= start + VOLATILE_BLOCK_BYTES,
-            within if within < u64::from(piece.length) => false,
-            _ => range.end - range.start <= VOLATILE_BLOCK_BYTES,
-        },
-        _ => range.end - range.start <= VOLATILE_BLOCK_BYTES,
-    }
+    // It goes on in the block before it, or begins one of its own.
+    let before = written.range(..range.start).next_back();
+    let goes_on = before.filter(|(start, piece)| **start + u64::from(piece.length) == range.start);
+    let block = goes_on.map(|(start, _)| *start).filter(|start| range.start < start + VOLATILE_BLOCK_BYTES);
+    range.end <= block.unwrap_or(range.start) + VOLATILE_BLOCK_BYTES
 }
 
 /// The ranges of a file that lie in blocks, neighbours as one.
