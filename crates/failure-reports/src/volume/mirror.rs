@@ -38,13 +38,13 @@ fn is_side(what: String, path: &Path) -> Report {
 }
 
 fn unknown(what: String, path: &Path, bytes: u64) -> Report {
-    let why = "its last page, which says so, cannot be read";
-    let (shown, page) = (word(path), bytes / MIRROR_PAGE_BYTES - 1);
+    let why = "its last bytes, which say so, cannot be read";
+    let (shown, page_at) = (word(path), bytes - MIRROR_PAGE_BYTES);
     let alone = if path.to_string_lossy().starts_with("/dev/dax") {
         format!("copy what tidegate serve --read-only --pmem {shown} gives, and create the volume anew")
     } else {
         format!(
-            "give the page up, then repair the volume: dd if=/dev/zero of={shown} bs=4096 seek={page} count=1 conv=notrunc, tidegate check --repair --pmem {shown}"
+            "give the page up, then repair the volume: dd if=/dev/zero of={shown} bs={MIRROR_PAGE_BYTES} count=1 oflag=seek_bytes seek={page_at} conv=notrunc, tidegate check --repair --pmem {shown}"
         )
     };
     let next = format!(
@@ -207,7 +207,7 @@ mod tests {
     fn a_region_that_may_be_a_side_has_a_way_out_if_it_is_none() {
         let next = |path: &str| next(&MirrorFailure::Unknown { path: path.into(), bytes: 3 * 4096 });
         let of_file = next("/v");
-        assert!(of_file.contains("of=/v bs=4096 seek=2 count=1 conv=notrunc"), "{of_file}");
+        assert!(of_file.contains("of=/v bs=8192 count=1 oflag=seek_bytes seek=4096 conv=notrunc"), "{of_file}");
         let of_device = next("/dev/dax0.0");
         assert!(of_device.contains("--read-only") && !of_device.contains("dd "), "{of_device}");
     }
