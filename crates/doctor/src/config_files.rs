@@ -84,7 +84,7 @@ fn of_volume(plan: &VolumePlan) -> Vec<FileMistake> {
     let VolumePlan { name, pmem, .. } = plan;
     let is_region = |about: &Metadata| about.is_file() || about.file_type().is_char_device();
     let kind = "a regular file or a DAX device";
-    let twin = plan.regions().nth(1);
+    let twin = plan.mirror.twin();
     let next = match (twin, &plan.disk.path) {
         (Some(twin), _) => anew(pmem, twin),
         (_, Some(disk)) => format!("create it: tidegate create --pmem {} --size 8G --disk {}", word(pmem), word(disk)),

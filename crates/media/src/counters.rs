@@ -5,7 +5,7 @@
 use crate::region::LINE_BYTES;
 use crate::sync::thread_local_counters::{ThreadLocalCounters, add};
 use crate::sync::{AtomicU64, Ordering};
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 /// Bytes that Optane memory writes together.
 const LINE_256_BYTES: u64 = 256;
@@ -26,6 +26,19 @@ pub struct Counters {
     pub lines_256_touched: u64,
     /// Fences.
     pub fences: u64,
+}
+
+impl Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            bytes_stored: self.bytes_stored + other.bytes_stored,
+            lines_flushed: self.lines_flushed + other.lines_flushed,
+            lines_256_touched: self.lines_256_touched + other.lines_256_touched,
+            fences: self.fences + other.fences,
+        }
+    }
 }
 
 impl Sub for Counters {

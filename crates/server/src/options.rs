@@ -127,16 +127,10 @@ impl VolumePlan {
             ublk: None,
         }
     }
-}
 
-impl VolumePlan {
     /// The region, and its twin if it has one.
     pub fn regions(&self) -> impl Iterator<Item = &Path> {
-        let twin = match &self.mirror {
-            MirrorPlan::With(twin) => Some(twin.as_path()),
-            MirrorPlan::Absent | MirrorPlan::Degraded => None,
-        };
-        iter::once(self.pmem.as_path()).chain(twin)
+        iter::once(self.pmem.as_path()).chain(self.mirror.twin())
     }
 }
 

@@ -164,20 +164,15 @@ fn together(read: Option<&RequestCounts>, write: Option<&RequestCounts>) -> Late
     both
 }
 
-/// The number of a layer, if the volume has the layer.
-fn metric(volume: &VolumeCounts, name: &str) -> Option<u64> {
-    volume.readings.iter().find(|metric| metric.name == name).map(|metric| metric.value)
-}
-
 /// Bytes of the blocks that left a cache for the medium behind it.
 fn written_back(volume: &VolumeCounts) -> Option<u64> {
-    let bytes = |blocks, size| Some(metric(volume, blocks)? * metric(volume, size)?);
+    let bytes = |blocks, size| Some(volume.reading(blocks)? * volume.reading(size)?);
     bytes("disk_cache_destaged_blocks", "disk_cache_block").or_else(|| bytes("cache_evicted_blocks", "cache_block"))
 }
 
 /// Bytes that only the write cache has.
 fn waiting_in_write_cache(volume: &VolumeCounts) -> Option<u64> {
-    Some(metric(volume, "cache_dirty_slots")? * metric(volume, "cache_block")?)
+    Some(volume.reading("cache_dirty_slots")? * volume.reading("cache_block")?)
 }
 
 fn details_of_volume(server: &Snapshot, volume: &VolumeCounts) -> Vec<Detail> {

@@ -13,11 +13,8 @@ use uuid::Uuid;
 
 /// What the region at `path` holds, in words; `None` if there are only zeroes.
 pub fn of_region(path: &Path, region: &VolumeRegion) -> Result<Option<String>, VolumeFailure> {
-    let volume = of_volume(path, region)?;
-    Ok(match MirrorState::of(region) {
-        Some(state) => Some(format!("{state}; in it {}", volume.as_deref().unwrap_or("only zeroes"))),
-        None => volume,
-    })
+    let state = MirrorState::of(region).map(|state| format!("{state}; in it ")).unwrap_or_default();
+    Ok(of_volume(path, region)?.map(|volume| state + &volume))
 }
 
 /// What lies on `region`, in words; `None` if there are only zeroes.

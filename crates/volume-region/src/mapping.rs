@@ -11,6 +11,11 @@ pub fn map_file(path: &Path, access: Access) -> Result<MappedRegion, VolumeFailu
     unlocked(|| MappedRegion::open(path, access)).map_err(|error| not_mapped(access, error))
 }
 
-pub(crate) fn not_mapped(access: Access, error: MapError) -> VolumeFailure {
+/// Maps the file at `path` as [`map_file`] does, and waits for no lock.
+pub(crate) fn map_file_at_once(path: &Path, access: Access) -> Result<MappedRegion, VolumeFailure> {
+    MappedRegion::open(path, access).map_err(|error| not_mapped(access, error))
+}
+
+fn not_mapped(access: Access, error: MapError) -> VolumeFailure {
     VolumeFailure::of_map(if access == Access::ReadWrite { Doing::Write } else { Doing::Read }, error)
 }

@@ -1,7 +1,7 @@
 //! Two regions as one. A side is never opened for stores like a plain region, as its twin would
 //! become stale unnoticed.
 
-use crate::mapping::map_file;
+use crate::mapping::{map_file, map_file_at_once};
 use crate::{MirrorFailure, RegionFailure, VolumeFailure, VolumeRegion};
 use serde::Serialize;
 use std::fmt;
@@ -35,6 +35,14 @@ impl MirrorPlan {
     /// The twin at `other`, if there is one.
     pub fn with(other: Option<PathBuf>) -> MirrorPlan {
         other.map_or(MirrorPlan::Absent, MirrorPlan::With)
+    }
+
+    /// Where the twin is, if there is one.
+    pub fn twin(&self) -> Option<&Path> {
+        match self {
+            MirrorPlan::With(twin) => Some(twin),
+            MirrorPlan::Absent | MirrorPlan::Degraded => None,
+        }
     }
 }
 
@@ -102,24 +110,42 @@ impl fmt::Display for MirrorState {
 /// A side that is named alone, absent, stale, incomplete, or of another set than its twin is
 /// refused. So are two regions that do not survive the same failures.
 pub fn open(path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegion, RegionFailure> {
+    open_by(map_file, path, plan, access)
+}
+
+/// Opens the region at `path` as [`open`] does, and waits for no lock.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_at_once(path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegion, RegionFailure> {
+    open_by(map_file_at_once, path, plan, access)
+}
+
+/// How the file of a region is mapped.
+type MapFile = fn(&Path, Access) -> Result<MappedRegion, VolumeFailure>;
+
+fn open_by(map: MapFile, path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegion, RegionFailure> {
     match plan {
-        MirrorPlan::Absent => plain(path, map_file(path, access)?, access),
+        MirrorPlan::Absent => {
+            let region = map(path, access)?;
+            let page = page::read(&region);
+            plain(path, (region, page), access)
+        }
         MirrorPlan::Degraded => {
             refuse_look_at_device(path, access)?;
-            let region = map_file(path, access)?;
-            let opened = tidegate_mirror::open_alone(region, MappedRegion::sync_file);
+            let opened = tidegate_mirror::open_alone(map(path, access)?, MappedRegion::sync_file);
             Ok(mirrored(opened.map_err(|error| MirrorFailure::of_one(path, error))?))
         }
-        MirrorPlan::With(other) => both(path, other, access),
+        MirrorPlan::With(other) => both(map, [path, other], access),
     }
 }
 
-fn both(path: &Path, other: &Path, access: Access) -> Result<VolumeRegion, RegionFailure> {
+fn both(map: MapFile, [path, other]: [&Path; 2], access: Access) -> Result<VolumeRegion, RegionFailure> {
     if is_same_file(path, other) {
         return Err(MirrorFailure::Same { path: path.to_owned() }.into());
     }
     [path, other].into_iter().try_for_each(|side| refuse_look_at_device(side, access))?;
-    let regions = [in_pair(path, other, access)?, in_pair(other, path, access)?];
+    let regions = [in_pair(map(path, access), other)?, in_pair(map(other, access), path)?];
     refuse_other_domain([path, other], [&regions[0], &regions[1]])?;
     let progress = &mut once_a_second("compared", |line| tracing::info!("{}: {line}", path.display()));
     let opened = tidegate_mirror::open(regions, MappedRegion::sync_file, progress);
@@ -135,7 +161,7 @@ fn both(path: &Path, other: &Path, access: Access) -> Result<VolumeRegion, Regio
 pub(crate) fn look(path: &Path, region: MappedRegion, access: Access) -> Result<VolumeRegion, RegionFailure> {
     match page::read(&region) {
         Page::Side(_) if access != Access::ReadWrite => Ok(tidegate_mirror::view(region)),
-        Page::Side(_) | Page::Absent | Page::Damaged | Page::Unreadable => plain(path, region, access),
+        page => plain(path, (region, page), access),
     }
 }
 
@@ -151,9 +177,10 @@ fn refuse_look_at_device(path: &Path, access: Access) -> Result<(), MirrorFailur
     }
 }
 
-/// `region`, which has to be no side. One whose last page does not tell is only looked at.
-fn plain(path: &Path, region: MappedRegion, access: Access) -> Result<VolumeRegion, RegionFailure> {
-    match page::read(&region) {
+/// `region`, which has to be no side, as its last page says. One whose page does not tell is only
+/// looked at.
+fn plain(path: &Path, (region, page): (MappedRegion, Page), access: Access) -> Result<VolumeRegion, RegionFailure> {
+    match page {
         Page::Unreadable if access == Access::ReadWrite => {
             Err(MirrorFailure::Unknown { path: path.to_owned(), bytes: region.len() }.into())
         }
@@ -177,9 +204,9 @@ fn warn_of_loss(survivor: &MirrorSide) {
     );
 }
 
-/// Maps one of two regions. Without it the other one may go on alone.
-fn in_pair(path: &Path, other: &Path, access: Access) -> Result<MappedRegion, RegionFailure> {
-    map_file(path, access).map_err(|failure| match failure {
+/// One of two regions. Without it the other one may go on alone.
+fn in_pair(mapped: Result<MappedRegion, VolumeFailure>, other: &Path) -> Result<MappedRegion, RegionFailure> {
+    mapped.map_err(|failure| match failure {
         VolumeFailure::Absent { path } => MirrorFailure::Missing { path, other: other.to_owned() }.into(),
         failure => failure.into(),
     })
@@ -241,7 +268,8 @@ mod tests {
             let region = MappedRegion::open(&path, access).expect("a region");
             let file = std::fs::File::options().write(true).open(&path).expect("a file");
             file.set_len((64 << 10) - MIRROR_PAGE_BYTES).expect("its last page is gone");
-            match plain(&path, region, access) {
+            let page = page::read(&region);
+            match plain(&path, (region, page), access) {
                 Ok(shown) => assert!(access == Access::Private && MirrorState::of(&shown).is_none()),
                 Err(RegionFailure::Mirror(MirrorFailure::Unknown { bytes, .. })) => {
                     assert_eq!((access, bytes), (Access::ReadWrite, 64 << 10));

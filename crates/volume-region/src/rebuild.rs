@@ -10,8 +10,7 @@ use tidegate_host::Doing;
 use tidegate_host::default_paths::is_same_file;
 use tidegate_layout::mirror::{MirrorSide, SideState};
 use tidegate_media::{Access, Allocation, MappedRegion, Region};
-use tidegate_mirror::Rebuilt;
-use tidegate_mirror::page::{self, Page};
+use tidegate_mirror::{Mirror, Rebuilt};
 use uuid::Uuid;
 
 /// Whether a rebuild may overwrite what its target holds.
@@ -69,12 +68,10 @@ fn copy_notes(source: &Path, (target, onto): (&Path, &MappedRegion)) -> Result<(
 
 /// `region`, if it holds only zeroes, or is a side that the one of `source` has replaced.
 fn unused(path: &Path, region: MappedRegion, source: &MirrorSide) -> Result<MappedRegion, RegionFailure> {
-    let is_left_over = match page::read(&region) {
-        // Two sides that went on alone have writes each.
-        Page::Side(left) => left.set == source.set && left.state != SideState::Alone,
-        Page::Damaged | Page::Unreadable | Page::Absent => false,
-    };
     let region = tidegate_mirror::view(region);
+    // Two sides that went on alone have writes each.
+    let is_left_over =
+        region.mirror().map(Mirror::page).is_some_and(|left| left.set == source.set && left.state != SideState::Alone);
     match contents::of_region(path, &region)? {
         Some(holds) if !is_left_over => Err(MirrorFailure::Holds { path: path.to_owned(), holds }.into()),
         _ => Ok(region.into_reader()),

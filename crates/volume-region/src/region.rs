@@ -1,6 +1,6 @@
 //! Regions as files: mapped and locked, recognised by their contents, and synced.
 
-use crate::mapping::{map_file, not_mapped};
+use crate::mapping::{map_file, map_file_at_once};
 use crate::{RegionFailure, VolumeFailure, VolumeRegion, mirror};
 use std::fs::File;
 use std::io;
@@ -29,8 +29,7 @@ pub fn map(path: &Path, access: Access) -> Result<VolumeRegion, RegionFailure> {
 
 /// Maps the region at `path` as [`map`] does, and waits for no lock.
 pub fn map_at_once(path: &Path, access: Access) -> Result<VolumeRegion, RegionFailure> {
-    let region = MappedRegion::open(path, access).map_err(|error| not_mapped(access, error))?;
-    mirror::look(path, region, access)
+    mirror::look(path, map_file_at_once(path, access)?, access)
 }
 
 /// Maps the region at `path`, a side of a mirror or not, so that its contents show before they are

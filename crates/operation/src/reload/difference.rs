@@ -97,10 +97,7 @@ fn of_volume(plan: &VolumePlan) -> Vec<Setting> {
     use TakesEffect::{AtRestart, Now};
     let VolumePlan { name, description, pmem: _, mirror, access, emulate, cache, level_wear, disk, vhost_user, ublk } =
         plan;
-    let twin = match mirror {
-        MirrorPlan::With(twin) => Some(twin.display()),
-        MirrorPlan::Absent | MirrorPlan::Degraded => None,
-    };
+    let twin = mirror.twin().map(Path::display);
     let size = match cache {
         WriteCacheSize::Auto => "auto".to_owned(),
         WriteCacheSize::Off => "off".to_owned(),

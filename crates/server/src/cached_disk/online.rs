@@ -34,9 +34,9 @@ use tidegate_media::{
     Access, BlockDevice, Durability, Extent, Geometry, Lba, LbaRange, Misuse, Refusals, Region, Result as Answer,
     Sealed,
 };
-use tidegate_volume_region::VolumeRegion;
 use tidegate_volume_region::region::{self, cache_in};
 use tidegate_volume_region::xattrs::Xattr;
+use tidegate_volume_region::{VolumeRegion, mirror};
 
 /// The cache of a served disk.
 pub struct Front {
@@ -391,7 +391,7 @@ impl OnlineDisk {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         // Clients wait meanwhile.
-        let region = Arc::new(map_again(&pmem, &self.plan.mirror)?);
+        let region = Arc::new(mirror::open_at_once(&pmem, &self.plan.mirror, Access::ReadWrite)?);
         let identity = cache_in(&pmem, &*region)?.ok_or_else(|| contents::no_cache(&pmem, &region))?;
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());

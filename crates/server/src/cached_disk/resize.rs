@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Foreseen, NewLayout, NewLayoutError, foresee, lay_out_anew};
 use tidegate_media::{Access, Region};
 use tidegate_volume_region::mirror::{self, MirrorPlan};
-use tidegate_volume_region::region::{self, map_at_once, sync};
+use tidegate_volume_region::region::{self, sync};
 use tidegate_volume_region::{RegionFailure, VolumeRegion};
 
 /// How long somebody who has a look at the region, as `info` does, may keep this process from it.
@@ -129,10 +129,7 @@ pub(crate) fn resized(
 pub(crate) fn map_again(pmem: &Path, mirror: &MirrorPlan) -> Result<VolumeRegion, Failure> {
     let deadline = Instant::now() + LOOKS_END_WITHIN;
     loop {
-        let mapped = match mirror {
-            MirrorPlan::Absent => map_at_once(pmem, Access::ReadWrite),
-            MirrorPlan::With(_) | MirrorPlan::Degraded => mirror::open(pmem, mirror, Access::ReadWrite),
-        };
+        let mapped = mirror::open_at_once(pmem, mirror, Access::ReadWrite);
         let in_use = matches!(&mapped, Err(RegionFailure::Volume(VolumeFailure::InUse { .. })));
         if !in_use || Instant::now() >= deadline {
             return Ok(mapped?);

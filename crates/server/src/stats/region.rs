@@ -1,6 +1,7 @@
 //! Numbers of a volume's region: what was stored, and how its mirror is.
 
 use crate::stats::registry::{Metric, MetricSource, Unit};
+use std::ops::Add;
 use tidegate_media::{Counters, MappedRegion};
 use tidegate_volume_region::VolumeRegion;
 
@@ -8,17 +9,12 @@ impl MetricSource for VolumeRegion {
     fn metrics(&self) -> Vec<Metric> {
         let Some(mirror) = self.mirror() else { return metrics_of(self.reader().counters()) };
         let counted = mirror.sides().into_iter().flatten().map(MappedRegion::counters);
-        let sum = counted.fold(Counters::default(), |sum, side| Counters {
-            bytes_stored: sum.bytes_stored + side.bytes_stored,
-            lines_flushed: sum.lines_flushed + side.lines_flushed,
-            lines_256_touched: sum.lines_256_touched + side.lines_256_touched,
-            fences: sum.fences + side.fences,
-        });
+        let sum = counted.fold(Counters::default(), Add::add);
         let gauge = |name, help, value| Metric::gauge(name, help, Unit::Count, value);
         let mut metrics = metrics_of(sum);
         metrics.extend([
             gauge("mirror_sides", "Sides of the mirror that have every write", self.live().count() as u64),
-            gauge("mirror_generation", "Changes of the mirror's state", mirror.page().generation),
+            gauge("mirror_generation", "Openings of the mirror and changes of its state", mirror.page().generation),
             Metric::counter(
                 "mirror_repaired_lines",
                 "Lines of 64 bytes that one side could not give and got from the other",

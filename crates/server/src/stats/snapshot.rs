@@ -120,6 +120,11 @@ impl Snapshot {
 }
 
 impl VolumeCounts {
+    /// The number of this name that a layer below counts, if the volume has the layer.
+    pub fn reading(&self, name: &str) -> Option<u64> {
+        self.readings.iter().find(|reading| reading.name == name).map(|reading| reading.value)
+    }
+
     /// What is done with reads and writes: the mode of a disk cache, or whether there are writes.
     pub fn mode(&self) -> &str {
         match &self.disk {

@@ -13,13 +13,11 @@ use tidegate_host::columns::line;
 use tidegate_host::default_paths;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
-use tidegate_layout::former_run::is_pool_disk;
 use tidegate_media::Access;
 use tidegate_server::cached_disk::disk::growth_at;
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::cached_disk::volatile::Stake;
 use tidegate_server::control::client;
-use tidegate_server::failure as server;
 use tidegate_server::failure::Growth;
 use tidegate_server::failure::VolumeFailure;
 use tidegate_server::stats::snapshot::VolumeCounts;
@@ -152,10 +150,7 @@ fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts
 pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
     let path = args.region.path();
     let (region, in_use) = look(&path)?;
-    if let Some(identity) = region::cache_in(&path, &region)? {
-        if is_pool_disk(&identity.disk) {
-            return Err(server::Failure::IsPool { pool: path }.into());
-        }
+    if let Some(identity) = region::disk_cache_in(&path, &region)? {
         let volume = Description::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = DiskLook::at(&path, &region, &identity)?;
         let disk_grown = disk.place().and_then(|disk| growth_at(&path, &identity, disk));

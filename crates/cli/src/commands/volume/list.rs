@@ -194,8 +194,8 @@ impl Server {
 impl ListedVolume {
     fn of(volume: VolumeCounts) -> ListedVolume {
         let mode = volume.mode().to_owned();
-        let VolumeCounts { name, pmem: file, format, uris, readings, .. } = volume;
-        let mirror_sides = readings.iter().find(|reading| reading.name == "mirror_sides").map(|sides| sides.value);
+        let mirror_sides = volume.reading("mirror_sides");
+        let VolumeCounts { name, pmem: file, format, uris, .. } = volume;
         ListedVolume { name, file, format, mode, mirror_sides, uris }
     }
 }
