@@ -62,9 +62,14 @@ impl Counted {
         counted
     }
 
+    /// Requests until now. The kernel closes a file after its program ended: it is waited for.
     fn all_requests(&self) -> u64 {
-        let status: serde_json::Value = serde_json::from_slice(&self.testbed.status_json().stdout).unwrap();
-        status["requests"].as_u64().unwrap()
+        loop {
+            let status: serde_json::Value = serde_json::from_slice(&self.testbed.status_json().stdout).unwrap();
+            if status["files"]["open"].as_u64().unwrap() == 0 {
+                return status["requests"].as_u64().unwrap();
+            }
+        }
     }
 
     /// Requests of so many writes.
