@@ -17,6 +17,7 @@ pub mod nbd_export;
 pub mod page;
 pub mod personalities;
 pub mod placement;
+mod seeds;
 pub mod tinca;
 pub mod verdicts;
 
@@ -92,6 +93,8 @@ pub struct Experiment {
     /// What it runs on.
     pub driver: Driver,
     measure: fn(Scale) -> anyhow::Result<Vec<Figure>>,
+    /// What its pseudorandom choices come from.
+    seed: &'static str,
     /// The figures it yields.
     pub figures: &'static [&'static str],
 }
@@ -108,17 +111,7 @@ impl Experiment {
                 Driver::VirtualCores => format!("virtual cores in virtual time, computed on {machine}"),
                 Driver::Replay => format!("counts and virtual time, computed on {machine}"),
             },
-            seed: match self.driver {
-                Driver::Threads if self.name == "cache-counts" => "7",
-                Driver::Threads if self.name == "cache-files" => "11",
-                Driver::Threads => "writer w in round r: 0x9e3779b97f4a7c15 × (r + 1) + (w << 32)",
-                Driver::Programs => "the numbers of the clients' threads; RocksDB's benchmark chooses its own",
-                Driver::VirtualCores if self.name.starts_with("cache-") => "cores 1; user u: u + 7",
-                Driver::VirtualCores => "cores 1; job j: j << 32",
-                Driver::Replay if self.name == "cache-recovery" => "none: every image is tried",
-                Driver::Replay => "constants of each workload, in the experiment's source",
-            }
-            .to_owned(),
+            seed: self.seed.to_owned(),
             scale: Some(scale),
         }
     }
@@ -131,6 +124,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time of a random write with and without a flush every 128 writes (Caiti Fig. 2a)",
         driver: Driver::Threads,
         measure: caiti::staging_cost,
+        seed: seeds::WRITERS,
         figures: &["fig-2a"],
     },
     Experiment {
@@ -138,6 +132,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time of a flush after so many bytes of random writes (Caiti Fig. 2b)",
         driver: Driver::Threads,
         measure: caiti::flush_times,
+        seed: seeds::WRITERS,
         figures: &["fig-2b"],
     },
     Experiment {
@@ -145,6 +140,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "the slowest of each 100 requests in a window of 50,000 (Caiti Fig. 2c-e, 5b)",
         driver: Driver::Threads,
         measure: caiti::windows,
+        seed: seeds::WRITERS,
         figures: &["fig-2c-e-5b"],
     },
     Experiment {
@@ -152,6 +148,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time per request and 99.99th percentile, one and two writers (Caiti Fig. 5a, 5d, 5e)",
         driver: Driver::Threads,
         measure: caiti::writers,
+        seed: seeds::WRITERS,
         figures: &["fig-5a", "fig-5d"],
     },
     Experiment {
@@ -159,6 +156,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time per request over the size of the cache (Caiti Table 1)",
         driver: Driver::Threads,
         measure: caiti::capacity,
+        seed: seeds::WRITERS,
         figures: &["table-1"],
     },
     Experiment {
@@ -166,6 +164,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "RocksDB on Ext4 on each subject (Caiti Fig. 8)",
         driver: Driver::Programs,
         measure: caiti::applications::store,
+        seed: seeds::CLIENTS,
         figures: &["fig-8a-rocksdb", "fig-8b-rocksdb", "fig-8c-rocksdb"],
     },
     Experiment {
@@ -173,6 +172,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "LevelDB's own workloads on Ext4 on each subject (Caiti Fig. 8)",
         driver: Driver::Programs,
         measure: caiti::ycsb::leveldb,
+        seed: seeds::CLIENTS,
         figures: &["fig-8a", "fig-8b", "fig-8c", "fig-8d"],
     },
     Experiment {
@@ -180,6 +180,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "YCSB's load, A and F over LevelDB on Ext4 on each subject (Caiti Fig. 9)",
         driver: Driver::Programs,
         measure: caiti::ycsb::ycsb,
+        seed: seeds::CLIENTS,
         figures: &["fig-9a", "fig-9b", "fig-9c", "fig-9d"],
     },
     Experiment {
@@ -187,6 +188,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "Filebench's personalities on Ext4 on each subject (Caiti Fig. 10)",
         driver: Driver::Programs,
         measure: caiti::applications::servers,
+        seed: seeds::CLIENTS,
         figures: &["fig-10a", "fig-10b"],
     },
     Experiment {
@@ -194,6 +196,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "the same as staging-cost on the paper's platform",
         driver: Driver::VirtualCores,
         measure: caiti::platform::staging_cost,
+        seed: seeds::JOBS,
         figures: &["platform-fig-2a-told", "platform-fig-2a-fitted"],
     },
     Experiment {
@@ -201,6 +204,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "the same as flush on the paper's platform",
         driver: Driver::VirtualCores,
         measure: caiti::platform::flush_times,
+        seed: seeds::JOBS,
         figures: &["platform-fig-2b-told", "platform-fig-2b-fitted"],
     },
     Experiment {
@@ -208,6 +212,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "response times in windows of 50,000 and 1,000,000 requests (Caiti Fig. 2c-e, 3, 5b, 5c)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::windows,
+        seed: seeds::JOBS,
         figures: &["platform-fig-2c-e-5b-fitted", "platform-fig-3-5c-fitted"],
     },
     Experiment {
@@ -215,6 +220,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time per request and 99.99th percentile over the depth (Caiti Fig. 5a, 5d)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::depth,
+        seed: seeds::JOBS,
         figures: &["platform-fig-5a-told", "platform-fig-5d-told", "platform-fig-5a-fitted", "platform-fig-5d-fitted"],
     },
     Experiment {
@@ -222,6 +228,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time per request over the number of jobs (Caiti Fig. 5e)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::jobs,
+        seed: seeds::JOBS,
         figures: &["platform-fig-5e-told", "platform-fig-5e-fitted"],
     },
     Experiment {
@@ -229,6 +236,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time per request over the size of the cache (Caiti Table 1)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::capacity,
+        seed: seeds::JOBS,
         figures: &["platform-table-1-told", "platform-table-1-fitted"],
     },
     Experiment {
@@ -236,6 +244,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "where the time of writes and reads goes (Caiti Fig. 6)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::inside::breakdown,
+        seed: seeds::JOBS,
         figures: &[
             "platform-fig-6a-told",
             "platform-fig-6b-told",
@@ -253,6 +262,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "a hundred writes one after the other (Caiti Fig. 7)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::inside::timeline,
+        seed: seeds::JOBS,
         figures: &["platform-fig-7-caiti-fitted", "platform-fig-7-btt-fitted"],
     },
     Experiment {
@@ -260,6 +270,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "bytes of metadata for each slot (Caiti § 5.1)",
         driver: Driver::Threads,
         measure: caiti::platform::inside::metadata,
+        seed: seeds::NOTHING,
         figures: &["metadata"],
     },
     Experiment {
@@ -267,6 +278,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what explains the differences to the paper, one fitted number after the other",
         driver: Driver::VirtualCores,
         measure: caiti::platform::reasons,
+        seed: seeds::JOBS,
         figures: &["platform-reasons"],
     },
     Experiment {
@@ -274,6 +286,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what cores without a writer do for two writers",
         driver: Driver::VirtualCores,
         measure: caiti::platform::cores,
+        seed: seeds::JOBS,
         figures: &["platform-cores"],
     },
     Experiment {
@@ -281,6 +294,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "writes of each block and their time, with wear levelled and without (what Caiti leaves to others)",
         driver: Driver::VirtualCores,
         measure: caiti::platform::wear::levelling,
+        seed: seeds::JOBS,
         figures: &["wear-most", "wear-time", "wear-uniform", "wear-zipfian", "wear-hot-spot", "wear-one-alone"],
     },
     Experiment {
@@ -288,6 +302,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "random reads and writes on the disk cache and on Classic (Tinca Fig. 7a)",
         driver: Driver::VirtualCores,
         measure: tinca::mixes,
+        seed: seeds::USERS,
         figures: &["tinca-fig-7a", "tinca-fig-7a-disk", "tinca-fig-7a-jobs"],
     },
     Experiment {
@@ -295,6 +310,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "lines flushed and disk blocks written of the same (Tinca Fig. 7b, 7c)",
         driver: Driver::Threads,
         measure: tinca::counts,
+        seed: seeds::ONE_USER,
         figures: &["tinca-fig-7b", "tinca-fig-7c"],
     },
     Experiment {
@@ -302,6 +318,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "TPC-C's transactions on the disk cache and on Classic (Tinca Fig. 8)",
         driver: Driver::VirtualCores,
         measure: tinca::transactions,
+        seed: seeds::USERS,
         figures: &["tinca-fig-8a", "tinca-fig-8b", "tinca-fig-8c"],
     },
     Experiment {
@@ -309,6 +326,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what Classic's journal, flushes and metadata cost it (Tinca Fig. 3b, 4)",
         driver: Driver::VirtualCores,
         measure: tinca::ablations::ablations,
+        seed: seeds::USERS,
         figures: &["tinca-fig-3b", "tinca-fig-4"],
     },
     Experiment {
@@ -316,6 +334,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what a journal adds to Filebench's writes (Tinca Fig. 3a)",
         driver: Driver::Threads,
         measure: tinca::files::files,
+        seed: seeds::FILES,
         figures: &["tinca-fig-3a"],
     },
     Experiment {
@@ -323,6 +342,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rounds of Filebench in a second, and the blocks of a transaction at that speed (Tinca Fig. 13)",
         driver: Driver::VirtualCores,
         measure: tinca::file_speed::transactions,
+        seed: seeds::FILES_ON_CORES,
         figures: &["tinca-fig-13-speed", "tinca-fig-13"],
     },
     Experiment {
@@ -330,6 +350,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "TPC-C on other disks and memories, and how often its writes hit (Tinca Fig. 12)",
         driver: Driver::VirtualCores,
         measure: tinca::other_media::other_media,
+        seed: seeds::USERS,
         figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
     },
     Experiment {
@@ -337,6 +358,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what writers feel of destaging, below the disk's speed and above",
         driver: Driver::VirtualCores,
         measure: tinca::destage_latency::destage_latency,
+        seed: seeds::USERS_OF_PACE,
         figures: &["tinca-pace", "tinca-pace-above"],
     },
     Experiment {
@@ -344,6 +366,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "power cuts and kills at every instant of a transaction (Tinca § 5.1)",
         driver: Driver::Replay,
         measure: tinca::recovery::recovery,
+        seed: seeds::EVERY_IMAGE,
         figures: &["tinca-recovery"],
     },
     Experiment {
@@ -351,6 +374,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time and hits of dd, looping to random 1 to 10 (UHNVM Fig. 8, 9)",
         driver: Driver::Replay,
         measure: placement::uhnvm::dd,
+        seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-8", "uhnvm-fig-9"],
     },
     Experiment {
@@ -358,6 +382,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "throughput of a loop and random access by size of request (UHNVM Fig. 10)",
         driver: Driver::Replay,
         measure: placement::uhnvm::units,
+        seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-10a", "uhnvm-fig-10b"],
     },
     Experiment {
@@ -365,6 +390,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "time and hits over the share of NVM (UHNVM Fig. 11, 12)",
         driver: Driver::Replay,
         measure: placement::uhnvm::proportions,
+        seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-11a", "uhnvm-fig-12a", "uhnvm-fig-11b", "uhnvm-fig-12b"],
     },
     Experiment {
@@ -372,6 +398,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "hits over the size of the cache (UHNVM Fig. 13)",
         driver: Driver::Replay,
         measure: placement::uhnvm::sizes,
+        seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-13", "uhnvm-fig-13-time"],
     },
     Experiment {
@@ -379,6 +406,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "synchronous writes among reads, with UHNVM's rules and Tidegate's exception",
         driver: Driver::Replay,
         measure: placement::uhnvm::syncs,
+        seed: seeds::WORKLOADS,
         figures: &["uhnvm-syncs", "uhnvm-syncs-written"],
     },
     Experiment {
@@ -386,6 +414,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "a program that goes on to other files, phase by phase",
         driver: Driver::Replay,
         measure: placement::uhnvm::shifts,
+        seed: seeds::WORKLOADS,
         figures: &["placement-shifts", "placement-shifts-time"],
     },
     Experiment {
@@ -393,6 +422,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what blocks by size of the write save, and the size of DRAM (Cheetah Fig. 3, § 3.2)",
         driver: Driver::Replay,
         measure: placement::cheetah::block_sizes,
+        seed: seeds::WORKLOADS,
         figures: &["cheetah-amplification", "cheetah-fig-3", "cheetah-fig-3-dram"],
     },
     Experiment {
@@ -400,6 +430,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what the threshold of migration brings to DRAM (Cheetah § 3.1)",
         driver: Driver::Replay,
         measure: placement::cheetah::thresholds,
+        seed: seeds::WORKLOADS,
         figures: &["cheetah-threshold", "cheetah-threshold-moved", "cheetah-threshold-time"],
     },
     Experiment {
@@ -407,6 +438,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what was tried against Caiti as published",
         driver: Driver::VirtualCores,
         measure: caiti::platform::improvements,
+        seed: seeds::JOBS,
         figures: &[
             "platform-tried-told",
             "platform-tried-tail-told",
