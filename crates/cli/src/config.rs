@@ -301,6 +301,13 @@ pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
+/// Globs of files that bypass a pool, as the command line reads them.
+pub(crate) fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let read: Vec<String> = one_or_more(deserializer)?;
+    let checked = read.iter().map(|text| grammar::glob(text)).collect::<Result<_, _>>();
+    checked.map_err(|refused| D::Error::custom(refused.in_a_file()))
+}
+
 /// The name of a placement, as the command line reads it.
 pub(crate) fn placement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NamedPlacement>, D::Error> {
     let read = String::deserialize(deserializer)?.parse().ok();

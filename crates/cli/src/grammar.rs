@@ -21,8 +21,8 @@ pub(crate) use helper::{FstabMount, Pretence};
 pub(crate) use tools::{Completions, Config, Doctor, Help, Man};
 pub(crate) use topics::{TOPICS, TOPICS_WORD};
 pub(crate) use values::{
-    ByteRange, admit, cache, cache_mode, group, listen_as_written, metrics, profile, replacement, size, socket_mode,
-    user,
+    ByteRange, admit, cache, cache_mode, glob, group, listen_as_written, metrics, profile, replacement, size,
+    socket_mode, user,
 };
 pub(crate) use volumes::{Check, Create, Info, Rebuild, Serve, Stat, Stop, Top};
 #[cfg(test)]

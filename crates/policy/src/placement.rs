@@ -17,6 +17,7 @@
 //! much.
 
 mod by_name;
+mod bypass;
 mod cheetah;
 mod contexts;
 mod extents;
@@ -28,6 +29,7 @@ mod uhnvm;
 mod worth;
 
 pub use by_name::{NamedPlacement, UnknownPlacement};
+pub use bypass::{BadGlob, Bypass};
 pub use contexts::{AccessPattern, LearntPattern};
 
 use crate::evict::mixed;

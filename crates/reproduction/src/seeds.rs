@@ -21,7 +21,7 @@ pub(crate) const USERS_OF_PACE: &str = "cores 1; user u: u + 3";
 /// A file system's clients.
 pub(crate) const FILES: &str = "11";
 
-/// The same on virtual cores.
+/// A file system's clients on virtual cores.
 pub(crate) const FILES_ON_CORES: &str = "cores 1; files 11";
 
 /// Synthetic traces.

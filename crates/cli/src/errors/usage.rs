@@ -8,6 +8,7 @@ use tidegate_host::units::{Human, NoSize};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
+use tidegate_policy::placement::BadGlob;
 use tidegate_server::failure::{Exposed, Exposure, NoListenAddress};
 
 /// A mistake on the command line.
@@ -50,6 +51,14 @@ pub(crate) enum UsageFailure {
     Emulate {
         /// The text.
         text: String,
+    },
+    /// A glob that names no files.
+    #[error("{text:?} names no files")]
+    Glob {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// A mode that no cache has.
     #[error("{text:?} is no mode of a cache")]
@@ -155,11 +164,17 @@ impl From<NoSize> for UsageFailure {
     }
 }
 
+impl From<BadGlob> for UsageFailure {
+    fn from(BadGlob { text, why }: BadGlob) -> UsageFailure {
+        UsageFailure::Glob { text, why }
+    }
+}
+
 impl UsageFailure {
     /// What is wrong and what to write instead, as one sentence about a value in a file.
     pub(crate) fn in_a_file(&self) -> String {
         let Report { why, next, .. } = self.into();
-        let tells_all = matches!(self, UsageFailure::Size { .. } | UsageFailure::Listen(_));
+        let tells_all = matches!(self, UsageFailure::Size { .. } | UsageFailure::Glob { .. } | UsageFailure::Listen(_));
         format!("{self}: {}", if tells_all { why } else { next })
     }
 }
@@ -169,6 +184,7 @@ impl From<&UsageFailure> for Report {
         let what = failure.to_string();
         match failure {
             UsageFailure::Size { why, .. } => size(what, why),
+            UsageFailure::Glob { why, .. } => glob(what, why),
             UsageFailure::ByteRange { .. } => byte_range(what),
             UsageFailure::BlockSize { .. } => block_size(what),
             UsageFailure::Version { .. } => version(what),
@@ -200,6 +216,11 @@ fn usage(kind: &'static str, what: String, why: impl Into<String>, next: impl In
 fn size(what: String, why: &str) -> Report {
     let next = "write bytes, or a number and K, M, G, T or P (each 1024 of the last): 1G, 512M, 1GiB, 4096";
     usage("bad-size", what, why, next)
+}
+
+fn glob(what: String, why: &str) -> Report {
+    let next = "write a name such as '*.log', or a path from the root of the mount on such as 'backup/**'";
+    usage("bad-glob", what, why, next)
 }
 
 fn version(what: String) -> Report {

@@ -1,6 +1,6 @@
 //! Commands about files of programs: run a program, show its files, recover its pool.
 
-use super::values::{ByteRange, byte_range, policies, size};
+use super::values::{ByteRange, byte_range, glob, policies, size};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with the keys pool, size, dram, policy, context_frames and root. Flags win over
-    /// the file
+    /// A TOML file with the keys pool, size, dram, policy, bypass, context_frames and root. Flags
+    /// win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -32,6 +32,11 @@ pub(crate) struct Run {
     /// reading [default: tidegate]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Option<NamedPlacement>,
+
+    /// Files that bypass the pool: they are written to, and synced in, the files below. NAME, with
+    /// * and ? in it, or a path from the root on, with ** for any folders; repeatable
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub(crate) bypass: Vec<String>,
 
     /// How many functions of the program, from the innermost one that calls, are the context by
     /// which a policy tells accesses apart: 1 to 8 [default: 5]
@@ -103,6 +108,11 @@ pub(crate) struct Mount {
     /// Which of the bytes that SOURCE has too the pool keeps for reading [default: tidegate]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Option<NamedPlacement>,
+
+    /// Files that bypass the pool: they are written to, and synced in, SOURCE. NAME, with * and
+    /// ? in it, or a path from SOURCE on, with ** for any folders; repeatable
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
+    pub(crate) bypass: Vec<String>,
 
     /// Mount even if the pool is not persistent memory: a power loss then takes what programs
     /// synced last

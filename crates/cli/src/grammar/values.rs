@@ -12,7 +12,7 @@ use tidegate_layout::disk_cache::{CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN};
 use tidegate_media::emulate::Profile;
 use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
-use tidegate_policy::placement::NamedPlacement;
+use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_sandbox::SandboxWish;
 use tidegate_server::sockets::access;
 use tidegate_server::sockets::listen::ListenAddress;
@@ -28,6 +28,12 @@ pub(super) const VERSION_WORDS: [&str; 2] = ["1.1", "2.0"];
 /// Reads a size: bytes, or a number and a unit.
 pub(crate) fn size(text: &str) -> Result<u64, UsageFailure> {
     Ok(units::parse(text)?)
+}
+
+/// Reads a glob of files that bypass a pool.
+pub(crate) fn glob(text: &str) -> Result<String, UsageFailure> {
+    Bypass::new(vec![text.to_owned()])?;
+    Ok(text.to_owned())
 }
 
 /// Offsets in a file: of the first byte, and one past the last.

@@ -263,6 +263,7 @@ mod tests {
             dram_used_bytes: 0,
             restarts: 0,
             policy: String::new(),
+            bypass: Vec::new(),
             files: FileStates::default(),
             dirty_bytes: 0,
             out_of_sync_bytes: 0,

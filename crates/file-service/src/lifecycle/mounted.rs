@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::remove_dead;
-use tidegate_policy::placement::NamedPlacement;
+use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_source_files::mark::PoolMark;
 use tidegate_source_files::recovery::SourceFiles;
 use tidegate_source_files::{SourceDirectory, about};
@@ -45,6 +45,8 @@ pub struct MountRequest {
     pub dram_bytes: Option<u64>,
     /// Which clean bytes the pool keeps.
     pub policy: NamedPlacement,
+    /// Which files bypass the pool.
+    pub bypass: Bypass,
     /// Whether the pool need not be persistent memory.
     pub is_trial: bool,
     /// What becomes of the data of another pool that SOURCE belongs to.

@@ -99,6 +99,7 @@ fn task_of(
         pool: pool.path.clone(),
         dram_bytes: request.dram_bytes,
         policy: request.policy.to_string(),
+        bypass: request.bypass.globs().to_vec(),
     };
     let in_use =
         || ServiceFailure::System { doing: "unmapping the pool", error: std::io::ErrorKind::ResourceBusy.into() };

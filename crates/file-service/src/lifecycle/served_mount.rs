@@ -22,6 +22,8 @@ pub(crate) struct ServedMount {
     pub(crate) dram_bytes: Option<u64>,
     /// The name of the placement.
     pub(crate) policy: String,
+    /// Globs of the files that bypass the pool.
+    pub(crate) bypass: Vec<String>,
 }
 
 impl ServedMount {

@@ -47,7 +47,7 @@ use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
     DescriptorStore, Device, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
 };
-use tidegate_policy::placement::NamedPlacement;
+use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
@@ -150,7 +150,9 @@ impl MountServer {
         if names.is_kept() {
             hidden.prepare_notes()?;
         }
-        let (files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;
+        let (mut files, _) = recovery.into_open_files(&pool, Arc::clone(&names))?;
+        let bypass = Bypass::new(mount.bypass.clone()).map_err(io::Error::other);
+        files.bypass = bypass.map_err(of_system("reading which files bypass the pool"))?;
         let forgotten = known.kept.keys().copied().filter(|identity| inodes.of_identity(*identity).is_none());
         files.nobody_reaches(&forgotten.collect::<Vec<_>>());
         for (identity, kept) in known.kept {

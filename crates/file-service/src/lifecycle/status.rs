@@ -26,6 +26,9 @@ pub struct MountStatus {
     /// The placement: which clean bytes the pool keeps.
     #[serde(default)]
     pub policy: String,
+    /// Globs of the files that bypass the pool.
+    #[serde(default)]
+    pub bypass: Vec<String>,
     /// The files, by state.
     pub files: FileStates,
     /// Bytes that are in DRAM alone.
@@ -62,6 +65,7 @@ impl MountStatus {
             dram_used_bytes: fill.dram_used,
             restarts,
             policy: shown.2.to_owned(),
+            bypass: files.bypass.globs().to_vec(),
             files: files.states(),
             dirty_bytes: fill.dirty,
             out_of_sync_bytes: fill.out_of_sync,

@@ -15,6 +15,9 @@ pub struct FileStates {
     pub in_pool: u64,
     /// The pool has no room for one more file: this one is written below, and synced there.
     pub beside_pool: u64,
+    /// A glob of the mount says that the file bypasses the pool: it is written and synced below.
+    #[serde(default)]
+    pub bypassed: u64,
     /// The pool retains data of the file, which is missing or was changed by others.
     pub retained: u64,
 }
@@ -98,7 +101,7 @@ pub struct MountCounts {
     pub names_below: u64,
     /// Syncs and synchronous writes that completed in persistent memory.
     pub syncs: u64,
-    /// Those that waited for the files below.
+    /// Those that waited for the files below, with all syncs of files beside the pool.
     pub syncs_below: u64,
     /// Atomic groups of writes among the first.
     #[serde(default)]

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use tidegate_file_cache::{FileError, Tier, TierExtent, TierMap};
 use tidegate_host::columns::line;
@@ -62,6 +63,9 @@ pub struct FilePlaces {
     pub in_pool: bool,
     /// Whether a program writes the file by itself, through shared memory.
     pub leased: bool,
+    /// The glob because of which the file bypasses the pool, when it is opened next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bypassed_by: Option<String>,
     /// How the file's last program reads and writes it, if the placement asks: `looping`,
     /// `cluster-hot`, `sequential`, `random`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,6 +138,7 @@ impl FilePlaces {
             size: map.size,
             in_pool: true,
             leased: map.is_leased,
+            bypassed_by: None,
             pattern,
             temperatures,
             ranges,
@@ -154,6 +159,7 @@ impl FilePlaces {
             size,
             in_pool: false,
             leased: false,
+            bypassed_by: None,
             pattern: None,
             temperatures: Vec::new(),
             ranges: Vec::new(),
@@ -211,7 +217,9 @@ pub(crate) fn explained(service: &FileService, path: &Path, range: Range<u64>) -
         return Err(NotExplained::NotRegular);
     }
     let map = service.open_files.pool.tier_map(service.source.identity(&about), range.clone())?;
-    Ok(map.map_or_else(|| FilePlaces::in_source(about.stx_size, &range), FilePlaces::of))
+    let places = map.map_or_else(|| FilePlaces::in_source(about.stx_size, &range), FilePlaces::of);
+    let bypassed_by = service.open_files.bypass.of(path.as_os_str().as_bytes()).map(str::to_owned);
+    Ok(FilePlaces { bypassed_by, ..places })
 }
 
 impl fmt::Display for FilePlaces {
@@ -225,6 +233,10 @@ impl fmt::Display for FilePlaces {
                 let sum = Human(bytes);
                 line(f, tier.name(), format_args!("{sum} in {count} ranges: {why}; {moved_by}"))?;
             }
+        }
+        if let Some(glob) = &self.bypassed_by {
+            let words = "its writes and syncs go to SOURCE, from its next opening on";
+            line(f, "bypass", format_args!("the glob {glob} names the file: {words}"))?;
         }
         if let Some(pattern) = &self.pattern {
             line(f, "pattern", format_args!("its last program is {pattern}"))?;

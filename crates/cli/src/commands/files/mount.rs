@@ -1,7 +1,7 @@
 //! `tidegate mount` and `tidegate umount`: files whose syncs complete in persistent memory.
 
 use crate::commands::files::mount_config;
-use crate::errors::{Exit, Failure};
+use crate::errors::{Exit, Failure, UsageFailure};
 use crate::grammar::{Mount, ServeMount, Umount};
 use crate::output;
 use serde::Serialize;
@@ -12,6 +12,7 @@ use std::process::{Command, ExitStatus};
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
 use tidegate_host::columns::line;
 use tidegate_host::sd_notify::SystemdNotify;
+use tidegate_policy::placement::Bypass;
 
 /// What `mount` and `umount` answer in the end.
 #[derive(Serialize)]
@@ -110,6 +111,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         pool_bytes: args.pool_size,
         dram_bytes: args.dram,
         policy: args.policy.unwrap_or_default(),
+        bypass: Bypass::new(args.bypass).map_err(UsageFailure::from)?,
         is_trial: args.is_trial,
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };

@@ -12,7 +12,8 @@ use tidegate_policy::placement::NamedPlacement;
 pub(crate) const EXAMPLE: &str = include_str!("../../../systemd/mounts.toml");
 
 /// Every key of a mount, each like the option of its name.
-pub(crate) const KEYS: [&str; 8] = ["source", "mountpoint", "name", "pool", "pool_size", "dram", "policy", "try"];
+pub(crate) const KEYS: [&str; 9] =
+    ["source", "mountpoint", "name", "pool", "pool_size", "dram", "policy", "bypass", "try"];
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -36,6 +37,8 @@ struct WrittenMount {
     dram: Option<u64>,
     #[serde(default, deserialize_with = "config::placement")]
     policy: Option<NamedPlacement>,
+    #[serde(default, deserialize_with = "config::globs")]
+    bypass: Vec<String>,
     #[serde(default, rename = "try")]
     is_trial: bool,
 }
@@ -60,6 +63,7 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
         pool_size: args.pool_size.or(written.pool_size),
         dram: args.dram.or(written.dram),
         policy: args.policy.or(written.policy),
+        bypass: if args.bypass.is_empty() { written.bypass } else { args.bypass.clone() },
         is_trial: args.is_trial || written.is_trial,
         ..args.clone()
     })

@@ -89,8 +89,11 @@ impl fmt::Display for StatusReport {
         line(f, "dram", format_args!("{used} of {dram} for writes that are not synced"))?;
         line(f, "policy", format_args!("{}: {}", self.status.policy, counts.reads_by_pattern))?;
         self.write_contexts(f)?;
-        let FileStates { open, in_pool, beside_pool, retained } = files;
+        let FileStates { open, in_pool, beside_pool, bypassed, retained } = files;
         line(f, "files", format_args!("{open} open, {in_pool} in the pool, {beside_pool} for which it has no room"))?;
+        if !self.status.bypass.is_empty() {
+            line(f, "bypass", format_args!("{}: {bypassed} files written below", self.status.bypass.join(", ")))?;
+        }
         if self.status.restarts > 0 {
             line(f, "restarts", format_args!("{} servers of the mount died and were replaced", self.status.restarts))?;
         }

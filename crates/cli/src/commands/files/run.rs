@@ -40,6 +40,8 @@ struct RunConfig {
     dram: Option<u64>,
     #[serde(default, deserialize_with = "config::placement")]
     policy: Option<NamedPlacement>,
+    #[serde(default, deserialize_with = "config::globs")]
+    bypass: Vec<String>,
     #[serde(default, deserialize_with = "context_frames")]
     context_frames: Option<u32>,
     #[serde(default, deserialize_with = "config::one_or_more")]
@@ -47,7 +49,7 @@ struct RunConfig {
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 6] = ["pool", "size", "dram", "policy", "context_frames", "root"];
+pub(crate) const KEYS: [&str; 7] = ["pool", "size", "dram", "policy", "bypass", "context_frames", "root"];
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
@@ -104,6 +106,7 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         size: args.size.or(written.size),
         dram: args.dram.or(written.dram),
         policy: args.policy.or(written.policy),
+        bypass: if args.bypass.is_empty() { written.bypass } else { args.bypass.clone() },
         context_frames: args.context_frames.or(written.context_frames),
         root: if args.root.is_empty() { written.root } else { args.root.clone() },
     })
@@ -154,12 +157,13 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npolicy = \"lru\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\n";
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\n";
         let expected = RunConfig {
             pool: Some("p".into()),
             size: Some(64 << 20),
             dram: Some(2 << 20),
             policy: Some(NamedPlacement::Lru),
+            bypass: vec!["*.log".to_owned()],
             context_frames: Some(8),
             root: vec!["a".into(), "/b".into()],
         };
@@ -179,7 +183,13 @@ mod tests {
 
     #[test]
     fn an_unknown_key_or_value_is_refused() {
-        for text in ["pol = \"p\"\n", "context_frames = 9\n", "context_frames = 0\n", "policy = \"none\"\n"] {
+        for text in [
+            "pol = \"p\"\n",
+            "context_frames = 9\n",
+            "context_frames = 0\n",
+            "policy = \"none\"\n",
+            "bypass = [\"/a\"]\n",
+        ] {
             assert!(parse(Path::new("run.toml"), text).is_err(), "{text}");
         }
     }

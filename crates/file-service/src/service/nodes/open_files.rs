@@ -3,7 +3,7 @@
 //! A file that is only read is read below. Its first change makes it a file of the pool, and from
 //! then on the pool is asked for everything about its contents, until nobody has it open and all of
 //! it is below. If the pool has no record for one more file, the file is written below as long as
-//! it is open: its syncs are the kernel's.
+//! it is open: its syncs are the kernel's. So is a file that bypasses the pool.
 
 pub(crate) mod leases;
 pub(crate) mod placement;
@@ -30,6 +30,7 @@ use tidegate_file_cache::{
 };
 use tidegate_layout::file_cache::modified_time;
 use tidegate_media::MappedRegion;
+use tidegate_policy::placement::Bypass;
 use tidegate_source_files::Route;
 use tidegate_source_files::SyncTimes;
 use tidegate_source_files::backing::{OpenedFile, refused};
@@ -56,7 +57,11 @@ pub(crate) struct OpenFiles {
     groups: AtomicU64,
     /// Requests of the kernel that were answered.
     requests: AtomicU64,
+    /// Syncs of files beside the pool.
+    syncs_beside: AtomicU64,
     pub(crate) leases: Leases,
+    /// Files that stay beside the pool.
+    pub(crate) bypass: Bypass,
     /// Where programs with the direct path say their contexts, if they can.
     pub(crate) board: OnceLock<ContextBoard>,
     /// Why files are not written back, if the last step of write-back failed.
@@ -121,6 +126,8 @@ struct OpenState {
     made: Option<Arc<Made>>,
     can_write: bool,
     hint: Vec<u8>,
+    /// Whether the file bypasses the pool, by the name that it was opened by.
+    is_bypassed: bool,
     served_from: ServedFrom,
 }
 
@@ -131,7 +138,7 @@ enum ServedFrom {
     File,
     /// In the pool.
     Pool(PoolFile),
-    /// At the file below, as the pool has no room for the file's record.
+    /// At the file below, as the pool has no room for the file's record, or the file bypasses it.
     BesidePool,
 }
 
@@ -149,7 +156,9 @@ impl OpenFiles {
             reads_below: AtomicU64::new(0),
             groups: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            syncs_beside: AtomicU64::new(0),
             leases: Leases::default(),
+            bypass: Bypass::default(),
             board: OnceLock::new(),
             obstacle: Mutex::default(),
         }
@@ -171,7 +180,9 @@ impl OpenFiles {
         let number = self.pool.open_file(&found, &hint)?;
         backing.set_modified(modified_time(self.pool.modified(number)?).map(point_of));
         let served_from = ServedFrom::Pool(number);
-        let file = OpenFile::new(identity, OpenState { backing, made: None, can_write: true, hint, served_from });
+        // What the pool has of a file stays there, until it is written back and nobody has it open.
+        let state = OpenState { backing, made: None, can_write: true, hint, is_bypassed: false, served_from };
+        let file = OpenFile::new(identity, state);
         self.files().insert(identity, Counted::new(Arc::new(file), 0));
         Ok(())
     }
@@ -200,9 +211,11 @@ impl OpenFiles {
         let known: Vec<_> = self.files().values().map(|known| (known.file.clone(), known.opens)).collect();
         for (file, opens) in known {
             states.open += u64::from(opens > 0);
-            match file.read_state().served_from {
+            let state = file.read_state();
+            match state.served_from {
                 ServedFrom::File => {}
                 ServedFrom::Pool(_) => states.in_pool += 1,
+                ServedFrom::BesidePool if state.is_bypassed => states.bypassed += 1,
                 ServedFrom::BesidePool => states.beside_pool += 1,
             }
         }
@@ -228,7 +241,7 @@ impl OpenFiles {
             names: names.recorded,
             names_below: names.syncs_below,
             syncs: counters.commits,
-            syncs_below: counters.below,
+            syncs_below: counters.below + self.syncs_beside.load(Ordering::Relaxed),
             groups: self.groups.load(Ordering::Relaxed),
             leases_granted: self.leases.counts.granted.load(Ordering::Relaxed),
             leases_ended: self.leases.counts.ended.load(Ordering::Relaxed),
@@ -304,8 +317,9 @@ impl OpenFiles {
         }
         let (backing, can_write) = open()?;
         let hint = hint_of(route);
+        let is_bypassed = route.path().is_some_and(|path| self.bypass.of(&path).is_some());
         let (backing, served_from) = (Arc::new(backing), ServedFrom::File);
-        let state = OpenState { backing, made: None, can_write, hint, served_from };
+        let state = OpenState { backing, made: None, can_write, hint, is_bypassed, served_from };
         let opened = Arc::new(OpenFile::new(identity, state));
         // Another thread may have been faster: then this thread uses that one's file.
         let mut files = self.files();
@@ -325,7 +339,7 @@ impl OpenFiles {
         let state = file.read_state();
         let looked = match state.served_from {
             ServedFrom::Pool(number) => self.pool.revalidate(number),
-            ServedFrom::File if state.can_write && self.pool.rests(file.identity) => {
+            ServedFrom::File if state.can_write && !state.is_bypassed && self.pool.rests(file.identity) => {
                 drop(state);
                 self.wake(file)
             }
@@ -339,7 +353,7 @@ impl OpenFiles {
     /// Makes a file that can be written one of the pool, if it is not.
     fn wake(&self, file: &OpenFile) -> std::result::Result<(), FileError> {
         let mut state = file.write_state();
-        if state.served_from == ServedFrom::File && state.can_write {
+        if state.served_from == ServedFrom::File && state.can_write && !state.is_bypassed {
             state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
         }
         Ok(())
@@ -528,7 +542,10 @@ impl OpenFiles {
                 }
                 Ok(())
             }
-            ServedFrom::File | ServedFrom::BesidePool => state.below().sync().map_err(|refused| refused_as(&refused)),
+            ServedFrom::File | ServedFrom::BesidePool => {
+                self.syncs_beside.fetch_add(1, Ordering::Relaxed);
+                state.below().sync().map_err(|refused| refused_as(&refused))
+            }
         }
     }
 
@@ -567,8 +584,8 @@ impl OpenFiles {
         }
     }
 
-    /// The file's state, for a change of its contents: it is a file of the pool then, if the pool
-    /// has a record for it.
+    /// The file's state, for a change of its contents: it is a file of the pool then, if it does
+    /// not bypass the pool, which has a record for it.
     fn changing<'a>(&self, file: &'a OpenFile) -> Result<RwLockReadGuard<'a, OpenState>> {
         loop {
             let state = file.read_state();
@@ -577,7 +594,10 @@ impl OpenFiles {
             }
             drop(state);
             let mut state = file.write_state();
-            if state.served_from == ServedFrom::File {
+            if state.served_from == ServedFrom::File && state.is_bypassed {
+                self.pool.forget_resting(file.identity).map_err(|error| errno_of(&error))?;
+                state.served_from = ServedFrom::BesidePool;
+            } else if state.served_from == ServedFrom::File {
                 state.served_from = match self.pool.open_file(&state.below(), &state.hint) {
                     Ok(number) => ServedFrom::Pool(number),
                     Err(FileError::TooManyFiles) => ServedFrom::BesidePool,
@@ -664,7 +684,8 @@ impl OpenFile {
     pub(crate) fn of_test(source: &tidegate_source_files::SourceDirectory, file: std::fs::File) -> Arc<OpenFile> {
         let backing = Arc::new(OpenedFile::new(source, file.into()).expect("readable"));
         let (identity, served_from) = (backing.identity(), ServedFrom::File);
-        let state = OpenState { backing, made: None, can_write: true, hint: Vec::new(), served_from };
+        let state =
+            OpenState { backing, made: None, can_write: true, hint: Vec::new(), is_bypassed: false, served_from };
         Arc::new(OpenFile::new(identity, state))
     }
 
