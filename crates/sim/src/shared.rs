@@ -4,6 +4,7 @@
 //! core that streamed them until its next fence. A kill loses nothing of them: a processor finishes
 //! the stores it has begun.
 
+use crate::image::Image;
 use std::sync::{Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
 use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
@@ -18,7 +19,7 @@ pub struct SharedMemory {
 }
 
 struct State {
-    bytes: Vec<u8>,
+    image: Image,
     /// Streamed lines that only their core sees, in their order.
     streamed: Vec<(u32, u64, Vec<u8>)>,
     /// The access from which on stores are lost.
@@ -29,13 +30,14 @@ struct State {
 impl SharedMemory {
     /// `len` zero bytes.
     pub fn new(len: u64) -> SharedMemory {
-        SharedMemory::of(vec![0; usize::try_from(len).expect("it fits in memory")])
+        SharedMemory::of(Image::zeroed(len))
     }
 
-    /// What another process left: its bytes.
-    pub fn of(bytes: Vec<u8>) -> SharedMemory {
-        let state = State { bytes, streamed: Vec::new(), lost_from: u64::MAX, sealed: None };
-        SharedMemory { len: state.bytes.len() as u64, accesses: AtomicU64::new(0), state: Mutex::new(state) }
+    /// What another process left.
+    pub fn of(image: Image) -> SharedMemory {
+        let len = image.len();
+        let state = State { image, streamed: Vec::new(), lost_from: u64::MAX, sealed: None };
+        SharedMemory { len, accesses: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     /// From access number `access` on, the medium refuses every store.
@@ -59,11 +61,11 @@ impl SharedMemory {
     }
 
     /// What a kill at this instant leaves to the next process.
-    pub fn left(&self) -> Vec<u8> {
+    pub fn left(&self) -> Image {
         let state = self.state();
-        let mut bytes = state.bytes.clone();
-        state.streamed.iter().for_each(|(_, at, line)| put(&mut bytes, *at, line));
-        bytes
+        let mut image = state.image.clone();
+        state.streamed.iter().for_each(|(_, at, line)| image.write(*at, line));
+        image
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -90,10 +92,10 @@ impl State {
     }
 
     fn fence(&mut self, core: u32) {
-        let State { bytes, streamed, .. } = self;
+        let State { image, streamed, .. } = self;
         streamed.retain(|(of, at, line)| {
             if *of == core {
-                put(bytes, *at, line);
+                image.write(*at, line);
             }
             *of != core
         });
@@ -107,8 +109,7 @@ impl Region for SharedMemory {
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
         let state = self.access();
-        let from = usize::try_from(at).expect("it fits in memory");
-        out.copy_from_slice(&state.bytes[from..from + out.len()]);
+        state.image.read(at, out);
         let core = thread_token();
         for (_, line_at, line) in state.streamed.iter().filter(|(of, ..)| *of == core) {
             overlay(out, at, *line_at, line);
@@ -125,7 +126,7 @@ impl Region for SharedMemory {
     fn write(&self, at: u64, bytes: &[u8]) {
         let mut state = self.access();
         if !state.refuses(at) {
-            put(&mut state.bytes, at, bytes);
+            state.image.write(at, bytes);
         }
     }
 
@@ -138,7 +139,7 @@ impl Region for SharedMemory {
         for (offset, line) in (0..).step_by(64).zip(bytes.chunks(64)) {
             let at = at + offset;
             if mix(at / LINE_BYTES) & 1 == 0 {
-                put(&mut state.bytes, at, line);
+                state.image.write(at, line);
             } else {
                 state.streamed.push((core, at, line.to_vec()));
             }
@@ -148,7 +149,7 @@ impl Region for SharedMemory {
     fn store_u64(&self, at: u64, word: u64) {
         let mut state = self.access();
         if !state.refuses(at) {
-            put(&mut state.bytes, at, &word.to_le_bytes());
+            state.image.store_u64(at, word);
         }
     }
 
@@ -159,11 +160,6 @@ impl Region for SharedMemory {
         state.fence(thread_token());
         state.sealed.map_or(Ok(()), Err)
     }
-}
-
-fn put(bytes: &mut [u8], at: u64, part: &[u8]) {
-    let at = usize::try_from(at).expect("it fits in memory");
-    bytes[at..at + part.len()].copy_from_slice(part);
 }
 
 /// Puts the part of `line`, which lies at `line_at`, that falls into `out`, which lies at `at`,
@@ -195,7 +191,7 @@ mod tests {
         on_core(1, || memory.stream(0, &[7; 1024]));
         assert!(on_core(2, || bytes_of(&memory)).contains(&0));
         assert_eq!(on_core(1, || bytes_of(&memory)), [7; 1024]);
-        assert_eq!(memory.left(), [7; 1024]);
+        assert_eq!(memory.left(), Image::filled(1024, 7));
         on_core(1, || memory.fence()).expect("no store was lost");
         assert_eq!(on_core(2, || bytes_of(&memory)), [7; 1024]);
     }

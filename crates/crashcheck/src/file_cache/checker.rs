@@ -423,7 +423,7 @@ impl Process {
 }
 
 impl Campaign<'_> {
-    fn machine(&self, region: Region, files: Vec<SimFile>, dram: Option<Vec<Vec<u8>>>) -> Arc<Machine> {
+    fn machine(&self, region: Region, files: Vec<SimFile>, dram: Option<Vec<Image>>) -> Arc<Machine> {
         Machine::new(self.pool, region, files, dram, self.bug)
     }
 

@@ -242,7 +242,7 @@ fn carry_out(bytes: &mut Vec<u8>, change: &Change) {
 pub(crate) struct JointCut {
     pub(crate) region: Cut,
     pub(crate) files: Vec<SimFile>,
-    pub(crate) dram: Vec<Vec<u8>>,
+    pub(crate) dram: Vec<Image>,
 }
 
 impl JointCut {
@@ -285,7 +285,7 @@ impl Machine {
         pool: &SmallPool,
         region: Region,
         mut files: Vec<SimFile>,
-        dram: Option<Vec<Vec<u8>>>,
+        dram: Option<Vec<Image>>,
         bug: Option<FilesBug>,
     ) -> Arc<Machine> {
         // Nobody has them open.

@@ -83,7 +83,7 @@ impl NamesPool {
 pub(crate) struct JointCut {
     pub(crate) region: Cut,
     pub(crate) tree: Tree,
-    pub(crate) dram: Vec<u8>,
+    pub(crate) dram: Image,
 }
 
 /// Memory and directory of one machine, and the cuts recorded of them.
@@ -106,7 +106,7 @@ impl Machine {
         pool: &NamesPool,
         region: Region,
         tree: Tree,
-        dram: Option<Vec<u8>>,
+        dram: Option<Image>,
         bug: Option<NamesBug>,
     ) -> Arc<Machine> {
         let dram = dram.map_or_else(|| NamesPool::dram(&region), |bytes| Arc::new(SharedMemory::of(bytes)));
