@@ -41,7 +41,12 @@ impl Window {
         });
         let prepared = held.clone().map(|(number, _)| number + 1).max().unwrap_or(0);
         let marked = held.filter(|(_, is_below)| *is_below).map(|(number, _)| number + 1).max();
-        let below = marked.unwrap_or(0).max(prepared.saturating_sub(chunks)).max(begin_chunk);
+        // A slot is made ready for another chunk only after its former one was marked.
+        let reused = prepared.checked_sub(chunks).map(|former| match of(former, &found) {
+            Ok(Slot::Blank) => former + 1,
+            _ => former,
+        });
+        let below = marked.max(reused).unwrap_or(0).max(begin_chunk);
         let (prepared, end) = (prepared.max(below), below * plan.chunk_bytes);
         let sum = ChunkSum::new(below);
         let mut window = Window { prepared, below, sum, end, unended: Vec::new(), damage: Vec::new() };
