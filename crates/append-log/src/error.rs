@@ -55,7 +55,7 @@ pub enum CreateError {
 
 /// Why a log cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum LogOpenError {
     /// The region does not claim to hold a log.
     #[error("the region holds no append-only log: create one, or name the region that has it")]
     NoLog,
@@ -119,7 +119,7 @@ pub enum LogError {
         /// Chunks that it has room for.
         chunks: u64,
     },
-    /// What lies below refuses. What is synced stays in the window, and the step may be tried again.
+    /// What lies below refuses. What is synced stays in the window; the step may be tried again.
     #[error("what lies below the log refuses: {0}; nothing is lost, and the log goes on once it takes chunks again")]
     Below(Error),
     /// Bytes that were dropped.

@@ -3,16 +3,16 @@
 //! Bytes of the log are numbered from 0 and never change. The newest ones lie in a *window* of
 //! chunks on a [`Region`]; older ones lie below, on a [`BlockDevice`]. [`AppendLog::append`] takes
 //! bytes, [`AppendLog::sync`] makes them durable, and two bounded steps do the rest:
-//! [`AppendLog::write_back_step`] moves the oldest full chunk below, and [`AppendLog::prepare_step`]
-//! makes a slot ready for a chunk to come.
+//! [`AppendLog::write_back_step`] moves the oldest full chunk below, and
+//! [`AppendLog::prepare_step`] makes a slot ready for a chunk to come.
 //!
 //! # What is stored, and in which order
 //!
 //! Each slot of the window has a head of one line: the number of its chunk, and one word that says
 //! how many bytes of the chunk count, with their checksum ([`tidegate_layout::append_log`]).
 //!
-//! 1. *Append*: bytes wait in DRAM. What would be more than [`STAGED_BYTES_MAX`] is streamed to the
-//!    window and fenced at once, behind the end of the log.
+//! 1. *Append*: bytes wait in DRAM. If there would be more than 64 KiB of them, they are streamed
+//!    to the window and fenced at once, behind the end of the log.
 //! 2. *Sync*: the bytes that wait are streamed. **Fence.** The word of the chunk in which the log
 //!    ended is stored and flushed. **Fence.** If the new bytes reach into further chunks, the words
 //!    of those are stored, flushed and fenced first.
@@ -20,14 +20,14 @@
 //!    marked. **Fence.** From then on its slot may be used again.
 //! 4. *Prepare*: the word of a slot whose chunk is below is cleared. **Fence.** The number of the
 //!    chunk to come is stored, with its inverse. **Fence.**
-//! 5. *Drop*: the first copy of the superblock says where the log begins. **Fence.** The second copy
-//!    says it. **Fence.** Then the chunks before it are discarded below.
+//! 5. *Drop*: the first copy of the superblock says where the log begins. **Fence.** The second
+//!    copy says it. **Fence.** Then the chunks before it are discarded below.
 //!
 //! # Why it is right after a power cut
 //!
-//! - *Cut in a sync*: the log ends in the first chunk that is not full. That is the chunk whose word
-//!   is stored last, so all new bytes count, or none. They are durable before any word. Words of
-//!   later chunks are cleared by recovery, before anything is appended.
+//! - *Cut in a sync*: the log ends in the first chunk that is not full. The word of that chunk is
+//!   stored last, so all new bytes count, or none. They are durable before any word. Words of later
+//!   chunks are cleared by recovery, before anything is appended.
 //! - *Cut in a write-back*: the chunk still lies in the window, and is written once more.
 //! - *Cut in a prepare*: a slot with a torn number has no byte that counts. A slot never has a new
 //!   number with the word of its former chunk, for a fence lies between the two stores.
@@ -41,8 +41,8 @@
 //! # What damage does
 //!
 //! A word carries the checksum of the bytes that it counts. So a byte that changed is not taken for
-//! the end of the log: [`AppendLog::open`] tells which bytes of the log are damaged. Chunks that the
-//! file below has are not looked at in the window.
+//! the end of the log: [`AppendLog::open`] tells which bytes of the log are damaged. Chunks that
+//! the file below has are not looked at in the window.
 //!
 //! # Example
 //!
@@ -88,19 +88,16 @@ mod superblock;
 mod window;
 
 pub use create::{Making, create};
-pub use error::{CreateError, Damage, DamageFound, LogError, OpenError};
-pub use log::{AppendLog, STAGED_BYTES_MAX};
+pub use error::{CreateError, Damage, DamageFound, LogError, LogOpenError};
+pub use log::AppendLog;
 pub use open::{OnDamage, identify};
-pub use steps::{Backlog, Prepared, WrittenBack};
+pub use steps::{Prepared, WrittenBack};
 
 /// Bytes in a chunk, unless the maker of a log chooses others.
 pub const CHUNK_BYTES_DEFAULT: u64 = 2 << 20;
 
-/// Chunks of a window, unless the maker of a log chooses others.
-pub const CHUNKS_DEFAULT: u32 = 20;
+/// Bytes of a region with a window of twenty such chunks.
+pub const REGION_BYTES_DEFAULT: u64 = 20 * CHUNK_BYTES_DEFAULT + 12_288;
 
 /// Chunks that are made ready ahead of the log's end.
-pub const AHEAD_CHUNKS: u64 = 8;
-
-/// With fewer chunks ready than this, it is time for [`AppendLog::prepare_step`].
-pub const AHEAD_CHUNKS_MIN: u64 = 4;
+pub(crate) const AHEAD_CHUNKS: u64 = 8;

@@ -8,7 +8,7 @@ use tidegate_media::sync::{Mutex, MutexGuard};
 use tidegate_media::{BlockDevice, Error, Region, Sealed};
 
 /// Bytes that wait in DRAM for a sync at most.
-pub const STAGED_BYTES_MAX: usize = 64 << 10;
+const STAGED_BYTES_MAX: usize = 64 << 10;
 
 /// A log that bytes are appended to; see the crate.
 ///
@@ -113,6 +113,11 @@ impl<R: Region> AppendLog<R> {
     /// Where the appended bytes end.
     pub fn appended_to(&self) -> u64 {
         self.state.lock().appended
+    }
+
+    /// Bytes in a chunk.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.plan.chunk_bytes
     }
 
     /// Bytes of the window: no append may have more.

@@ -1,6 +1,6 @@
 //! Opening a log: recovery, and what is done with a damaged one.
 
-use crate::error::{LogError, OpenError};
+use crate::error::{LogError, LogOpenError};
 use crate::log::AppendLog;
 use crate::superblock;
 use crate::window::Window;
@@ -18,10 +18,10 @@ pub enum OnDamage {
 }
 
 /// What the log on `region` is; none if the region does not claim to hold one. Changes nothing.
-pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Option<LogFacts>, OpenError> {
+pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Option<LogFacts>, LogOpenError> {
     match superblock::read(region) {
         Ok((facts, _)) => Ok(Some(facts)),
-        Err(OpenError::NoLog) => Ok(None),
+        Err(LogOpenError::NoLog) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -32,7 +32,7 @@ impl<R: Region> AppendLog<R> {
     ///
     /// Reads every chunk that only the window has. The caller sees to it that `below` is the device
     /// that the log was made with ([`identify`] tells its identity).
-    pub fn open(region: R, below: Arc<dyn BlockDevice>, on_damage: OnDamage) -> Result<AppendLog<R>, OpenError> {
+    pub fn open(region: R, below: Arc<dyn BlockDevice>, on_damage: OnDamage) -> Result<AppendLog<R>, LogOpenError> {
         let (facts, copies_agree) = superblock::read(&region)?;
         fits(&facts, &region, &*below)?;
         // A killed process may have left these in the CPU's caches.
@@ -41,10 +41,10 @@ impl<R: Region> AppendLog<R> {
         region.fence().map_err(Error::from)?;
         let window = Window::read(&region, &facts.plan, facts.plan.chunk_of(facts.begin));
         match window.damage.first() {
-            Some(damage) if on_damage == OnDamage::Refuse => return Err(OpenError::Damaged(damage.clone())),
+            Some(damage) if on_damage == OnDamage::Refuse => return Err(LogOpenError::Damaged(damage.clone())),
             Some(_) => {}
             None if window.end < facts.begin => {
-                return Err(OpenError::EndsBeforeBegin { begin: facts.begin, end: window.end });
+                return Err(LogOpenError::EndsBeforeBegin { begin: facts.begin, end: window.end });
             }
             None => {
                 if !copies_agree {
@@ -72,14 +72,14 @@ fn clear<R: Region + ?Sized>(region: &R, facts: &LogFacts, unended: &[u64]) -> R
     if unended.is_empty() { Ok(()) } else { Ok(region.fence()?) }
 }
 
-fn fits<R: Region + ?Sized>(facts: &LogFacts, region: &R, below: &dyn BlockDevice) -> Result<(), OpenError> {
+fn fits<R: Region + ?Sized>(facts: &LogFacts, region: &R, below: &dyn BlockDevice) -> Result<(), LogOpenError> {
     let (plan, geometry) = (&facts.plan, below.geometry());
     if region.len() < plan.region_bytes() {
-        return Err(OpenError::Region { needs: plan.region_bytes(), has: region.len() });
+        return Err(LogOpenError::Region { needs: plan.region_bytes(), has: region.len() });
     }
     let (needs, has) = (plan.below_chunks.saturating_mul(plan.chunk_bytes), geometry.bytes());
     if has < needs || !plan.chunk_bytes.is_multiple_of(u64::from(geometry.block_size)) {
-        return Err(OpenError::Below { needs, has, block_size: geometry.block_size });
+        return Err(LogOpenError::Below { needs, has, block_size: geometry.block_size });
     }
     Ok(())
 }

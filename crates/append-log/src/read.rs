@@ -58,8 +58,8 @@ impl<R: Region> AppendLog<R> {
         Ok(())
     }
 
-    /// Shows all durable bytes from byte `from` on, or from where the log begins, in their order: to
-    /// `visit`, with the place of the first byte of each part. Says where they end. Bytes that
+    /// Shows all durable bytes from byte `from` on, or from where the log begins, in their order:
+    /// to `visit`, with the place of the first byte of each part. Says where they end. Bytes that
     /// become durable meanwhile may be shown too.
     ///
     /// # Errors

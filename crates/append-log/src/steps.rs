@@ -1,10 +1,10 @@
 //! The bounded steps of the background: chunks made ready ahead of the log's end, and full chunks
 //! moved below.
 
+use crate::AHEAD_CHUNKS;
 use crate::error::{Damage, LogError};
 use crate::log::{AppendLog, State};
 use crate::window::read_chunk;
-use crate::{AHEAD_CHUNKS, AHEAD_CHUNKS_MIN};
 use tidegate_layout::append_log::{Committed, LogHead};
 use tidegate_media::{AlignedBytes, Durability, Error, Lba, LbaRange, Region};
 
@@ -26,32 +26,16 @@ pub enum WrittenBack {
     Nothing,
 }
 
-/// What there is to do in the background.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backlog {
-    /// Full, durable chunks that are not below.
-    pub full: u64,
-    /// Chunks that are ready ahead of the log's end.
-    pub ahead: u64,
-    /// Slots that could be made ready now.
-    pub free: u64,
-    /// What lies below refused this, and took no chunk since.
-    pub refused: Option<Error>,
-}
-
-impl Backlog {
-    /// Whether a step should be taken.
-    pub fn is_due(&self) -> bool {
-        self.full > 0 || self.free > 0 && self.ahead < AHEAD_CHUNKS_MIN
-    }
-}
-
 impl<R: Region> AppendLog<R> {
-    /// What there is to do.
-    pub fn backlog(&self) -> Backlog {
+    /// Where the bytes end that lie below, durably.
+    pub fn written_back_to(&self) -> u64 {
         let state = self.state.lock();
-        let free = if self.is_below_full(&state) { 0 } else { self.free_slots(&state) };
-        Backlog { full: self.full(&state), ahead: self.ahead(&state), free, refused: state.refused.clone() }
+        state.durable.min(state.below * self.plan.chunk_bytes)
+    }
+
+    /// What lies below refused last, unless it took a chunk since.
+    pub fn refused(&self) -> Option<Error> {
+        self.state.lock().refused.clone()
     }
 
     fn full(&self, state: &State) -> u64 {

@@ -1,6 +1,6 @@
 //! The two copies of the superblock: read, chosen from, and written one after the other.
 
-use crate::error::OpenError;
+use crate::error::LogOpenError;
 use tidegate_layout::Broken;
 use tidegate_layout::append_log::{LOG_SUPERBLOCKS_AT, LogFacts, LogSuperblock};
 use tidegate_media::{Corrupt, Error, Region, Sealed};
@@ -21,25 +21,25 @@ pub(crate) fn write<R: Region + ?Sized>(region: &R, facts: &LogFacts) -> Result<
 }
 
 /// What the newer valid copy says, and whether both say it.
-pub(crate) fn read<R: Region + ?Sized>(region: &R) -> Result<(LogFacts, bool), OpenError> {
+pub(crate) fn read<R: Region + ?Sized>(region: &R) -> Result<(LogFacts, bool), LogOpenError> {
     if region.len() < LOG_SUPERBLOCKS_AT[1] + size_of::<LogSuperblock>() as u64 {
-        return Err(OpenError::NoLog);
+        return Err(LogOpenError::NoLog);
     }
     let [first, second] = LOG_SUPERBLOCKS_AT.map(|at| read_copy(region, at));
     match (first, second) {
         (Ok(first), Ok(second)) if second.generation > first.generation => Ok((second, false)),
         (Ok(first), second) => Ok((first, second == Ok(first))),
         (Err(_), Ok(second)) => Ok((second, false)),
-        (Err(OpenError::NoLog), Err(second)) => Err(second),
+        (Err(LogOpenError::NoLog), Err(second)) => Err(second),
         (Err(first), Err(_)) => Err(first),
     }
 }
 
-fn read_copy<R: Region + ?Sized>(region: &R, at: u64) -> Result<LogFacts, OpenError> {
+fn read_copy<R: Region + ?Sized>(region: &R, at: u64) -> Result<LogFacts, LogOpenError> {
     let mut superblock = LogSuperblock::new_zeroed();
     region.read(at, superblock.as_mut_bytes()).map_err(Error::from)?;
     if !superblock.has_magic() {
-        return Err(OpenError::NoLog);
+        return Err(LogOpenError::NoLog);
     }
-    superblock.check().map_err(|broken| OpenError::Superblock(corrupt(at, broken)))
+    superblock.check().map_err(|broken| LogOpenError::Superblock(corrupt(at, broken)))
 }

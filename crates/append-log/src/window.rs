@@ -3,7 +3,7 @@
 
 use crate::error::{Damage, DamageFound};
 use crate::superblock::corrupt;
-use tidegate_layout::append_log::{ChunkSum, Committed, LogHead, LogPlan, Slot};
+use tidegate_layout::append_log::{ChunkSum, Committed, LogHead, LogPlan, LogSlot};
 use tidegate_media::{Poison, Region};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -27,7 +27,7 @@ pub(crate) struct Window {
 }
 
 /// A slot as it was read.
-type Found = Result<Slot, DamageFound>;
+type Found = Result<LogSlot, DamageFound>;
 
 impl Window {
     /// Reads all heads, and every chunk that counts and that only the window has. `begin_chunk` is
@@ -36,14 +36,14 @@ impl Window {
         let chunks = u64::from(plan.chunks);
         let found: Vec<Found> = (0..chunks).map(|slot| read_head(region, plan, slot)).collect();
         let held = found.iter().filter_map(|found| match found {
-            Ok(Slot::Held { number, is_below, .. }) => Some((*number, *is_below)),
+            Ok(LogSlot::Held { number, is_below, .. }) => Some((*number, *is_below)),
             _ => None,
         });
         let prepared = held.clone().map(|(number, _)| number + 1).max().unwrap_or(0);
         let marked = held.filter(|(_, is_below)| *is_below).map(|(number, _)| number + 1).max();
         // A slot is made ready for another chunk only after its former one was marked.
         let reused = prepared.checked_sub(chunks).map(|former| match of(former, &found) {
-            Ok(Slot::Blank) => former + 1,
+            Ok(LogSlot::Blank) => former + 1,
             _ => former,
         });
         let below = marked.max(reused).unwrap_or(0).max(begin_chunk);
@@ -59,7 +59,7 @@ impl Window {
         let mut is_over = false;
         for (number, found) in (self.below..=self.prepared).map(|number| (number, of(number, found))) {
             let committed = match found {
-                Ok(Slot::Held { number: held, committed, .. }) if *held == number => *committed,
+                Ok(LogSlot::Held { number: held, committed, .. }) if *held == number => *committed,
                 // The slot of the chunk that comes next has its former chunk, or none.
                 Ok(_) if number == self.prepared => break,
                 found => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use tidegate_append_log::{
-    AppendLog, CreateError, LogError, Making, OnDamage, OpenError, Prepared, STAGED_BYTES_MAX, WrittenBack, create,
+    AppendLog, CreateError, LogError, LogOpenError, Making, OnDamage, Prepared, WrittenBack, create,
 };
 use tidegate_layout::append_log::{LOG_HEADS_AT, LogPlan};
 use tidegate_media::{BlockDevice, Error, MappedRegion, Region as Medium};
@@ -30,7 +30,7 @@ impl Testbed {
         AppendLog::open(Arc::clone(&self.region), self.disk.clone(), OnDamage::Refuse).unwrap()
     }
 
-    fn open_error(&self) -> OpenError {
+    fn open_error(&self) -> LogOpenError {
         AppendLog::open(Arc::clone(&self.region), self.disk.clone(), OnDamage::Refuse).map(drop).unwrap_err()
     }
 }
@@ -115,7 +115,7 @@ fn a_long_append_passes_through_the_window_at_once() {
     let disk: Arc<dyn BlockDevice> = Arc::new(Disk::new(1 << 13, 512));
     create(&region, &disk, &Making { chunk_bytes: 1 << 16, ..MAKING }).unwrap();
     let log = AppendLog::open(region, disk, OnDamage::Refuse).unwrap();
-    let len = 2 * STAGED_BYTES_MAX + 77;
+    let len = (128 << 10) + 77;
     append(&log, 50);
     append(&log, len);
     append(&log, 50);
@@ -134,8 +134,8 @@ fn a_full_window_is_told_and_steps_make_room() {
     assert_eq!(log.append(&[1; 11]), Err(LogError::Full { room: 10 }));
     assert_eq!(log.write_back_step(), Ok(WrittenBack::Nothing), "nothing is durable");
     log.sync().unwrap();
-    assert_eq!(log.backlog().full, 2);
     assert_eq!(log.write_back_step(), Ok(WrittenBack::Chunk));
+    assert_eq!(log.written_back_to(), 512);
     append(&log, 11);
     assert_eq!(log.sync(), Ok(3 * CHUNK as u64 + 1));
     assert_eq!(contents(&log), bytes(0, 3 * CHUNK + 1));
@@ -189,7 +189,7 @@ fn a_file_below_that_refuses_is_told_and_nothing_is_lost() {
     for fault in [DiskFault::WriteFails(0..1), DiskFault::NextFlushFails] {
         testbed.disk.fail(fault);
         assert!(matches!(log.write_back_step(), Err(LogError::Below(_))));
-        assert!(log.backlog().refused.is_some());
+        assert!(log.refused().is_some());
         testbed.disk.mend();
     }
     testbed.disk.fail(DiskFault::WriteFails(0..64));
@@ -198,7 +198,7 @@ fn a_file_below_that_refuses_is_told_and_nothing_is_lost() {
     log.sync().unwrap();
     assert!(matches!(log.append(&[1]), Err(LogError::Below(Error::Media(_)))), "the reason why there is no room");
     testbed.disk.mend();
-    assert_eq!((log.write_back_step(), log.backlog().refused), (Ok(WrittenBack::Chunk), None));
+    assert_eq!((log.write_back_step(), log.refused()), (Ok(WrittenBack::Chunk), None));
     append(&log, 100);
     log.sync().unwrap();
     drop(log);
@@ -220,7 +220,7 @@ fn a_changed_byte_is_told_with_its_place_and_is_not_the_end() {
         image.read(place, &mut byte);
         image.write(place, &[byte[0] ^ 16]);
         let damaged = Testbed { region: Arc::new(Region::from_image(image)), ..Testbed::new(64) };
-        let OpenError::Damaged(damage) = damaged.open_error() else { panic!("byte {at} is taken") };
+        let LogOpenError::Damaged(damage) = damaged.open_error() else { panic!("byte {at} is taken") };
         assert!(damage.from <= at && at < damage.to && damage.to - damage.from <= 512, "{damage:?} for {at}");
         let log = AppendLog::open(damaged.region.clone(), damaged.disk.clone(), OnDamage::ReadOnly).unwrap();
         let mut found = Vec::new();
@@ -250,7 +250,7 @@ fn changed_words_of_heads_are_told() {
         image.write(place, &[old[0] ^ 1]);
         let damaged = Testbed { region: Arc::new(Region::from_image(image)), ..Testbed::new(64) };
         let told = damaged.open_error();
-        assert!(matches!(&told, OpenError::Damaged(damage) if damage.from == 512 * chunk), "{told:?}");
+        assert!(matches!(&told, LogOpenError::Damaged(damage) if damage.from == 512 * chunk), "{told:?}");
     }
 }
 
@@ -266,7 +266,7 @@ fn unreadable_memory_is_told_and_a_chunk_that_is_below_does_without() {
     poison(0);
     assert_eq!(contents(&testbed.open()), bytes(0, 2 * CHUNK));
     poison(1);
-    assert!(matches!(testbed.open_error(), OpenError::Damaged(damage) if (damage.from, damage.to) == (512, 1024)));
+    assert!(matches!(testbed.open_error(), LogOpenError::Damaged(damage) if (damage.from, damage.to) == (512, 1024)));
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn other_regions_and_other_sizes_are_refused() {
     };
     assert_eq!(
         AppendLog::open(Region::new(4096), testbed.disk.clone(), OnDamage::Refuse).err(),
-        Some(OpenError::NoLog)
+        Some(LogOpenError::NoLog)
     );
     let image = || testbed.region.cut().least().clone();
     assert!(open(Region::from_image(image()), Disk::new(63, 512)).unwrap_err().contains("32768 bytes below"));

@@ -10,7 +10,7 @@
 //! 3. The log goes on: bytes are appended up to the next chunk and beyond, synced, and found by the
 //!    next process after one more cut.
 //!
-//! Word stores to one line arrive in any order, which is more than any processor does that this runs
+//! Word stores to one line arrive in any order, which is more than the processors do that this runs
 //! on.
 
 mod model;

@@ -32,7 +32,7 @@ fn a_log_with_a_full_window_loses_nothing_in_three_steps() {
     every_script("a full window", &LogStart::full());
 }
 
-/// The campaign over a log with `bug` fails on `script`, and on the same script without it does not.
+/// The campaign over a log with `bug` fails on `script`, and says `words`.
 fn caught(bug: LogBug, start: &LogStart, script: &[LogStep], words: &str) {
     let shown = shown_by(|| judge_mistaken_log(start, script, bug)).expect_err("the mistake is not caught");
     println!("{bug:?}: {shown}");

@@ -25,16 +25,16 @@ pub const LOG_SUPERBLOCKS_AT: [u64; 2] = [0, LOG_PAGE_BYTES];
 pub const LOG_HEADS_AT: u64 = 2 * LOG_PAGE_BYTES;
 
 /// The shortest chunk: one sector of a disk.
-pub const LOG_CHUNK_BYTES_MIN: u64 = 512;
+const LOG_CHUNK_BYTES_MIN: u64 = 512;
 
 /// The longest chunk.
-pub const LOG_CHUNK_BYTES_MAX: u64 = 1 << 30;
+const LOG_CHUNK_BYTES_MAX: u64 = 1 << 30;
 
 /// The fewest chunks of a window: one is filled while another one is written back.
-pub const LOG_CHUNKS_MIN: u32 = 2;
+const LOG_CHUNKS_MIN: u32 = 2;
 
 /// The most chunks of a window.
-pub const LOG_CHUNKS_MAX: u32 = 1 << 20;
+const LOG_CHUNKS_MAX: u32 = 1 << 20;
 
 /// What the number of a chunk is combined with to say that the file below has it.
 const BELOW_MARK: u64 = 0x6265_6c6f_7721_6c67;
@@ -142,7 +142,7 @@ impl ChunkSum {
 
 /// What a head says of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum LogSlot {
     /// It has this chunk.
     Held {
         /// Its number.
@@ -172,17 +172,17 @@ impl LogHead {
     }
 
     /// What it says of slot `slot` of a log laid out by `plan`.
-    pub fn check(&self, slot: u64, plan: &LogPlan) -> Result<Slot, Broken> {
+    pub fn check(&self, slot: u64, plan: &LogPlan) -> Result<LogSlot, Broken> {
         let (number, word) = (self.number.get(), self.committed.get());
         if self.check.get() != !number {
             rule(word == 0, "a chunk's number is followed by its inverse, or no byte of it counts", 8, self.check)?;
-            return Ok(Slot::Blank);
+            return Ok(LogSlot::Blank);
         }
         rule(number % u64::from(plan.chunks) == slot, "a chunk lies in the slot of its number", 0, number)?;
         let committed = Committed::of_word(word);
         let is_possible = u64::from(committed.len) <= plan.chunk_bytes && (committed.len > 0 || word == 0);
         rule(is_possible, "no more bytes count than a chunk has", 16, committed.len)?;
-        Ok(Slot::Held { number, committed, is_below: self.below.get() == LogHead::below_word(number) })
+        Ok(LogSlot::Held { number, committed, is_below: self.below.get() == LogHead::below_word(number) })
     }
 }
 
@@ -366,16 +366,16 @@ mod tests {
         assert_eq!(&head.as_bytes()[..16], &[4, 0, 0, 0, 0, 0, 0, 0, 251, 255, 255, 255, 255, 255, 255, 255]);
         assert_eq!(&head.as_bytes()[16..24], &[2, 1, 0, 0, 6, 5, 4, 3]);
         assert_eq!(Committed::of_word(committed.word()), committed);
-        assert_eq!(head.check(1, &facts().plan), Ok(Slot::Held { number: 4, committed, is_below: false }));
+        assert_eq!(head.check(1, &facts().plan), Ok(LogSlot::Held { number: 4, committed, is_below: false }));
         head.below = U64::new(LogHead::below_word(4));
         assert_eq!(&head.as_bytes()[24..32], &[0x63, 0x6c, 0x21, 0x77, 0x6f, 0x6c, 0x65, 0x62]);
-        assert_eq!(head.check(1, &facts().plan), Ok(Slot::Held { number: 4, committed, is_below: true }));
+        assert_eq!(head.check(1, &facts().plan), Ok(LogSlot::Held { number: 4, committed, is_below: true }));
     }
 
     #[test]
     fn a_torn_number_is_none_and_a_damaged_one_is_told() {
         let plan = facts().plan;
-        assert_eq!(LogHead::read_from_bytes(&[0; 64]).unwrap().check(0, &plan), Ok(Slot::Blank));
+        assert_eq!(LogHead::read_from_bytes(&[0; 64]).unwrap().check(0, &plan), Ok(LogSlot::Blank));
         let mut damaged = head(4, Committed { len: 7, sum: 8 });
         assert!(damaged.check(2, &plan).is_err(), "it lies in the slot of another number");
         damaged.check = U64::new(9);

@@ -26,9 +26,9 @@ pub enum LogStep {
     Sync,
     /// Moves a chunk below.
     WriteBack,
-    /// The same, and the disk refuses the write.
+    /// Moves a chunk below, and the disk refuses the write.
     WriteRefused,
-    /// The same, and the disk refuses the flush.
+    /// Moves a chunk below, and the disk refuses the flush.
     FlushRefused,
     /// Moves everything below, the last chunk too.
     WriteAll,

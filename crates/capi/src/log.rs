@@ -1,0 +1,323 @@
+//! An append-only log and what lies below it, as C programs hold them.
+
+use crate::cache::unlocked;
+use crate::status::CallFailure;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use tidegate_append_log::{
+    AppendLog, CHUNK_BYTES_DEFAULT, LogError, Making, OnDamage, REGION_BYTES_DEFAULT, create, identify,
+};
+use tidegate_background::LogThread;
+use tidegate_media::{
+    Access, Allocation, DiskAccess, DiskMark, Domain, FileDisk, LineOrder, MappedRegion, Poison, Process, Region,
+    Sealed, claim_of,
+};
+use uuid::Uuid;
+
+/// Bytes that a new file below has room for, unless the caller says how many.
+const CAPACITY_DEFAULT: u64 = 1 << 40;
+
+/// Bytes in a block of what lies below.
+const BLOCK_SIZE: u32 = 4096;
+
+/// The memory of a log. In an ordinary file a fence alone makes nothing durable; there each fence
+/// ends with `fdatasync`.
+pub(crate) struct LogMemory {
+    region: MappedRegion,
+    is_on_disk: bool,
+    /// The sync that failed. What it covered may be lost, so none succeeds after it.
+    failed: OnceLock<Sealed>,
+}
+
+impl LogMemory {
+    fn new(region: MappedRegion) -> LogMemory {
+        LogMemory { is_on_disk: region.domain() == Domain::DiskFile, region, failed: OnceLock::new() }
+    }
+}
+
+impl Region for LogMemory {
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
+        self.region.read(at, out)
+    }
+    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
+        self.region.load_u64(at)
+    }
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.region.write(at, bytes);
+    }
+    fn stream(&self, at: u64, bytes: &[u8]) {
+        self.region.stream(at, bytes);
+    }
+    fn store_u64(&self, at: u64, word: u64) {
+        self.region.store_u64(at, word);
+    }
+    fn flush(&self, at: u64, len: u64) {
+        self.region.flush(at, len);
+    }
+    fn fence(&self) -> Result<(), Sealed> {
+        self.region.fence()?;
+        if !self.is_on_disk {
+            return Ok(());
+        }
+        if let Some(sealed) = self.failed.get() {
+            return Err(*sealed);
+        }
+        self.region.sync_file().map_err(|error| {
+            let sealed = Sealed::SyncFailed { errno: error.raw_os_error().unwrap_or(5) };
+            *self.failed.get_or_init(|| sealed)
+        })
+    }
+    fn line_order(&self) -> LineOrder {
+        self.region.line_order()
+    }
+}
+
+/// An append-only log in persistent memory, in front of a file or a disk.
+pub struct Log {
+    /// None: it was opened for reading what is not damaged.
+    thread: Option<LogThread<LogMemory>>,
+    damaged: Option<AppendLog<LogMemory>>,
+    /// Who opened it. A child of this process has no part in its thread.
+    owner: Process,
+}
+
+impl Log {
+    /// Makes a log in a new region of `bytes` bytes at `pmem` in front of `below`: a block device,
+    /// or a file that is empty or not there, which gets room for `capacity` bytes. 0: the usual
+    /// number.
+    pub(crate) fn create(pmem: &Path, bytes: u64, below: &Path, capacity: u64) -> Result<(), CallFailure> {
+        let bytes = if bytes == 0 { REGION_BYTES_DEFAULT } else { bytes };
+        let capacity = if capacity == 0 { CAPACITY_DEFAULT } else { capacity };
+        let made = Unfinished(make_room(below, capacity)?.then_some(below));
+        let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE))?;
+        if let Some(by) = claim_of(&disk, 0)? {
+            return Err(CallFailure::BelowClaimed(by));
+        }
+        let uuid = Uuid::new_v4().into_bytes();
+        refuse_taken(&disk, uuid)?;
+        let region = LogMemory::new(MappedRegion::create(pmem, bytes, Allocation::Full)?);
+        // Twenty chunks or so, whatever the size of the region.
+        let chunk_bytes = (bytes / 16).next_power_of_two() / 2;
+        let chunk_bytes = chunk_bytes.clamp(u64::from(BLOCK_SIZE), CHUNK_BYTES_DEFAULT);
+        create(&region, &disk, &Making { chunk_bytes, uuid, below: disk.identity().0 })?;
+        let mark = DiskMark { region: uuid, place: std::path::absolute(pmem)? };
+        disk.set_mark(&mark)?;
+        made.finish();
+        Ok(())
+    }
+
+    /// Opens the log at `pmem` in front of `below`; what was interrupted is finished.
+    pub(crate) fn open(pmem: &Path, below: &Path, on_damage: OnDamage) -> Result<Log, CallFailure> {
+        let region = LogMemory::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
+        let facts = identify(&region)?.ok_or(CallFailure::NoLog)?;
+        let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE))?;
+        if disk.identity().0 != facts.below {
+            return Err(CallFailure::AnotherBelow);
+        }
+        refuse_taken(&disk, facts.uuid)?;
+        let log = AppendLog::open(region, Arc::new(disk), on_damage)?;
+        let owner = Process::current();
+        if log.damage().is_empty() {
+            return Ok(Log { thread: Some(LogThread::start(log)?), damaged: None, owner });
+        }
+        Ok(Log { thread: None, damaged: Some(log), owner })
+    }
+
+    /// This log, if the process that asks has opened it.
+    pub(crate) fn own(&self) -> Result<&Log, CallFailure> {
+        if self.owner.is_current() { Ok(self) } else { Err(CallFailure::Forked) }
+    }
+
+    fn log(&self) -> Result<&AppendLog<LogMemory>, CallFailure> {
+        let served = self.thread.as_ref().map(LogThread::log);
+        served.or(self.damaged.as_ref()).ok_or(CallFailure::NoLog)
+    }
+
+    /// The thread, which a log that is damaged does not have.
+    fn changeable(&self) -> Result<&LogThread<LogMemory>, CallFailure> {
+        let told = self.damaged.iter().flat_map(AppendLog::damage).next();
+        self.thread.as_ref().ok_or(told.map_or(CallFailure::NoLog, CallFailure::Log))
+    }
+
+    pub(crate) fn append(&self, bytes: &[u8]) -> Result<u64, CallFailure> {
+        Ok(self.changeable()?.append(bytes)?)
+    }
+
+    pub(crate) fn sync(&self) -> Result<u64, CallFailure> {
+        Ok(self.changeable()?.sync()?)
+    }
+
+    pub(crate) fn drop_behind(&self, offset: u64) -> Result<(), CallFailure> {
+        Ok(self.changeable()?.log().drop_behind(offset)?)
+    }
+
+    pub(crate) fn write_back(&self) -> Result<(), CallFailure> {
+        Ok(self.changeable()?.log().write_back_all()?)
+    }
+
+    /// Where it begins, and where its durable bytes end.
+    pub(crate) fn places(&self) -> Result<(u64, u64), CallFailure> {
+        let log = self.log()?;
+        Ok((log.begin(), log.durable_to()))
+    }
+
+    pub(crate) fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, CallFailure> {
+        Ok(self.log()?.read(at, out)?)
+    }
+
+    /// Shows all durable bytes from `from` on to `visit`, until that says no.
+    pub(crate) fn replay(&self, from: u64, mut visit: impl FnMut(u64, &[u8]) -> bool) -> Result<(), CallFailure> {
+        let log = self.log()?;
+        let mut at = from.max(log.begin());
+        let mut part = vec![0; 256 << 10];
+        loop {
+            match log.read(at, &mut part)? {
+                0 => return Ok(()),
+                len if !visit(at, &part[..len]) => return Ok(()),
+                len => at += len as u64,
+            }
+        }
+    }
+
+    /// Gives it back, with everything synced that was appended.
+    pub(crate) fn close(mut self) -> Result<(), CallFailure> {
+        if self.owner.is_current() {
+            let synced = self.thread.as_ref().map_or(Ok(0), LogThread::sync);
+            return Ok(synced.map(drop)?);
+        }
+        self.thread.take().into_iter().for_each(LogThread::abandon);
+        Ok(())
+    }
+}
+
+/// Refuses a file or disk that is marked for another region than `own`.
+fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), CallFailure> {
+    match disk.mark().filter(|mark| mark.region != own) {
+        Some(mark) => Err(CallFailure::BelowTaken { region: Uuid::from_bytes(mark.region), place: mark.place }),
+        None => Ok(()),
+    }
+}
+
+/// A file that was made, and goes again unless the log in front of it is finished.
+struct Unfinished<'a>(Option<&'a Path>);
+
+impl Unfinished<'_> {
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        // If it cannot be removed, the next attempt tells that it is there.
+        self.0.into_iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+/// Makes `below` a file with room for `capacity` bytes, unless it is a device; whether there was
+/// none.
+fn make_room(below: &Path, capacity: u64) -> Result<bool, CallFailure> {
+    let sized = |file: File| file.set_len(capacity).and_then(|()| file.sync_all());
+    match std::fs::metadata(below) {
+        Ok(found) if found.file_type().is_block_device() => Ok(false),
+        Ok(found) if found.len() > 0 => Err(CallFailure::BelowHolds(found.len())),
+        Ok(_) => Ok(sized(File::options().write(true).open(below)?).map(|()| false)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = Unfinished(Some(below));
+            sized(File::options().write(true).create_new(true).open(below)?)?;
+            made.finish();
+            Ok(true)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl From<LogError> for CallFailure {
+    fn from(error: LogError) -> CallFailure {
+        CallFailure::Log(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Status, ended};
+
+    #[test]
+    fn a_log_is_what_was_synced_and_mistakes_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        let open = || Log::open(&pmem, &below, OnDamage::Refuse);
+        Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
+        let log = open().unwrap();
+        assert_eq!(log.append(&[5; 300_000]).unwrap(), 300_000, "more than the window has");
+        assert_eq!(log.sync().unwrap(), 300_000);
+        assert_eq!(ended(|| log.read(300_001, &mut [0; 1]).map(drop)), Status::TidegateMisuse);
+        log.drop_behind(100_000).unwrap();
+        assert_eq!(ended(|| log.read(99_999, &mut [0; 1]).map(drop)), Status::TidegateMisuse);
+        assert_eq!(ended(|| log.drop_behind(300_001)), Status::TidegateMisuse);
+        assert_eq!(ended(|| open().map(drop)), Status::TidegateInUse);
+        log.write_back().unwrap();
+        log.append(b"unsynced").unwrap();
+        log.close().unwrap();
+        let log = open().unwrap();
+        let mut bytes = 0;
+        log.replay(0, |at, part| {
+            assert!(part.iter().all(|byte| *byte == 5) || at + part.len() as u64 > 300_000);
+            bytes += part.len();
+            true
+        })
+        .unwrap();
+        assert_eq!((bytes, log.places().unwrap()), (200_008, (100_000, 300_008)));
+        log.close().unwrap();
+        let other = folder.path().join("other");
+        assert_eq!(ended(|| Log::create(&other, 0, &below, 0)), Status::TidegateRefused, "it holds something");
+        assert!(!other.exists());
+        let new = folder.path().join("new");
+        assert_eq!(ended(|| Log::create(&pmem, 0, &new, 0)), Status::TidegateSystem, "the region is there already");
+        assert!(!new.exists());
+        std::fs::copy(&below, folder.path().join("copy")).unwrap();
+        let copy = Log::open(&pmem, &folder.path().join("copy"), OnDamage::Refuse);
+        assert_eq!(ended(|| copy.map(drop)), Status::TidegateRefused, "another file");
+    }
+
+    #[test]
+    fn a_file_below_without_room_is_told_and_a_drop_makes_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        Log::create(&pmem, 128 << 10, &below, 64 << 10).unwrap();
+        let log = Log::open(&pmem, &below, OnDamage::Refuse).unwrap();
+        log.append(&[1; 64 << 10]).unwrap();
+        assert_eq!(ended(|| log.append(&[2]).map(drop)), Status::TidegateSystem);
+        log.sync().unwrap();
+        log.drop_behind(32 << 10).unwrap();
+        log.append(&[2]).unwrap();
+        log.close().unwrap();
+    }
+
+    #[test]
+    fn a_damaged_log_is_refused_and_the_rest_of_it_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
+        let log = Log::open(&pmem, &below, OnDamage::Refuse).unwrap();
+        log.append(&[5; 1000]).unwrap();
+        log.close().unwrap();
+        let file = File::options().write(true).open(&pmem).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[6], 12_288 + 700).unwrap();
+        drop(file);
+        let refused = Log::open(&pmem, &below, OnDamage::Refuse).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("bytes 0..1000 of the log are damaged"), "{refused}");
+        let log = Log::open(&pmem, &below, OnDamage::ReadOnly).unwrap();
+        assert_eq!(log.places().unwrap(), (0, 1000));
+        assert_eq!(ended(|| log.read(0, &mut [0; 8]).map(drop)), Status::TidegateRefused);
+        assert_eq!(ended(|| log.append(&[1]).map(drop)), Status::TidegateRefused);
+        log.close().unwrap();
+    }
+}
