@@ -29,38 +29,38 @@ pub struct LogThread<R: Region + 'static> {
 #[derive(Default)]
 struct Signals {
     ending: AtomicBool,
-    turns: Mutex<Turns>,
-    turned: Condvar,
+    rounds: Mutex<Rounds>,
+    ended: Condvar,
 }
 
-/// A turn takes all steps that there are.
+/// A round takes all steps that there are.
 #[derive(Default)]
-struct Turns {
+struct Rounds {
     done: u64,
-    /// The turn whose end somebody waits for.
+    /// The round whose end somebody waits for.
     wanted: u64,
     over: bool,
 }
 
-/// What is left after a turn.
+/// What is left after a round.
 enum Left {
     Nothing,
     Refused,
 }
 
 impl Signals {
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Tells whoever waits that no turn follows, however the thread ends.
+/// Tells whoever waits that no round follows, however the thread ends.
 struct Over(Arc<Signals>);
 
 impl Drop for Over {
     fn drop(&mut self) {
-        self.0.turns().over = true;
-        self.0.turned.notify_all();
+        self.0.rounds().over = true;
+        self.0.ended.notify_all();
     }
 }
 
@@ -105,7 +105,7 @@ impl<R: Region + 'static> LogThread<R> {
                 Err(LogError::Full { .. }) => drop(self.log.sync()?),
                 answer => return answer,
             }
-            if !self.wait_for_turn() {
+            if !self.wait_for_round() {
                 return self.log.append(part);
             }
         }
@@ -128,17 +128,17 @@ impl<R: Region + 'static> LogThread<R> {
         self.thread.iter().for_each(|thread| thread.thread().unpark());
     }
 
-    /// Waits for a turn that begins after this call; whether there was one.
-    fn wait_for_turn(&self) -> bool {
-        let mut turns = self.signals.turns();
+    /// Waits for a round that begins after this call; whether there was one.
+    fn wait_for_round(&self) -> bool {
+        let mut rounds = self.signals.rounds();
         // One may be under way, and past what this is about.
-        let wanted = turns.done + 2;
-        turns.wanted = turns.wanted.max(wanted);
+        let wanted = rounds.done + 2;
+        rounds.wanted = rounds.wanted.max(wanted);
         self.ring();
-        while turns.done < wanted && !turns.over {
-            turns = self.signals.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        while rounds.done < wanted && !rounds.over {
+            rounds = self.signals.ended.wait(rounds).unwrap_or_else(PoisonError::into_inner);
         }
-        turns.done >= wanted
+        rounds.done >= wanted
     }
 
     /// Gives the log up in a process that has no part in it: the copy that a forked child has. The
@@ -159,18 +159,18 @@ impl<R: Region + 'static> Drop for LogThread<R> {
     }
 }
 
-/// The thread's work, until the end. Between turns it has no part in the log.
+/// The thread's work, until the end. Between rounds it has no part in the log.
 fn work<R: Region>(log: &Weak<AppendLog<R>>, over: &Over) {
     let signals = &over.0;
     while !signals.ending.load(Ordering::Acquire) {
         let Some(log) = log.upgrade() else { return };
-        let left = turn(&log, signals);
+        let left = round(&log, signals);
         drop(log);
         let is_wanted = {
-            let mut turns = signals.turns();
-            turns.done += 1;
-            signals.turned.notify_all();
-            turns.wanted > turns.done
+            let mut rounds = signals.rounds();
+            rounds.done += 1;
+            signals.ended.notify_all();
+            rounds.wanted > rounds.done
         };
         // Whoever rings leaves a token, so a bell before this line is not lost.
         match left {
@@ -183,7 +183,7 @@ fn work<R: Region>(log: &Weak<AppendLog<R>>, over: &Over) {
 
 /// Takes all steps that there are: chunks that are full first, as they keep slots from being used
 /// again.
-fn turn<R: Region>(log: &AppendLog<R>, signals: &Signals) -> Left {
+fn round<R: Region>(log: &AppendLog<R>, signals: &Signals) -> Left {
     while !signals.ending.load(Ordering::Acquire) {
         let written = log.write_back_step();
         // While what lies below refuses chunks, slots that are free may still be made ready.
@@ -194,10 +194,10 @@ fn turn<R: Region>(log: &AppendLog<R>, signals: &Signals) -> Left {
             _ => {}
         }
         // A writer that waits for room goes on with the first chunk of it.
-        let mut turns = signals.turns();
-        if turns.wanted > turns.done {
-            turns.done += 1;
-            signals.turned.notify_all();
+        let mut rounds = signals.rounds();
+        if rounds.wanted > rounds.done {
+            rounds.done += 1;
+            signals.ended.notify_all();
         }
     }
     Left::Nothing

@@ -10,7 +10,8 @@
 //! - **L3** A buffer is null or has as many bytes as the call says, which nobody else changes
 //!   meanwhile.
 //! - **L4** A place for a result is null or can be written to.
-//! - **L5** A transaction is used by one thread at a time; so is a cache or log that is being closed.
+//! - **L5** A transaction is used by one thread at a time; so is a cache or log that is being
+//!   closed.
 //! - **L6** A function that is called back returns, and does not close the handle that called it.
 //!
 //! A handle belongs to the process that got it. A child of it has a copy of everything in memory,

@@ -6,15 +6,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tidegate_append_log::{
     AppendLog, CHUNK_BYTES_DEFAULT, LogError, Making, OnDamage, REGION_BYTES_DEFAULT, create, identify,
 };
 use tidegate_background::LogThread;
-use tidegate_media::{
-    Access, Allocation, DiskAccess, DiskMark, Domain, FileDisk, LineOrder, MappedRegion, Poison, Process, Region,
-    Sealed, claim_of,
-};
+use tidegate_media::{Access, Allocation, DiskAccess, DiskMark, FencedFile, FileDisk, MappedRegion, Process, claim_of};
 use uuid::Uuid;
 
 /// Bytes that a new file below has room for, unless the caller says how many.
@@ -23,66 +20,11 @@ const CAPACITY_DEFAULT: u64 = 1 << 40;
 /// Bytes in a block of what lies below.
 const BLOCK_SIZE: u32 = 4096;
 
-/// The memory of a log. In an ordinary file a fence alone makes nothing durable; there each fence
-/// ends with `fdatasync`.
-pub(crate) struct LogMemory {
-    region: MappedRegion,
-    is_on_disk: bool,
-    /// The sync that failed. What it covered may be lost, so none succeeds after it.
-    failed: OnceLock<Sealed>,
-}
-
-impl LogMemory {
-    fn new(region: MappedRegion) -> LogMemory {
-        LogMemory { is_on_disk: region.domain() == Domain::DiskFile, region, failed: OnceLock::new() }
-    }
-}
-
-impl Region for LogMemory {
-    fn len(&self) -> u64 {
-        self.region.len()
-    }
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), Poison> {
-        self.region.read(at, out)
-    }
-    fn load_u64(&self, at: u64) -> Result<u64, Poison> {
-        self.region.load_u64(at)
-    }
-    fn write(&self, at: u64, bytes: &[u8]) {
-        self.region.write(at, bytes);
-    }
-    fn stream(&self, at: u64, bytes: &[u8]) {
-        self.region.stream(at, bytes);
-    }
-    fn store_u64(&self, at: u64, word: u64) {
-        self.region.store_u64(at, word);
-    }
-    fn flush(&self, at: u64, len: u64) {
-        self.region.flush(at, len);
-    }
-    fn fence(&self) -> Result<(), Sealed> {
-        self.region.fence()?;
-        if !self.is_on_disk {
-            return Ok(());
-        }
-        if let Some(sealed) = self.failed.get() {
-            return Err(*sealed);
-        }
-        self.region.sync_file().map_err(|error| {
-            let sealed = Sealed::SyncFailed { errno: error.raw_os_error().unwrap_or(5) };
-            *self.failed.get_or_init(|| sealed)
-        })
-    }
-    fn line_order(&self) -> LineOrder {
-        self.region.line_order()
-    }
-}
-
 /// An append-only log in persistent memory, in front of a file or a disk.
 pub struct Log {
     /// None: it was opened for reading what is not damaged.
-    thread: Option<LogThread<LogMemory>>,
-    damaged: Option<AppendLog<LogMemory>>,
+    thread: Option<LogThread<FencedFile>>,
+    damaged: Option<AppendLog<FencedFile>>,
     /// Who opened it. A child of this process has no part in its thread.
     owner: Process,
 }
@@ -101,7 +43,7 @@ impl Log {
         }
         let uuid = Uuid::new_v4().into_bytes();
         refuse_taken(&disk, uuid)?;
-        let region = LogMemory::new(MappedRegion::create(pmem, bytes, Allocation::Full)?);
+        let region = FencedFile::new(MappedRegion::create(pmem, bytes, Allocation::Full)?);
         // Twenty chunks or so, whatever the size of the region.
         let chunk_bytes = (bytes / 16).next_power_of_two() / 2;
         let chunk_bytes = chunk_bytes.clamp(u64::from(BLOCK_SIZE), CHUNK_BYTES_DEFAULT);
@@ -114,7 +56,7 @@ impl Log {
 
     /// Opens the log at `pmem` in front of `below`; what was interrupted is finished.
     pub(crate) fn open(pmem: &Path, below: &Path, on_damage: OnDamage) -> Result<Log, CallFailure> {
-        let region = LogMemory::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
+        let region = FencedFile::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
         let facts = identify(&region)?.ok_or(CallFailure::NoLog)?;
         let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE))?;
         if disk.identity().0 != facts.below {
@@ -134,13 +76,13 @@ impl Log {
         if self.owner.is_current() { Ok(self) } else { Err(CallFailure::Forked) }
     }
 
-    fn log(&self) -> Result<&AppendLog<LogMemory>, CallFailure> {
+    fn log(&self) -> Result<&AppendLog<FencedFile>, CallFailure> {
         let served = self.thread.as_ref().map(LogThread::log);
         served.or(self.damaged.as_ref()).ok_or(CallFailure::NoLog)
     }
 
     /// The thread, which a log that is damaged does not have.
-    fn changeable(&self) -> Result<&LogThread<LogMemory>, CallFailure> {
+    fn changeable(&self) -> Result<&LogThread<FencedFile>, CallFailure> {
         let told = self.damaged.iter().flat_map(AppendLog::damage).next();
         self.thread.as_ref().ok_or(told.map_or(CallFailure::NoLog, CallFailure::Log))
     }
@@ -256,7 +198,7 @@ mod tests {
         let open = || Log::open(&pmem, &below, OnDamage::Refuse);
         Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
         let log = open().unwrap();
-        assert_eq!(log.append(&[5; 300_000]).unwrap(), 300_000, "more than the window has");
+        assert_eq!(log.append(&vec![5; 300_000]).unwrap(), 300_000, "more than the window has");
         assert_eq!(log.sync().unwrap(), 300_000);
         assert_eq!(ended(|| log.read(300_001, &mut [0; 1]).map(drop)), Status::TidegateMisuse);
         log.drop_behind(100_000).unwrap();
@@ -293,7 +235,7 @@ mod tests {
         let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
         Log::create(&pmem, 128 << 10, &below, 64 << 10).unwrap();
         let log = Log::open(&pmem, &below, OnDamage::Refuse).unwrap();
-        log.append(&[1; 64 << 10]).unwrap();
+        log.append(&vec![1; 64 << 10]).unwrap();
         assert_eq!(ended(|| log.append(&[2]).map(drop)), Status::TidegateSystem);
         log.sync().unwrap();
         log.drop_behind(32 << 10).unwrap();

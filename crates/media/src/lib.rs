@@ -40,6 +40,7 @@ pub use kernel::{Process, join_fuse_mount};
 pub use locked_file::lock_holder::LockHolder;
 pub use locked_file::map_error::MapError;
 pub use locked_file::{LOCK_WAIT, LockedFile, when_unlocked};
+pub use mapped::fenced_file::FencedFile;
 pub use mapped::mapped_chunks::{MappedChunks, OpenShared};
 pub use mapped::mapped_file::MappedFile;
 pub use mapped::mapped_part::MappedPart;

@@ -3,6 +3,7 @@
 //! Opening locks the file, measures it, probes its persistence domain, chooses the instructions,
 //! and maps it. From then on each verb is a bounds check, a leaf routine and a count.
 
+pub(crate) mod fenced_file;
 pub(crate) mod mapped_chunks;
 pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;

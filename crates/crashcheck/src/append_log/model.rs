@@ -132,7 +132,10 @@ impl Model {
     pub(super) fn take<R: Medium>(&mut self, step: LogStep, log: &AppendLog<R>, disk: &Disk) -> Result<(), Failure> {
         let failed = |error: LogError| Failure::new(format_args!("{step:?}: {error}"));
         let refused = |answer: Result<(), LogError>| match answer {
-            Err(LogError::Below(_)) | Ok(()) => Ok(disk.mend()),
+            Err(LogError::Below(_)) | Ok(()) => {
+                disk.mend();
+                Ok(())
+            }
             Err(error) => Err(failed(error)),
         };
         match step {
