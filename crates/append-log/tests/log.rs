@@ -1,5 +1,7 @@
 //! The log against a model: a vector of bytes.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::sync::Arc;
 use tidegate_append_log::{
     AppendLog, CreateError, LogError, LogOpenError, Making, OnDamage, Prepared, WrittenBack, create,
