@@ -5,7 +5,7 @@ use crate::window::Window;
 use std::sync::Arc;
 use tidegate_layout::append_log::{ChunkSum, LogFacts, LogHead, LogPlan};
 use tidegate_media::sync::{Mutex, MutexGuard};
-use tidegate_media::{BlockDevice, Error, Region, Sealed};
+use tidegate_media::{BlockDevice, Region, Sealed};
 
 /// Bytes that wait in DRAM for a sync at most.
 const STAGED_BYTES_MAX: usize = 64 << 10;
@@ -43,8 +43,8 @@ pub(crate) struct State {
     pub(crate) below: u64,
     /// Chunks below this number are read from below, whatever the window has of them.
     pub(crate) read_below: u64,
-    /// What the file below refused last, unless it took a chunk since.
-    pub(crate) refused: Option<Error>,
+    /// Why no chunk could be moved below last, unless one was since.
+    pub(crate) stuck: Option<LogError>,
     /// The fence that failed. Nothing is stored since then.
     pub(crate) sealed: Option<Sealed>,
     pub(crate) damage: Vec<Damage>,
@@ -88,7 +88,7 @@ impl<R: Region> AppendLog<R> {
             prepared: window.prepared,
             below: window.below,
             read_below: window.below,
-            refused: None,
+            stuck: None,
             sealed: None,
             damage: window.damage,
         };

@@ -33,9 +33,10 @@ impl<R: Region> AppendLog<R> {
         state.durable.min(state.below * self.plan.chunk_bytes)
     }
 
-    /// What lies below refused last, unless it took a chunk since.
-    pub fn refused(&self) -> Option<Error> {
-        self.state.lock().refused.clone()
+    /// Why no chunk could be moved below last, unless one was since. An append says it once the
+    /// window has no room.
+    pub fn stuck(&self) -> Option<LogError> {
+        self.state.lock().stuck.clone()
     }
 
     fn full(&self, state: &State) -> u64 {
@@ -106,7 +107,7 @@ impl<R: Region> AppendLog<R> {
         let fenced = self.region.fence();
         state.kept(fenced)?;
         state.below = number + 1;
-        state.refused = None;
+        state.stuck = None;
         Ok(WrittenBack::Chunk)
     }
 
@@ -138,7 +139,8 @@ impl<R: Region> AppendLog<R> {
     /// Writes chunk `number`, which is full and durable and does not change, below, and flushes it.
     fn write_below(&self, number: u64) -> Result<(), LogError> {
         let from = number * self.plan.chunk_bytes;
-        let is_damaged = |found| LogError::Damaged(Damage { from, to: from + self.plan.chunk_bytes, found });
+        let to = from + self.plan.chunk_bytes;
+        let is_damaged = |found| self.is_stuck(LogError::Damaged(Damage { from, to, found }));
         let word = self.region.load_u64(self.plan.head_at(number) + LogHead::COMMITTED_AT);
         let committed = Committed::of_word(word.map_err(|poison| is_damaged(poison.into()))?);
         read_chunk(&self.region, &self.plan, number, committed).map_err(is_damaged)?;
@@ -151,10 +153,12 @@ impl<R: Region> AppendLog<R> {
 
     /// Remembers what lies below refused.
     pub(crate) fn noted(&self, answer: Result<(), Error>) -> Result<(), LogError> {
-        answer.map_err(|error| {
-            self.state.lock().refused = Some(error.clone());
-            LogError::Below(error)
-        })
+        answer.map_err(|error| self.is_stuck(LogError::Below(error)))
+    }
+
+    fn is_stuck(&self, error: LogError) -> LogError {
+        self.state.lock().stuck = Some(error.clone());
+        error
     }
 
     /// The place of chunk `number` below.
@@ -175,7 +179,7 @@ impl<R: Region> AppendLog<R> {
         }
         if self.free_slots(state) == 0 {
             let room = state.prepared * self.plan.chunk_bytes - state.appended;
-            return Err(state.refused.clone().map_or(LogError::Full { room }, LogError::Below));
+            return Err(state.stuck.clone().unwrap_or(LogError::Full { room }));
         }
         let (number, head) = (state.prepared, self.plan.head_at(state.prepared));
         self.region.store_u64(head + LogHead::COMMITTED_AT, 0);

@@ -7,8 +7,8 @@ use tidegate_append_log::{
     AppendLog, CreateError, LogError, LogOpenError, Making, OnDamage, Prepared, WrittenBack, create,
 };
 use tidegate_layout::append_log::{LOG_HEADS_AT, LogPlan};
-use tidegate_media::{BlockDevice, Error, MappedRegion, Region as Medium};
-use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region, Rng};
+use tidegate_media::{BlockDevice, Durability, Error, Lba, MappedRegion, NoRoom, Region as Medium};
+use tidegate_sim::{Disk, DiskFault, Intercept, Intercepted, PoisonedStore, Region, Rng};
 
 const MAKING: Making = Making { chunk_bytes: 512, uuid: [7; 16], below: [0; 32] };
 const CHUNK: usize = 512;
@@ -191,7 +191,7 @@ fn a_file_below_that_refuses_is_told_and_nothing_is_lost() {
     for fault in [DiskFault::WriteFails(0..1), DiskFault::NextFlushFails] {
         testbed.disk.fail(fault);
         assert!(matches!(log.write_back_step(), Err(LogError::Below(_))));
-        assert!(log.refused().is_some());
+        assert!(log.stuck().is_some());
         testbed.disk.mend();
     }
     testbed.disk.fail(DiskFault::WriteFails(0..64));
@@ -200,11 +200,37 @@ fn a_file_below_that_refuses_is_told_and_nothing_is_lost() {
     log.sync().unwrap();
     assert!(matches!(log.append(&[1]), Err(LogError::Below(Error::Media(_)))), "the reason why there is no room");
     testbed.disk.mend();
-    assert_eq!((log.write_back_step(), log.refused()), (Ok(WrittenBack::Chunk), None));
+    assert_eq!((log.write_back_step(), log.stuck()), (Ok(WrittenBack::Chunk), None));
     append(&log, 100);
     log.sync().unwrap();
     drop(log);
     assert_eq!(contents(&testbed.open()), bytes(0, 3 * CHUNK + 100));
+}
+
+/// A file system that is full.
+struct NoSpace;
+
+impl Intercept for NoSpace {
+    fn write<D: BlockDevice + ?Sized>(&self, _: &D, at: Lba, data: &[u8], _: Durability) -> Result<(), Error> {
+        Err(NoRoom { at: at.0 * 512, len: data.len() as u64 }.into())
+    }
+}
+
+#[test]
+fn a_full_file_system_below_is_told_as_such_and_nothing_is_lost() {
+    let testbed = Testbed::new(64);
+    let below = Arc::new(Intercepted { device: Arc::clone(&testbed.disk), by: NoSpace });
+    let log = AppendLog::open(Arc::clone(&testbed.region), below, OnDamage::Refuse).unwrap();
+    append(&log, 3 * CHUNK);
+    log.sync().unwrap();
+    let told = log.write_back_step().unwrap_err();
+    assert!(matches!(&told, LogError::Below(error) if error.is_for_want_of_room()), "{told}");
+    assert_eq!((log.append(&[1]), log.stuck()), (Err(told.clone()), Some(told)));
+    drop(log);
+    let log = testbed.open();
+    append(&log, CHUNK);
+    assert_eq!(log.sync(), Ok(4 * CHUNK as u64));
+    assert_eq!(contents(&log), bytes(0, 4 * CHUNK));
 }
 
 #[test]

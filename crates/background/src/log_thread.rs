@@ -98,10 +98,10 @@ impl<R: Region + 'static> LogThread<R> {
     }
 
     fn append_part(&self, part: &[u8]) -> Result<u64, LogError> {
-        let mut was_refused = false;
+        let mut was_stuck = false;
         loop {
             match self.log.append(part) {
-                Err(LogError::Below(_)) if !was_refused => was_refused = true,
+                Err(LogError::Below(_) | LogError::Damaged(_)) if !was_stuck => was_stuck = true,
                 Err(LogError::Full { .. }) => drop(self.log.sync()?),
                 answer => return answer,
             }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use tidegate_append_log::{AppendLog, LogError, Making, OnDamage, create};
 use tidegate_background::LogThread;
-use tidegate_sim::{Disk, DiskFault, Region};
+use tidegate_sim::{Disk, DiskFault, PoisonedStore, Region};
 
 const RECORD: usize = 100;
 
@@ -93,4 +93,15 @@ fn a_disk_that_is_full_is_told_and_a_drop_makes_room() {
     log.append(&[2; 1024]).unwrap();
     log.sync().unwrap();
     assert_eq!(contents(log.log()), [[1; 1024], [2; 1024]].concat());
+}
+
+#[test]
+fn memory_that_fails_under_a_full_chunk_is_told_and_nobody_waits_for_it() {
+    let (region, disk) = testbed(64);
+    let log = LogThread::start(open(&region, &disk)).unwrap();
+    log.append(&[1; 500]).unwrap();
+    log.sync().unwrap();
+    region.poison(12_288, 64, PoisonedStore::Kept);
+    let told = (0..100).find_map(|_| log.append(&[2; RECORD]).and_then(|_| log.sync()).err());
+    assert!(matches!(&told, Some(LogError::Damaged(damage)) if damage.from == 0), "{told:?}");
 }
