@@ -13,7 +13,7 @@ use tidegate_media::{AlignedBytes, Durability, Error, Lba, LbaRange, Region};
 pub enum Prepared {
     /// A chunk is ready that was not.
     Chunk,
-    /// Nothing: [`AHEAD_CHUNKS`] are ready, or as many as the window has slots for.
+    /// Nothing: eight chunks are ready, or as many as the window and what lies below have room for.
     Nothing,
 }
 

@@ -15,9 +15,11 @@
 
 mod model;
 mod mutants;
+mod threads;
 
 pub use model::{LogStart, LogStep};
 pub use mutants::LogBug;
+pub use threads::judge_log_threads;
 
 use crate::checker::{Failure, Seen};
 use crate::disk_cache::{JointCut, Watched, WatchedDisk, Watcher};
