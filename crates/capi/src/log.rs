@@ -11,7 +11,9 @@ use tidegate_append_log::{
     AppendLog, CHUNK_BYTES_DEFAULT, LogError, Making, OnDamage, REGION_BYTES_DEFAULT, create, identify,
 };
 use tidegate_background::LogThread;
-use tidegate_media::{Access, Allocation, DiskAccess, DiskMark, FencedFile, FileDisk, MappedRegion, Process, claim_of};
+use tidegate_media::{
+    Access, Allocation, DiskAccess, DiskMark, FencedFile, FileDisk, MappedRegion, Process, UnfinishedFile, claim_of,
+};
 use uuid::Uuid;
 
 /// Bytes that a new file below has room for, unless the caller says how many.
@@ -36,7 +38,7 @@ impl Log {
     pub(crate) fn create(pmem: &Path, bytes: u64, below: &Path, capacity: u64) -> Result<(), CallFailure> {
         let bytes = if bytes == 0 { REGION_BYTES_DEFAULT } else { bytes };
         let capacity = if capacity == 0 { CAPACITY_DEFAULT } else { capacity };
-        let made = Unfinished(make_room(below, capacity)?.then_some(below));
+        let made = UnfinishedFile(make_room(below, capacity)?.then_some(below));
         let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE))?;
         if let Some(by) = claim_of(&disk, 0)? {
             return Err(CallFailure::BelowClaimed(by));
@@ -146,22 +148,6 @@ fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), CallFailure> {
     }
 }
 
-/// A file that was made, and goes again unless the log in front of it is finished.
-struct Unfinished<'a>(Option<&'a Path>);
-
-impl Unfinished<'_> {
-    fn finish(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        // If it cannot be removed, the next attempt tells that it is there.
-        self.0.into_iter().for_each(|path| drop(std::fs::remove_file(path)));
-    }
-}
-
 /// Makes `below` a file with room for `capacity` bytes, unless it is a device; whether there was
 /// none.
 fn make_room(below: &Path, capacity: u64) -> Result<bool, CallFailure> {
@@ -171,7 +157,7 @@ fn make_room(below: &Path, capacity: u64) -> Result<bool, CallFailure> {
         Ok(found) if found.len() > 0 => Err(CallFailure::BelowHolds(found.len())),
         Ok(_) => Ok(sized(File::options().write(true).open(below)?).map(|()| false)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = Unfinished(Some(below));
+            let made = UnfinishedFile(Some(below));
             sized(File::options().write(true).create_new(true).open(below)?)?;
             made.finish();
             Ok(true)
@@ -190,11 +176,19 @@ impl From<LogError> for CallFailure {
 mod tests {
     use super::*;
     use crate::status::{Status, ended};
+    use std::path::PathBuf;
+    use tempfile::TempDir;
+
+    /// A folder, and where the region and the file below may be in it.
+    fn scratch() -> (TempDir, PathBuf, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        (folder, pmem, below)
+    }
 
     #[test]
     fn a_log_is_what_was_synced_and_mistakes_are_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        let (folder, pmem, below) = scratch();
         let open = || Log::open(&pmem, &below, OnDamage::Refuse);
         Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
         let log = open().unwrap();
@@ -231,8 +225,7 @@ mod tests {
 
     #[test]
     fn a_file_below_without_room_is_told_and_a_drop_makes_some() {
-        let folder = tempfile::tempdir().unwrap();
-        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        let (_folder, pmem, below) = scratch();
         Log::create(&pmem, 128 << 10, &below, 64 << 10).unwrap();
         let log = Log::open(&pmem, &below, OnDamage::Refuse).unwrap();
         log.append(&vec![1; 64 << 10]).unwrap();
@@ -245,8 +238,7 @@ mod tests {
 
     #[test]
     fn a_damaged_log_is_refused_and_the_rest_of_it_can_be_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let (pmem, below) = (folder.path().join("pmem"), folder.path().join("below"));
+        let (_folder, pmem, below) = scratch();
         Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
         let log = Log::open(&pmem, &below, OnDamage::Refuse).unwrap();
         log.append(&[5; 1000]).unwrap();

@@ -45,7 +45,7 @@ pub use mapped::mapped_chunks::{MappedChunks, OpenShared};
 pub use mapped::mapped_file::MappedFile;
 pub use mapped::mapped_part::MappedPart;
 pub use mapped::outliving::{OutlivingMemory, OutlivingWindow};
-pub use mapped::{Access, Allocation, MappedRegion};
+pub use mapped::{Access, Allocation, MappedRegion, UnfinishedFile};
 pub use memory::{Instructions, OpenKey, ProtectionKey, prefetch_for_store};
 pub use region::{LINE_BYTES, LineOrder, Region};
 pub use sync::thread_local_counters;
