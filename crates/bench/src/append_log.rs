@@ -26,14 +26,14 @@ pub const TOPIC: Topic = Topic {
             "log-sync-100",
             "100 bytes appended and synced",
             "streamed copy of 100 bytes + fence",
-            Target::AtMost(3.0),
+            Target::AtMost(2.6),
             over_floor::<100>,
         ),
         Row::here(
             "log-sync-4k",
             "4 KiB appended and synced",
             "streamed copy of 4 KiB + fence",
-            Target::AtMost(1.6),
+            Target::AtMost(2.2),
             over_floor::<4096>,
         ),
         Row::here("log-fences", "fences", "100 bytes appended and synced", Target::AtMost(2.01), |effort| {

@@ -46,12 +46,14 @@ impl Log {
         let uuid = Uuid::new_v4().into_bytes();
         refuse_taken(&disk, uuid)?;
         let region = FencedFile::new(MappedRegion::create(pmem, bytes, Allocation::Full)?);
+        let mapped = UnfinishedFile(Some(pmem));
         // Twenty chunks or so, whatever the size of the region.
         let chunk_bytes = (bytes / 16).next_power_of_two() / 2;
         let chunk_bytes = chunk_bytes.clamp(u64::from(BLOCK_SIZE), CHUNK_BYTES_DEFAULT);
         create(&region, &disk, &Making { chunk_bytes, uuid, below: disk.identity().0 })?;
         let mark = DiskMark { region: uuid, place: std::path::absolute(pmem)? };
         disk.set_mark(&mark)?;
+        mapped.finish();
         made.finish();
         Ok(())
     }
@@ -218,6 +220,8 @@ mod tests {
         let new = folder.path().join("new");
         assert_eq!(ended(|| Log::create(&pmem, 0, &new, 0)), Status::TidegateSystem, "the region is there already");
         assert!(!new.exists());
+        assert_eq!(ended(|| Log::create(&other, 8192, &new, 0)), Status::TidegateMisuse, "no chunk fits");
+        assert!(!new.exists() && !other.exists());
         std::fs::copy(&below, folder.path().join("copy")).unwrap();
         let copy = Log::open(&pmem, &folder.path().join("copy"), OnDamage::Refuse);
         assert_eq!(ended(|| copy.map(drop)), Status::TidegateRefused, "another file");
