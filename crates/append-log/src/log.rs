@@ -7,8 +7,8 @@ use tidegate_layout::append_log::{ChunkSum, LogFacts, LogHead, LogPlan};
 use tidegate_media::sync::{Mutex, MutexGuard};
 use tidegate_media::{BlockDevice, Region, Sealed};
 
-/// Bytes that wait in DRAM for a sync at most.
-const STAGED_BYTES_MAX: usize = 64 << 10;
+/// Bytes that wait in DRAM for a sync at most; no more than a chunk has, if that is less.
+const STAGED_BYTES_MAX: u64 = 64 << 10;
 
 /// A log that bytes are appended to; see the crate.
 ///
@@ -141,7 +141,7 @@ impl<R: Region> AppendLog<R> {
         while state.appended + len > state.prepared * self.plan.chunk_bytes {
             self.prepare(&mut state)?;
         }
-        if state.staged.len() + bytes.len() > STAGED_BYTES_MAX {
+        if (state.staged.len() + bytes.len()) as u64 > self.plan.chunk_bytes.min(STAGED_BYTES_MAX) {
             self.stream_staged(&mut state);
             self.stream(&mut state, bytes);
             // Another thread's fence would not cover them.

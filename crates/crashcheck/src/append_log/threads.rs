@@ -1,16 +1,17 @@
-//! Threads on one log: two append and sync, a third one takes the steps of the background, and at
-//! some access the power fails. Every record whose sync was answered before is there, each thread's
+//! Threads on one log: two append and sync, one of them more bytes than wait in DRAM. A third one
+//! takes the steps of the background, and at some access the power fails. Every record whose sync was answered before is there, each thread's
 //! in their order, and no record in part.
 
 use super::model::{CHUNK_BYTES, WINDOW};
+use super::mutants::{LogBug, Mistaken};
 use crate::checker::Failure;
 use crate::cuts::Observed;
 use crate::disk_cache::{JointCut, WatchedDisk, Watcher};
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tidegate_append_log::{AppendLog, LogError, Making, OnDamage, create};
 use tidegate_media::sync::{AtomicU64, Mutex, Ordering, set_thread_token};
-use tidegate_sim::{Reduction, Region, Rng, on_core};
+use tidegate_sim::{Image, InterceptedMemory, Reduction, Region, Rng, on_core};
 
 #[cfg(shuttle)]
 use shuttle::thread;
@@ -18,10 +19,10 @@ use shuttle::thread;
 use std::thread;
 
 /// Records of each writer.
-const RECORDS: u64 = 8;
+const RECORDS: u64 = 6;
 
-/// Bytes in a record: a chunk does not hold whole ones.
-const RECORD_BYTES: usize = 120;
+/// Bytes in a record of each writer: chunks do not hold whole ones.
+const RECORD_BYTES: [usize; 2] = [120, 600];
 
 /// The machine, and where its power fails.
 struct Scene {
@@ -45,13 +46,15 @@ impl Scene {
     }
 }
 
-fn record(writer: u8, number: u64) -> [u8; RECORD_BYTES] {
-    let mut record = [writer; RECORD_BYTES];
-    record[..8].copy_from_slice(&number.to_le_bytes());
+/// A record of writer 1 or 2, which begins with that number.
+fn record(writer: u8, number: u64) -> Vec<u8> {
+    let mut record = vec![writer; RECORD_BYTES[usize::from(writer) - 1]];
+    record[8..16].copy_from_slice(&number.to_le_bytes());
     record
 }
 
-type Log = AppendLog<Observed<Box<dyn Fn(&Region) + Send + Sync>>>;
+type Announced = Observed<Box<dyn Fn(&Region) + Send + Sync>>;
+type Log = AppendLog<InterceptedMemory<Announced, Mistaken>>;
 
 /// Appends and syncs a writer's records.
 fn write(scene: &Scene, log: &Log, writer: u8) -> Result<(), Failure> {
@@ -82,10 +85,11 @@ fn take_steps(log: &Log, seed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the threads once, with a power cut before an access that `seed` chooses.
-pub fn judge_log_threads(seed: u64) -> Result<(), Failure> {
+/// Runs the threads once, with a power cut before an access that `seed` chooses, on a log with a
+/// mistake if there is to be one.
+pub fn judge_log_threads(seed: u64, bug: Option<LogBug>) -> Result<(), Failure> {
     let region = Region::new(WINDOW.end);
-    let machine = Watcher::new(region, &tidegate_sim::Image::zeroed(16 * CHUNK_BYTES as u64));
+    let machine = Watcher::new(region, &Image::zeroed(16 * CHUNK_BYTES as u64));
     let making = Making { chunk_bytes: CHUNK_BYTES as u64, uuid: [3; 16], below: [0; 32] };
     create(&*machine.region, &*machine.disk, &making).map_err(Failure::new)?;
     let (accesses, cut_at) = (AtomicU64::new(0), Rng::new(seed).below(500));
@@ -93,7 +97,8 @@ pub fn judge_log_threads(seed: u64) -> Result<(), Failure> {
     let scene = Arc::new(Scene { machine: Arc::clone(&machine), accesses, cut_at, answered, cut });
     let watching = Arc::clone(&scene);
     let before: Box<dyn Fn(&Region) + Send + Sync> = Box::new(move |_| watching.access());
-    let memory = Observed::new(Arc::clone(&machine.region), before);
+    let memory = Arc::new(Observed::new(Arc::clone(&machine.region), before));
+    let memory = InterceptedMemory { memory, by: Mistaken::new(bug, Arc::new(AtomicBool::new(true))) };
     let below = Arc::new(WatchedDisk(Arc::clone(&machine)));
     let log = Arc::new(AppendLog::open(memory, below, OnDamage::Refuse).map_err(Failure::new)?);
     let writers = [1, 2].map(|writer| {
@@ -133,16 +138,15 @@ fn judge(cut: &JointCut, answered: [u64; 2]) -> Result<(), Failure> {
 fn judge_records<R: tidegate_media::Region>(log: &AppendLog<R>, answered: [u64; 2]) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     log.replay(0, &mut |_, part| bytes.extend_from_slice(part)).map_err(Failure::new)?;
-    let (records, rest) = bytes.as_chunks::<RECORD_BYTES>();
-    let mut found = BTreeMap::from([(1, 0), (2, 0)]);
-    for (at, shown) in records.iter().enumerate() {
-        let writer = shown[RECORD_BYTES - 1];
-        match found.get_mut(&writer) {
-            Some(next) if *shown == record(writer, *next) => *next += 1,
-            _ => return Err(Failure::new(format_args!("record {at} was not appended so"))),
-        }
+    let mut rest = &bytes[..];
+    let mut found = [0; 2];
+    while let Some(writer @ 1..=2) = rest.first().copied() {
+        let next = &mut found[usize::from(writer) - 1];
+        let Some(behind) = rest.strip_prefix(&record(writer, *next)[..]) else { break };
+        *next += 1;
+        rest = behind;
     }
-    let is_enough = found.values().zip(answered).all(|(found, answered)| *found >= answered);
+    let is_enough = found.iter().zip(answered).all(|(found, answered)| *found >= answered);
     match rest.is_empty() && is_enough {
         true => Ok(()),
         false => Err(Failure::new(format_args!("{found:?} records and {} bytes, {answered:?} answered", rest.len()))),
