@@ -1,6 +1,6 @@
 //! Threads on one log: two append and sync, one of them more bytes than wait in DRAM. A third one
-//! takes the steps of the background, and at some access the power fails. Every record whose sync was answered before is there, each thread's
-//! in their order, and no record in part.
+//! takes the steps of the background, and at some access the power fails. Every record whose sync
+//! was answered before is there, each thread's in their order, and no record in part.
 
 use super::model::{CHUNK_BYTES, WINDOW};
 use super::mutants::{LogBug, Mistaken};
