@@ -11,8 +11,8 @@
 //! Each slot of the window has a head of one line: the number of its chunk, and one word that says
 //! how many bytes of the chunk count, with their checksum ([`tidegate_layout::append_log`]).
 //!
-//! 1. *Append*: bytes wait in DRAM. If there would be more than 64 KiB of them, or than a chunk has,
-//!    they are streamed to the window and fenced at once, behind the end of the log.
+//! 1. *Append*: bytes wait in DRAM. Those beyond 64 KiB, or beyond a chunk if that is less, are
+//!    streamed to the window and fenced at once, behind the end of the log.
 //! 2. *Sync*: the bytes that wait are streamed. **Fence.** The word of the chunk in which the log
 //!    ended is stored and flushed. **Fence.** If the new bytes reach into further chunks, the words
 //!    of those are stored, flushed and fenced first.
