@@ -7,7 +7,8 @@
 //! writes bypass the cache for a while ([`tidegate_policy::admit::bypass`]).
 //!
 //! A [`Destager`] is one thread that moves the dirty blocks of a disk cache to the disk while
-//! writers leave it time. [`Throttled`] delays writers while too many blocks are dirty.
+//! writers leave it time. [`Throttled`] delays writers while too many blocks are dirty. A
+//! [`LogThread`] makes room in the window of an append-only log.
 
 #![forbid(unsafe_code)]
 
@@ -16,11 +17,13 @@ mod destage_thread;
 mod dirty_age;
 mod disk_cache;
 mod drain_pool;
+mod log_thread;
 mod schedstat;
 mod step;
 mod throttle;
 
 pub use destage_thread::{Bell, Destager, Dirty, SweepFailures, Ticket};
 pub use drain_pool::{DrainPool, Drained, Setup};
+pub use log_thread::LogThread;
 pub use step::Step;
 pub use throttle::Throttled;

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod append_log;
 pub mod blocks;
 pub mod calibrate;
 pub mod disk_cache;

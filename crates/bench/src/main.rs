@@ -22,7 +22,8 @@ use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
 use tidegate_bench::{
-    blocks, disk_cache, files, fronts, mount, placement, reproduction, rivalry, rivals, served, verdicts, write_cache,
+    append_log, blocks, disk_cache, files, fronts, mount, placement, reproduction, rivalry, rivals, served, verdicts,
+    write_cache,
 };
 use tidegate_measure::machine::Machine;
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
@@ -171,6 +172,7 @@ struct Targets {
 /// Every topic, in the order in which `bench targets` runs them.
 const TOPICS: &[Topic] = &[
     blocks::TOPIC,
+    append_log::TOPIC,
     disk_cache::TOPIC,
     write_cache::TOPIC,
     served::TOPIC,

@@ -1,4 +1,4 @@
-/* Tidegate: a disk behind persistent memory, with transactions. Link with -ltidegate; `pkg-config --libs tidegate` knows how.
+/* Tidegate: a disk behind persistent memory, with transactions, and append-only logs. Link with -ltidegate; `pkg-config --libs tidegate` knows how.
  *
  * Functions return a tidegate_status; after any but TIDEGATE_OK, tidegate_message() tells what was wrong, to the thread that called.
  * No function unwinds or longjmps. The law that callers keep:
@@ -7,10 +7,11 @@
  *   L2  A path or another text is null or ends with a zero byte.
  *   L3  A buffer is null or has as many bytes as the call says, which nobody else changes meanwhile.
  *   L4  A place for a result is null or can be written to.
- *   L5  A transaction is used by one thread at a time; so is a cache that is being closed. Else a cache serves many threads at once.
+ *   L5  A transaction is used by one thread at a time; so is a cache or log that is being closed. Else a cache or log serves many threads at once.
+ *   L6  A function that is called back returns, and does not close the handle that called it.
  *
- * A handle belongs to the process that got it. In a child made by fork() every call with it is answered with TIDEGATE_MISUSE and does nothing; tidegate_close()
- * and tidegate_abort() free the child's copy of it, and leave the region, the disk and the parent's locks alone. A child that keeps its copy keeps
+ * A handle belongs to the process that got it. In a child made by fork() every call with it is answered with TIDEGATE_MISUSE and does nothing; tidegate_close(),
+ * tidegate_log_close() and tidegate_abort() free the child's copy of it, and leave the region, the disk and the parent's locks alone. A child that keeps its copy keeps
  * the locks too if the parent is killed: close it there, or run another program. Between vfork() and exec no function may be called. */
 
 #ifndef TIDEGATE_H
@@ -52,6 +53,9 @@ typedef enum {
 
 // A cache in persistent memory in front of a disk.
 typedef struct tidegate_cache tidegate_cache;
+
+// An append-only log in persistent memory, in front of a file or a disk.
+typedef struct tidegate_log tidegate_log;
 
 // Writes that will be put in place together, or not at all.
 typedef struct tidegate_transaction tidegate_transaction;
@@ -204,6 +208,91 @@ tidegate_status tidegate_commit(tidegate_transaction *transaction);
 // # Safety
 // L1 and L5.
 tidegate_status tidegate_abort(tidegate_transaction *transaction);
+
+// Makes an append-only log: a new region of `bytes` bytes in the file `pmem`, which may not exist,
+// in front of `below`: a block device, or a file that is empty or not there, which then gets room
+// for `capacity` bytes without taking it. 0 stands for about 40 MiB, and for 1 TiB.
+//
+// # Safety
+// L2 for both paths.
+tidegate_status tidegate_log_create(const char *pmem, uint64_t bytes, const char *below, uint64_t capacity);
+
+// Opens the log in `pmem` in front of `below`: it ends with the last sync that was answered, or
+// with one that was under way. `*out` is to be closed by tidegate_log_close(). A thread of the
+// library moves full parts of the log below. If bytes of the log are damaged, opening is refused
+// (TIDEGATE_REFUSED), and the message names them.
+//
+// # Safety
+// L2 for both paths, L4 for `out`.
+tidegate_status tidegate_log_open(const char *pmem, const char *below, tidegate_log **out);
+
+// Does as tidegate_log_open(), and opens a damaged log for reading the bytes that are whole.
+//
+// # Safety
+// L2 for both paths, L4 for `out`.
+tidegate_status tidegate_log_open_damaged(const char *pmem, const char *below, tidegate_log **out);
+
+// Appends `bytes` bytes; `*end`, which may be null, is where they end in the log. They are durable
+// after tidegate_log_sync(). Waits while the region has no room. TIDEGATE_SYSTEM or TIDEGATE_MEDIA
+// if what lies below has none or refuses: what was synced is kept, and the call may be repeated
+// later, from the end that tidegate_log_sync() tells.
+//
+// # Safety
+// L1, L3 for `data`, and L4 for `end`.
+tidegate_status tidegate_log_append(const tidegate_log *log, const uint8_t *data, size_t bytes, uint64_t *end);
+
+// Makes durable what was appended before, as far as the memory is; `*end`, which may be null, is
+// where it ends. After TIDEGATE_SEALED nobody knows whether the last bytes are durable: close the
+// log, and open it anew.
+//
+// # Safety
+// L1, and L4 for `end`.
+tidegate_status tidegate_log_sync(const tidegate_log *log, uint64_t *end);
+
+// Tells where the log begins and where its durable bytes end. Either place may be null.
+//
+// # Safety
+// L1, and L4 for `begin` and `end`.
+tidegate_status tidegate_log_places(const tidegate_log *log, uint64_t *begin, uint64_t *end);
+
+// Reads at most `bytes` durable bytes from byte `at` of the log on; `*got` is how many, which may
+// be fewer: 0 at the end only.
+//
+// # Safety
+// L1, L3 for `out`, and L4 for `got`.
+tidegate_status tidegate_log_read(const tidegate_log *log, uint64_t at, uint8_t *out, size_t bytes, uint64_t *got);
+
+// Calls `visit` with `with` and all durable bytes from byte `from` of the log on, or from its
+// begin, part by part in their order, each part with the place of its first byte. A part is there
+// for the time of the call only. `visit` returns 0 to go on.
+//
+// # Safety
+// L1, and L6 for `visit`.
+tidegate_status tidegate_log_replay(const tidegate_log *log, uint64_t from, int (*visit)(void *with,
+                                                                                         uint64_t at,
+                                                                                         const uint8_t *data,
+                                                                                         size_t bytes), void *with);
+
+// Has the log begin at byte `offset`, durably; room of what lies before is given back below. Bytes
+// that are not durable cannot be dropped (TIDEGATE_MISUSE).
+//
+// # Safety
+// L1.
+tidegate_status tidegate_log_drop_behind(const tidegate_log *log, uint64_t offset);
+
+// Moves all durable bytes below, from the calling thread: byte n of the log is then byte n of the
+// file, as long as that is no longer than its capacity, and zeroes follow the last one.
+//
+// # Safety
+// L1.
+tidegate_status tidegate_log_write_back(const tidegate_log *log);
+
+// Makes durable what was appended, and gives the log back, whatever the answer is. Null is
+// allowed. In a forked child this frees the child's copy, and the parent goes on.
+//
+// # Safety
+// L1 and L5.
+tidegate_status tidegate_log_close(tidegate_log *log);
 
 // What was wrong with the last call of this thread that did not return TIDEGATE_OK; it stays until
 // the next such call.

@@ -178,7 +178,7 @@ impl Drop for Cache {
 
 /// What `open` opens; a lock that may be given up at any moment is waited for, as that of a process
 /// that was killed.
-fn unlocked<T>(open: impl FnMut() -> Result<T, MapError>) -> Result<T, MapError> {
+pub(crate) fn unlocked<T>(open: impl FnMut() -> Result<T, MapError>) -> Result<T, MapError> {
     when_unlocked(LOCK_WAIT, |_, _| {}, open)
 }
 

@@ -1,4 +1,4 @@
-//! Tidegate for C programs: a disk behind persistent memory, with transactions.
+//! Tidegate for C programs: a disk behind persistent memory, with transactions, and logs.
 //!
 //! Everything unsafe is in this file, and is only this: pointers from C become references or slices
 //! for the time of one call, or boxes that C holds by their address. The law that callers have to
@@ -10,7 +10,9 @@
 //! - **L3** A buffer is null or has as many bytes as the call says, which nobody else changes
 //!   meanwhile.
 //! - **L4** A place for a result is null or can be written to.
-//! - **L5** A transaction is used by one thread at a time; so is a cache that is being closed.
+//! - **L5** A transaction is used by one thread at a time; so is a cache or log that is being
+//!   closed.
+//! - **L6** A function that is called back returns, and does not close the handle that called it.
 //!
 //! A handle belongs to the process that got it. A child of it has a copy of everything in memory,
 //! and no part in what its parent does from then on: there [`Cache::own`] and [`Transaction::own`]
@@ -20,17 +22,20 @@
 //! `include/tidegate.h` is made from this file by cbindgen; a test compares them.
 
 mod cache;
+mod log;
 mod options;
 mod status;
 
 pub use cache::{Cache, Transaction};
+pub use log::Log;
 pub use status::Status;
 
 use status::{CallFailure, ended};
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use tidegate_append_log::OnDamage;
 
 /// Makes a new region of `bytes` bytes in the file `pmem`, which may not exist, in front of `disk`:
 /// a block device or a file, to which nothing is written. `block_size` is a power of two from 512
@@ -305,6 +310,169 @@ pub unsafe extern "C" fn tidegate_abort(transaction: *mut Transaction) -> Status
     })
 }
 
+/// Makes an append-only log: a new region of `bytes` bytes in the file `pmem`, which may not exist,
+/// in front of `below`: a block device, or a file that is empty or not there, which then gets room
+/// for `capacity` bytes without taking it. 0 stands for about 40 MiB, and for 1 TiB.
+///
+/// # Safety
+/// L2 for both paths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_create(
+    pmem: *const c_char,
+    bytes: u64,
+    below: *const c_char,
+    capacity: u64,
+) -> Status {
+    // SAFETY: L2, and the texts are used within this call only.
+    ended(|| Log::create(unsafe { path(pmem) }?, bytes, unsafe { path(below) }?, capacity))
+}
+
+/// Opens the log in `pmem` in front of `below`: it ends with the last sync that was answered, or
+/// with one that was under way. `*out` is to be closed by tidegate_log_close(). A thread of the
+/// library moves full parts of the log below. If bytes of the log are damaged, opening is refused
+/// (TIDEGATE_REFUSED), and the message names them.
+///
+/// # Safety
+/// L2 for both paths, L4 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_open(pmem: *const c_char, below: *const c_char, out: *mut *mut Log) -> Status {
+    // SAFETY: L2 for both, L4.
+    unsafe { log_opened(pmem, below, OnDamage::Refuse, out) }
+}
+
+/// Does as tidegate_log_open(), and opens a damaged log for reading the bytes that are whole.
+///
+/// # Safety
+/// L2 for both paths, L4 for `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_open_damaged(
+    pmem: *const c_char,
+    below: *const c_char,
+    out: *mut *mut Log,
+) -> Status {
+    // SAFETY: L2 for both, L4.
+    unsafe { log_opened(pmem, below, OnDamage::ReadOnly, out) }
+}
+
+/// Appends `bytes` bytes; `*end`, which may be null, is where they end in the log. They are durable
+/// after tidegate_log_sync(). Waits while the region has no room. TIDEGATE_SYSTEM or TIDEGATE_MEDIA
+/// if what lies below has none or refuses: what was synced is kept, and the call may be repeated
+/// later, from the end that tidegate_log_sync() tells.
+///
+/// # Safety
+/// L1, L3 for `data`, and L4 for `end`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_append(log: *const Log, data: *const u8, bytes: usize, end: *mut u64) -> Status {
+    // SAFETY: L1, L3 and L4.
+    told(end, || unsafe { given_log(log) }?.append(unsafe { slice(data, bytes) }?))
+}
+
+/// Makes durable what was appended before, as far as the memory is; `*end`, which may be null, is
+/// where it ends. After TIDEGATE_SEALED nobody knows whether the last bytes are durable: close the
+/// log, and open it anew.
+///
+/// # Safety
+/// L1, and L4 for `end`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_sync(log: *const Log, end: *mut u64) -> Status {
+    // SAFETY: L1 and L4.
+    told(end, || unsafe { given_log(log) }?.sync())
+}
+
+/// Tells where the log begins and where its durable bytes end. Either place may be null.
+///
+/// # Safety
+/// L1, and L4 for `begin` and `end`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_places(log: *const Log, begin: *mut u64, end: *mut u64) -> Status {
+    ended(|| {
+        // SAFETY: L1.
+        let (from, to) = unsafe { given_log(log) }?.places()?;
+        // SAFETY: L4 for both.
+        unsafe { begin.as_mut() }.into_iter().for_each(|begin| *begin = from);
+        // SAFETY: as above.
+        unsafe { end.as_mut() }.into_iter().for_each(|end| *end = to);
+        Ok(())
+    })
+}
+
+/// Reads at most `bytes` durable bytes from byte `at` of the log on; `*got` is how many, which may
+/// be fewer: 0 at the end only.
+///
+/// # Safety
+/// L1, L3 for `out`, and L4 for `got`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_read(
+    log: *const Log,
+    at: u64,
+    out: *mut u8,
+    bytes: usize,
+    got: *mut u64,
+) -> Status {
+    // SAFETY: L1, L3 and L4.
+    told(got, || Ok(unsafe { given_log(log) }?.read(at, unsafe { room(out, bytes) }?)? as u64))
+}
+
+/// Calls `visit` with `with` and all durable bytes from byte `from` of the log on, or from its
+/// begin, part by part in their order, each part with the place of its first byte. A part is there
+/// for the time of the call only. `visit` returns 0 to go on.
+///
+/// # Safety
+/// L1, and L6 for `visit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_replay(
+    log: *const Log,
+    from: u64,
+    visit: Option<unsafe extern "C" fn(with: *mut c_void, at: u64, data: *const u8, bytes: usize) -> c_int>,
+    with: *mut c_void,
+) -> Status {
+    ended(|| {
+        let visit = visit.ok_or(CallFailure::Null)?;
+        // SAFETY: L6, and the part lives as long as the call.
+        let shown = |at, part: &[u8]| unsafe { visit(with, at, part.as_ptr(), part.len()) } == 0;
+        // SAFETY: L1.
+        unsafe { given_log(log) }?.replay(from, shown)
+    })
+}
+
+/// Has the log begin at byte `offset`, durably; room of what lies before is given back below. Bytes
+/// that are not durable cannot be dropped (TIDEGATE_MISUSE).
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_drop_behind(log: *const Log, offset: u64) -> Status {
+    // SAFETY: L1.
+    ended(|| unsafe { given_log(log) }?.drop_behind(offset))
+}
+
+/// Moves all durable bytes below, from the calling thread: byte n of the log is then byte n of the
+/// file, as long as that is no longer than its capacity, and zeroes follow the last one.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_write_back(log: *const Log) -> Status {
+    // SAFETY: L1.
+    ended(|| unsafe { given_log(log) }?.write_back())
+}
+
+/// Makes durable what was appended, and gives the log back, whatever the answer is. Null is
+/// allowed. In a forked child this frees the child's copy, and the parent goes on.
+///
+/// # Safety
+/// L1 and L5.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tidegate_log_close(log: *mut Log) -> Status {
+    ended(|| {
+        if log.is_null() {
+            return Ok(());
+        }
+        // SAFETY: L1: it came from `Box::into_raw` in `log_opened`, and comes back once.
+        unsafe { Box::from_raw(log) }.close()
+    })
+}
+
 /// What was wrong with the last call of this thread that did not return TIDEGATE_OK; it stays until
 /// the next such call.
 #[unsafe(no_mangle)]
@@ -327,6 +495,36 @@ fn number<N: Default>(of: Result<&Cache, CallFailure>, about: impl FnOnce(&Cache
 unsafe fn given<'a>(cache: *const Cache) -> Result<&'a Cache, CallFailure> {
     // SAFETY: the caller keeps L1.
     unsafe { cache.as_ref() }.ok_or(CallFailure::Null)?.own()
+}
+
+/// # Safety
+/// L2 for both paths, L4 for `out`.
+unsafe fn log_opened(pmem: *const c_char, below: *const c_char, on_damage: OnDamage, out: *mut *mut Log) -> Status {
+    ended(|| {
+        // SAFETY: L4.
+        let out = unsafe { out.as_mut() }.ok_or(CallFailure::Null)?;
+        // SAFETY: L2, and the texts are used within this call only.
+        let log = Log::open(unsafe { path(pmem) }?, unsafe { path(below) }?, on_damage)?;
+        *out = Box::into_raw(Box::new(log));
+        Ok(())
+    })
+}
+
+/// Puts the number that `call` answers at `place`, which keeps L4.
+fn told(place: *mut u64, call: impl FnOnce() -> Result<u64, CallFailure>) -> Status {
+    ended(|| {
+        let number = call()?;
+        // SAFETY: the caller keeps L4.
+        unsafe { place.as_mut() }.into_iter().for_each(|place| *place = number);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// L1, for as long as the answer lives.
+unsafe fn given_log<'a>(log: *const Log) -> Result<&'a Log, CallFailure> {
+    // SAFETY: the caller keeps L1.
+    unsafe { log.as_ref() }.ok_or(CallFailure::Null)?.own()
 }
 
 /// # Safety

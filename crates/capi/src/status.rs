@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
+use tidegate_append_log::{CreateError, LogError, LogOpenError};
 use tidegate_disk_cache::{FormatError, NewLayoutError, OpenError, TransactionError};
 use tidegate_media::{Claim, Error, MapError};
 use uuid::Uuid;
@@ -82,6 +83,22 @@ pub(crate) enum CallFailure {
         "the disk was changed without its region, which has {0} blocks for it: see `tidegate salvage` and `tidegate flush --force`"
     )]
     DiskChanged(u64),
+    #[error("the region holds no append-only log")]
+    NoLog,
+    #[error("the log belongs to another file or disk below")]
+    AnotherBelow,
+    #[error("the file below has {0} bytes already: name one that is empty or not there")]
+    BelowHolds(u64),
+    #[error("the disk below holds {0}: erase it with `wipefs`, or name another one")]
+    BelowClaimed(Claim),
+    #[error("the file or disk below belongs to the region {region} in {place:?}: name another one")]
+    BelowTaken { region: Uuid, place: PathBuf },
+    #[error(transparent)]
+    LogCreate(#[from] CreateError),
+    #[error(transparent)]
+    LogOpen(#[from] LogOpenError),
+    #[error(transparent)]
+    Log(LogError),
     #[error(transparent)]
     Map(#[from] MapError),
     #[error(transparent)]
@@ -120,6 +137,13 @@ impl CallFailure {
             }
             CallFailure::EndHolds(_) | CallFailure::EndClaimed(..) => Status::TidegateRefused,
             CallFailure::OfAnother(_) | CallFailure::Taken { .. } | CallFailure::UnderWay(_) => Status::TidegateRefused,
+            CallFailure::NoLog | CallFailure::AnotherBelow | CallFailure::BelowHolds(_) => Status::TidegateRefused,
+            CallFailure::BelowClaimed(_) | CallFailure::BelowTaken { .. } => Status::TidegateRefused,
+            CallFailure::LogCreate(CreateError::Sealed(_)) => Status::TidegateSealed,
+            CallFailure::LogCreate(_) => Status::TidegateMisuse,
+            CallFailure::LogOpen(LogOpenError::Medium(error)) => of_device(error),
+            CallFailure::LogOpen(_) => Status::TidegateRefused,
+            CallFailure::Log(error) => of_log(error),
             CallFailure::Map(MapError::InUse { .. }) => Status::TidegateInUse,
             CallFailure::Map(_) | CallFailure::Io(_) => Status::TidegateSystem,
             CallFailure::Format(FormatError::Sealed(_)) => Status::TidegateSealed,
@@ -130,6 +154,17 @@ impl CallFailure {
             CallFailure::Transaction(TransactionError::Conflict { .. }) => Status::TidegateConflict,
             CallFailure::Transaction(TransactionError::Device(error)) | CallFailure::Device(error) => of_device(error),
         }
+    }
+}
+
+fn of_log(error: &LogError) -> Status {
+    match error {
+        LogError::TooLong { .. } | LogError::Dropped { .. } | LogError::Beyond { .. } => Status::TidegateMisuse,
+        LogError::Full { .. } | LogError::BelowFull { .. } => Status::TidegateSystem,
+        LogError::Below(error) if error.is_for_want_of_room() => Status::TidegateSystem,
+        LogError::Below(_) => Status::TidegateMedia,
+        LogError::Damaged(_) => Status::TidegateRefused,
+        LogError::Sealed(_) => Status::TidegateSealed,
     }
 }
 

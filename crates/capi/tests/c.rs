@@ -16,7 +16,7 @@ const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/tidegate.h");
 fn the_header_is_made_from_the_code() {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(crate_folder.join("cbindgen.toml")).unwrap();
-    let sources = ["src/lib.rs", "src/cache.rs", "src/status.rs"].map(|source| crate_folder.join(source));
+    let sources = ["src/lib.rs", "src/cache.rs", "src/log.rs", "src/status.rs"].map(|source| crate_folder.join(source));
     let builder =
         sources.iter().fold(cbindgen::Builder::new().with_config(config), |made, source| made.with_src(source));
     let mut made = Vec::new();
@@ -137,6 +137,20 @@ fn a_c_program_commits_transactions_through_either_library() {
     let refused = run.arg(&pmem).arg(scratch.path().join("copy")).env("LD_LIBRARY_PATH", &folder).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("belongs to another disk"), "{refused:?}");
+}
+
+#[test]
+fn a_c_program_appends_to_a_log_and_finds_it_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (pmem, below) = (scratch.path().join("pmem"), scratch.path().join("below"));
+    let folder = libraries();
+    for turn in 1..=3 {
+        let mut run = made_of("../examples/log.c", scratch.path(), &folder);
+        let said = succeeded(run.arg(&pmem).arg(&below), "gcc");
+        // Each turn drops the older half of what it found, in whole records.
+        let told = [(0, 1000), (500, 2000), (1250, 3000)][turn - 1];
+        assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("{}..{}", told.0, told.1));
+    }
 }
 
 #[test]

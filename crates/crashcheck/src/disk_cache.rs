@@ -38,4 +38,5 @@ pub use plain::PlainCache;
 pub use published::{EntriesArrive, judge_published};
 pub use script::{CacheStep, Subset};
 pub use small::SmallCache;
+pub(crate) use watch::WatchedDisk;
 pub use watch::{GroupPart, JointCut, LostFlush, Watched, Watcher};

@@ -8,13 +8,15 @@
 //!
 //! The instances: the block translation table ([`btt`]), the write cache over it ([`write_cache`]),
 //! the disk cache ([`disk_cache`]), both on a
-//! mirror ([`mirror`]), the file cache ([`file_cache`]), its log of names
-//! ([`namespace`]), and both of these together under protocols of applications ([`applications`]).
+//! mirror ([`mirror`]), the append-only log ([`append_log`]), the file cache ([`file_cache`]), its
+//! log of names ([`namespace`]), and both of these together under protocols of applications
+//! ([`applications`]).
 //! The crate depends on the engines and the simulator alone, so that a build of it for virtual
 //! cores or for a checker of schedules is a small one.
 
 #![forbid(unsafe_code)]
 
+pub mod append_log;
 pub mod applications;
 pub mod btt;
 pub mod checker;

@@ -1,6 +1,7 @@
 //! The structs of this crate as Markdown: the whole of `docs/layout.md`.
 
 use crate::Description;
+use crate::append_log::{LOG_HEADS_AT, LOG_SUPERBLOCKS_AT, LogHead, LogSuperblock};
 use crate::btt::{ARENA_BYTES_MAX, ARENA_BYTES_MIN, FlogGroup, FlogHalf, InfoBlock, MapState, SECTOR_SIZES, Version};
 use crate::disk_cache::{
     BlockSum, CACHE_BLOCK_BYTES_MAX, CACHE_BLOCK_BYTES_MIN, CURSORS_AT, CacheEntry, JournalHeader, JournalRecord,
@@ -52,6 +53,10 @@ pub fn describe() -> String {
         VolatileFile::DESCRIPTION,
         VolatileSlot::DESCRIPTION,
     ] {
+        out.push_str(&table(&description));
+    }
+    out.push_str(&append_log());
+    for description in [LogSuperblock::DESCRIPTION, LogHead::DESCRIPTION] {
         out.push_str(&table(&description));
     }
     out.push_str(&mirror());
@@ -120,6 +125,17 @@ fn file_cache() -> String {
          entry's, or not less than its record's. Where entries of a file overlap, the greater version wins.\n\n\
          Unsynced writes lie in shared memory: a head, a file for each record, headers, and blocks of\n\
          {VOLATILE_BLOCK_BYTES} bytes.\n\n",
+    )
+}
+
+fn append_log() -> String {
+    let [first, second] = LOG_SUPERBLOCKS_AT;
+    format!(
+        "\n## Append-only log\n\n\
+         The superblock lies at byte {first} and at byte {second}, the heads of the slots from byte {LOG_HEADS_AT} on, and\n\
+         the chunks at the next multiple of 4096 bytes. Byte n of the log lies in chunk n / `chunk_bytes`.\n\
+         Chunk c lies in slot c modulo `chunks`; below, at c modulo `below_chunks`, once it was written back.\n\
+         The log ends in the first chunk that is not full; bytes of later chunks do not count.\n\n",
     )
 }
 

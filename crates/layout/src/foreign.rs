@@ -28,6 +28,7 @@ const SIGNATURES: &[Signature] = &[
     (0, b"PMEMBLK\0", "a libpmemblk pool"),
     (0, b"PMEMOBJ\0", "a libpmemobj pool"),
     (0, b"PMEMLOG\0", "a libpmemlog pool"),
+    (0, b"tidegate-applog\0", "an append-only log of Tidegate"),
     (4096, b"NVDIMM_PFN_INFO\0", "an fsdax namespace"),
     (4096, b"NVDIMM_DAX_INFO\0", "a devdax namespace"),
     (0, b"LUKS\xba\xbe", "a LUKS volume (crypto_LUKS)"),

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod append_log;
 pub mod btt;
 mod describe;
 pub mod disk_cache;

@@ -3,6 +3,7 @@
 //! Opening locks the file, measures it, probes its persistence domain, chooses the instructions,
 //! and maps it. From then on each verb is a bounds check, a leaf routine and a count.
 
+pub(crate) mod fenced_file;
 pub(crate) mod mapped_chunks;
 pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;
@@ -80,7 +81,7 @@ impl MappedRegion {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(file.map_err(|errno| MapError::opening(path, errno))?);
-        let unfinished = Unfinished(Some(path));
+        let unfinished = UnfinishedFile(Some(path));
         let file = LockedFile::exclusive(path, file)?;
         allocate(path, &file, len, allocation)?;
         make_durable(path, &file).map_err(|error| MapError::io(path, "make it durable", error))?;
@@ -327,16 +328,17 @@ fn opened(path: &Path, access: Access, more: OFlags) -> Result<File, MapError> {
     Ok(File::from(file.map_err(|errno| MapError::opening(path, errno))?))
 }
 
-/// A file that is removed again unless its creation comes to its end.
-struct Unfinished<'a>(Option<&'a Path>);
+/// A file that is removed again when this is dropped, if any, unless its creation comes to its end.
+pub struct UnfinishedFile<'a>(pub Option<&'a Path>);
 
-impl Unfinished<'_> {
-    fn finish(mut self) {
+impl UnfinishedFile<'_> {
+    /// The file stays.
+    pub fn finish(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedFile<'_> {
     fn drop(&mut self) {
         if let Some(path) = self.0 {
             // The failure that led here is the one to report; a file that cannot be removed stays,

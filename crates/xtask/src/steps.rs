@@ -178,9 +178,10 @@ fn built() -> PathBuf {
 /// built apart, because the flag changes every crate.
 fn schedules(extent: Extent) -> Result<()> {
     let target = target();
-    let tests = ["--test", "schedules", "--test", "transit_schedules", "--test", "file_schedules"];
     let mut command = cargo_command(&["test", "--package", "tidegate-crashcheck", "--no-fail-fast"]);
-    command.args(tests);
+    for test in ["schedules", "transit_schedules", "file_schedules", "append_log_schedules"] {
+        command.args(["--test", test]);
+    }
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
     command.envs(campaigns(extent).iter().copied());
     run(command)

@@ -138,7 +138,8 @@ impl Watcher {
         self.lies.store(lies, Ordering::Relaxed);
     }
 
-    fn cut(&self) -> JointCut {
+    /// The power fails now.
+    pub(crate) fn cut(&self) -> JointCut {
         JointCut { region: self.region.cut(), disk: self.disk.cut() }
     }
 
