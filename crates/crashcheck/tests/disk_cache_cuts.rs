@@ -38,8 +38,8 @@ fn every_short_script(name: &str, cache: &SmallCache) {
     assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
 }
 
-/// Judges every script of one step and, unless the environment asks for all, one in 41 of two steps:
-/// for caches that differ from those above in one option.
+/// Judges every script of one step and, unless the environment asks for all, one in 41 of two
+/// steps: for caches that differ from those above in one option.
 fn many_scripts(name: &str, cache: &SmallCache) -> CacheTally {
     if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
         return every_script(name, cache, 2);

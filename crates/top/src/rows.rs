@@ -326,6 +326,7 @@ pub(crate) mod tests {
             dram_used_bytes: 0,
             restarts: 0,
             policy: "tidegate".to_owned(),
+            bypass: Vec::new(),
             files: Default::default(),
             dirty_bytes: 0,
             out_of_sync_bytes: dirty_bytes,
