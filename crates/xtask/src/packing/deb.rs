@@ -33,6 +33,8 @@ pub(super) fn made(built: &Built, about: &About) -> Result<(String, Vec<u8>)> {
     for script in SCRIPTS {
         control.file(script, 0o755, text_of(&format!("crates/cli/systemd/deb/{script}"))?);
     }
+    // Packages of programs that link the C interface learn here on which one they depend.
+    control.file("shlibs", 0o644, format!("libtidegate 0 tidegate (>= {})\n", about.version));
     // The loader is to learn of the library of the C interface.
     control.file("triggers", 0o644, "activate-noawait ldconfig\n");
     let control = gzipped(&archive::tar(&control, "./", about.epoch)?, "-9")?;

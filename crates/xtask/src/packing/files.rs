@@ -46,7 +46,7 @@ Upstream-Name: Tidegate
 Source: https://github.com/tidegate/tidegate
 
 Files: *
-Copyright: Tidegate maintainers
+Copyright: The Tidegate contributors
 License: Apache-2.0 or Expat
 
 License: Apache-2.0
