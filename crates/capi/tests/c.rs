@@ -12,6 +12,9 @@ use std::time::{Duration, SystemTime};
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/tidegate.h");
 
+/// The name by which programs load the library; its number changes with the binary interface.
+const LOADED: &str = "libtidegate.so.0";
+
 #[test]
 fn the_header_is_made_from_the_code() {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -57,8 +60,17 @@ fn made_of(source: &str, scratch: &Path, folder: &Path) -> Command {
     compile.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source));
     compile.args(flags(scratch, folder, &[])).arg("-o").arg(&program);
     succeeded(&mut compile, "gcc");
+    run_with(&program, scratch, folder)
+}
+
+/// A command of `program`, which finds the library in `folder` by its name with a number.
+fn run_with(program: &Path, scratch: &Path, folder: &Path) -> Command {
+    let link = scratch.join(LOADED);
+    if !link.exists() {
+        std::os::unix::fs::symlink(folder.join("libtidegate.so"), link).unwrap();
+    }
     let mut run = Command::new(program);
-    run.env("LD_LIBRARY_PATH", folder);
+    run.env("LD_LIBRARY_PATH", scratch);
     run
 }
 
@@ -126,15 +138,14 @@ fn a_c_program_commits_transactions_through_either_library() {
     let (pmem, disk) = (scratch.path().join("pmem"), scratch.path().join("disk"));
     File::create(&disk).unwrap().set_len(16 << 20).unwrap();
     for (turn, name) in (1_i64..).zip(["shared", "static", "shared"]) {
-        let mut run = Command::new(program(name));
-        run.arg(&pmem).arg(&disk).env("LD_LIBRARY_PATH", &folder);
-        let said = succeeded(&mut run, "gcc");
+        let mut run = run_with(&program(name), scratch.path(), &folder);
+        let said = succeeded(run.arg(&pmem).arg(&disk), "gcc");
         assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("{} {}", turn * -700, turn * 700));
         assert_eq!((first_word(&disk, 0), first_word(&disk, 1000)), (turn * -700, turn * 700), "on the disk itself");
     }
-    let mut run = Command::new(program("shared"));
+    let mut run = run_with(&program("shared"), scratch.path(), &folder);
     fs::copy(&disk, scratch.path().join("copy")).unwrap();
-    let refused = run.arg(&pmem).arg(scratch.path().join("copy")).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+    let refused = run.arg(&pmem).arg(scratch.path().join("copy")).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("belongs to another disk"), "{refused:?}");
 }
@@ -199,4 +210,44 @@ fn a_c_program_and_a_server_take_turns_and_both_see_a_disk_that_was_changed() {
     assert_eq!(block, [b'b'; 4096], "what only the region had");
     assert_eq!(stamp("d").status.code(), Some(0));
     assert_eq!(served(&tidegate, &pmem).0, Some(0));
+}
+
+/// Every function that programs may have been linked to. None is ever removed: see
+/// docs/reference/compatibility.md.
+const FUNCTIONS: [&str; 17] = [
+    "tidegate_abort",
+    "tidegate_begin",
+    "tidegate_block_size",
+    "tidegate_blocks",
+    "tidegate_close",
+    "tidegate_commit",
+    "tidegate_create",
+    "tidegate_create_with",
+    "tidegate_destage",
+    "tidegate_message",
+    "tidegate_open",
+    "tidegate_open_with",
+    "tidegate_read",
+    "tidegate_transaction_blocks_max",
+    "tidegate_transaction_read",
+    "tidegate_transaction_write",
+    "tidegate_write",
+];
+
+#[test]
+fn the_binary_interface_is_the_one_that_programs_were_linked_to() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = libraries();
+    let library = folder.join("libtidegate.so");
+    let mut names = Command::new("nm");
+    let defined = succeeded(names.args(["--dynamic", "--defined-only", "--format=posix"]).arg(&library), "binutils");
+    let defined = String::from_utf8(defined.stdout).unwrap();
+    let defined: Vec<_> = defined.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(defined, FUNCTIONS, "and nothing else is exported");
+    let dynamic = succeeded(Command::new("objdump").arg("-p").arg(&library), "binutils");
+    let dynamic = String::from_utf8(dynamic.stdout).unwrap();
+    let name = dynamic.lines().find_map(|line| line.trim().strip_prefix("SONAME")).unwrap();
+    assert_eq!(name.trim(), LOADED);
+    // Types, values and sizes are checked by the compiler; every name by the linker and the loader.
+    succeeded(&mut made_of("abi.c", scratch.path(), &folder), "gcc");
 }

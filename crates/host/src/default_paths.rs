@@ -1,9 +1,11 @@
-//! Where a user's default volume and sockets live, by the XDG base directory rules.
+//! Where a user's default volume and sockets live, by the XDG base directory rules; sockets of a
+//! service lie where systemd says.
 
 use crate::owned::{self, NotOwn, UntrustedFile};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -108,10 +110,20 @@ pub fn make_own_folder_of(path: &Path) -> Result<(), FolderError> {
 fn runtime_folder(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     // One of another user is not meant for this one, who has it of `sudo`.
     let foreign = |folder: &PathBuf| folder.metadata().is_ok_and(|about| about.uid() != owned::own());
+    if let Some(folder) = folder_of_service(variable("RUNTIME_DIRECTORY")).filter(|folder| !foreign(folder)) {
+        return folder;
+    }
     match absolute(variable("XDG_RUNTIME_DIR")).filter(|folder| !foreign(folder)) {
         Some(folder) => folder.join("tidegate"),
         None => state_folder(variable),
     }
+}
+
+/// The first of the folders that systemd made for a service, of which it names several with colons
+/// between them.
+fn folder_of_service(folders: Option<OsString>) -> Option<PathBuf> {
+    let first = folders?.as_bytes().split(|byte| *byte == b':').next().map(|name| OsStr::from_bytes(name).to_owned());
+    absolute(first)
 }
 
 /// The XDG rules tell programs to ignore relative paths in these variables.
@@ -156,5 +168,16 @@ mod tests {
         let runtime = runtime_folder(variables(&[("HOME", "/home/u"), ("XDG_RUNTIME_DIR", "/run/user/1")]));
         assert_eq!(runtime, Path::new("/run/user/1/tidegate"));
         assert_eq!(runtime_folder(variables(&[("HOME", "/home/u")])), Path::new("/home/u/.local/state/tidegate"));
+    }
+
+    #[test]
+    fn sockets_of_a_service_lie_where_systemd_says() {
+        let of_service = &[("RUNTIME_DIRECTORY", "/run/of-service:/run/b"), ("XDG_RUNTIME_DIR", "/run/user/1")];
+        assert_eq!(runtime_folder(variables(of_service)), Path::new("/run/of-service"));
+        // A folder of another user is not meant for this one.
+        let foreign = &[("RUNTIME_DIRECTORY", "/proc/1"), ("XDG_RUNTIME_DIR", "/run/user/1")];
+        let of_root = owned::own() == 0;
+        let expected = if of_root { "/proc/1" } else { "/run/user/1/tidegate" };
+        assert_eq!(runtime_folder(variables(foreign)), Path::new(expected));
     }
 }

@@ -127,7 +127,54 @@ pub(crate) const VERSION_MIN: c_int = 3_032_000;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
-    use super::routine;
+    use super::{FileObject, Methods, Vfs, routine};
+    use std::mem::offset_of;
+    use std::process::Command;
+
+    /// What a C program says of the header: sizes, and places of members. SQLite's structs have
+    /// been these since 3.8; the VFS is registered with them in every later one.
+    const LAYOUTS: &str = r#"
+        #include <sqlite3.h>
+        #include <stddef.h>
+        #include <stdio.h>
+        int main(void) {
+            printf("%zu %zu %zu\n", sizeof(sqlite3_file), sizeof(sqlite3_io_methods), sizeof(sqlite3_vfs));
+            printf("%zu %zu %zu %zu\n", offsetof(sqlite3_io_methods, xClose), offsetof(sqlite3_io_methods, xFileControl),
+                offsetof(sqlite3_io_methods, xShmMap), offsetof(sqlite3_io_methods, xUnfetch));
+            printf("%zu %zu %zu %zu\n", offsetof(sqlite3_vfs, pNext), offsetof(sqlite3_vfs, xOpen),
+                offsetof(sqlite3_vfs, xRandomness), offsetof(sqlite3_vfs, xNextSystemCall));
+            return 0;
+        }
+    "#;
+
+    #[test]
+    fn structs_are_laid_out_as_in_the_header() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, program) = (folder.path().join("layouts.c"), folder.path().join("layouts"));
+        std::fs::write(&source, LAYOUTS).unwrap();
+        let compiled = Command::new("cc").arg(&source).arg("-o").arg(&program).status();
+        assert!(compiled.expect("apt-get install gcc").success(), "apt-get install libsqlite3-dev");
+        let said = Command::new(&program).output().unwrap();
+        let expected = [
+            vec![size_of::<FileObject>(), size_of::<Methods>(), size_of::<Vfs>()],
+            vec![
+                offset_of!(Methods, close),
+                offset_of!(Methods, file_control),
+                offset_of!(Methods, shm_map),
+                offset_of!(Methods, unfetch),
+            ],
+            vec![
+                offset_of!(Vfs, next),
+                offset_of!(Vfs, open),
+                offset_of!(Vfs, randomness),
+                offset_of!(Vfs, next_system_call),
+            ],
+        ];
+        let numbers = |line: &str| line.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<usize>>();
+        let found: Vec<_> = std::str::from_utf8(&said.stdout).unwrap().lines().map(numbers).collect();
+        assert_eq!(found, expected);
+        assert_eq!(found[0], [8, 152, 168], "sizes that are pinned: see docs/reference/compatibility.md");
+    }
 
     #[test]
     fn places_of_functions_are_those_of_the_header() {

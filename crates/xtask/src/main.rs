@@ -2,18 +2,18 @@
 //!
 //! `cargo xtask tidy` judges the tree by every rule a program can judge. `cargo xtask test` does
 //! everything a fresh Debian machine needs and runs every test there is. `cargo xtask bless`
-//! rewrites generated pages, `cargo xtask book` writes all pages as HTML, `cargo xtask deb` makes a
-//! Debian package.
+//! rewrites generated pages, `cargo xtask book` writes all pages as HTML. `cargo xtask deb`,
+//! `tarball` and `image` make packages.
 
 #![forbid(unsafe_code)]
 
 mod book;
-mod deb;
 mod exceptions;
 mod limits;
 mod load;
 mod markdown;
 mod packages;
+mod packing;
 mod pages;
 mod rules;
 mod source;
@@ -24,6 +24,7 @@ mod workspace;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use exceptions::LIST;
+use packing::{Form, Packing};
 use std::fs;
 use std::process::ExitCode;
 use workspace::Workspace;
@@ -52,7 +53,11 @@ enum Command {
     /// Check the pages under docs, and write them as HTML.
     Book,
     /// Make a Debian package of the program.
-    Deb,
+    Deb(Packing),
+    /// Make a tarball with a static program and an installer.
+    Tarball(Packing),
+    /// Make an OCI image file with a static program.
+    Image(Packing),
     /// Install what the tests need, then run every check and every test.
     Test {
         /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates.
@@ -77,7 +82,9 @@ fn main() -> Result<ExitCode> {
         Command::Tidy { .. } => tidy(&Workspace::load()?),
         Command::Bless { check } => pages::bless(check),
         Command::Book => book::build(&steps::target().join("book")),
-        Command::Deb => deb::package(),
+        Command::Deb(packing) => packing::package(Form::Deb, &packing),
+        Command::Tarball(packing) => packing::package(Form::Tarball, &packing),
+        Command::Image(packing) => packing::package(Form::Image, &packing),
         Command::Test { under_load: Some(rounds), .. } => load::test(rounds),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
         Command::Test { long: true, .. } => steps::test(steps::Extent::Long),

@@ -16,7 +16,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 37] = [
+pub(crate) const PACKAGES: [Package; 39] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -53,6 +53,8 @@ pub(crate) const PACKAGES: [Package; 37] = [
     package("make", "processes side by side under `run`"),
     package("glusterfs-server", "a volume of three replicas whose bricks lie on mounts"),
     package("glusterfs-client", "its mount"),
+    package("debootstrap", "machines of their own, on which packages are installed"),
+    package("xz-utils", "the Debian package"),
     package("iproute2", "the network between its nodes"),
 ];
 

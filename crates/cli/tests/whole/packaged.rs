@@ -10,7 +10,6 @@ const MOUNT_HELPER: &str = include_str!("../../systemd/mount.fuse.tidegate");
 const UMOUNT_HELPER: &str = include_str!("../../systemd/umount.fuse.tidegate");
 const SOCKET: &str = include_str!("../../systemd/tidegate@.socket");
 const EXAMPLE: &str = include_str!("../../systemd/example.toml");
-const MANIFEST: &str = include_str!("../../Cargo.toml");
 
 fn value<'u>(unit: &'u str, key: &str) -> &'u str {
     let lines: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect();
@@ -39,7 +38,9 @@ fn the_service_is_confined() {
         assert!(SERVICE.lines().any(|there| there == line), "{line}");
     }
     assert_eq!(value(SERVICE, "RestrictAddressFamilies"), "AF_UNIX AF_INET AF_INET6");
-    assert_eq!(value(SERVICE, "SystemCallFilter"), "@system-service @sandbox");
+    // systemd 252 of Debian 12 ignores groups that it does not know, and @sandbox is newer.
+    let calls = value(SERVICE, "SystemCallFilter");
+    assert!(calls.starts_with("@system-service seccomp landlock_") && calls.matches('@').count() == 1, "{calls}");
     assert_eq!(value(SOCKET, "SocketMode"), "0600");
 }
 
@@ -65,25 +66,6 @@ fn the_helpers_of_mount_and_umount_run_commands_that_the_program_knows() {
         let refused = run(&[command, "--"]);
         assert_eq!(refused.code, 1, "the code of mount(8) for a wrong command line: {}", refused.stderr);
         assert!(refused.stderr.contains("MOUNTPOINT"), "{}", refused.stderr);
-    }
-}
-
-#[test]
-fn the_package_holds_the_program_its_units_pages_and_completions() {
-    let package = MANIFEST.parse::<toml::Table>().unwrap()["package"]["metadata"]["deb"].clone();
-    let installed: Vec<_> =
-        package["assets"].as_array().unwrap().iter().map(|asset| asset[1].as_str().unwrap()).collect();
-    for place in [
-        "usr/bin/",
-        "usr/lib/systemd/system/",
-        "usr/sbin/",
-        "usr/share/man/man1/",
-        "usr/share/man/man5/",
-        "usr/share/bash-completion/completions/tidegate",
-        "usr/share/zsh/vendor-completions/_tidegate",
-        "usr/share/fish/vendor_completions.d/tidegate.fish",
-    ] {
-        assert!(installed.contains(&place), "nothing goes to {place}");
     }
 }
 

@@ -51,9 +51,10 @@ fn qualified(file: &SourceFile, outer: &str, inner: &str) -> Vec<usize> {
 }
 
 /// Messages above debug in an engine, and console output in any library of the product. Examples
-/// are programs.
+/// are programs, and cargo reads what the build script of a crate prints.
 pub(crate) fn output(file: &SourceFile, layers: &Layers) -> Vec<Finding> {
-    if !layers.is_library(&file.krate) || file.path.contains("/examples/") {
+    let is_program = file.path.contains("/examples/") || file.path == format!("crates/{}/build.rs", file.krate);
+    if !layers.is_library(&file.krate) || is_program {
         return Vec::new();
     }
     let loud = if layers.is_engine(&file.krate) { &LOUD[..] } else { &[] };
@@ -105,6 +106,8 @@ mod tests {
         assert_eq!(count("crates/media/src/x.rs", "fn f() { eprintln!(\"y\"); }"), 1);
         assert_eq!(count("crates/btt/src/x.rs", "fn f() { log::debug!(\"x\"); }"), 0);
         assert_eq!(count("crates/btt/examples/x.rs", "fn main() { println!(\"y\"); }"), 0);
+        assert_eq!(count("crates/btt/build.rs", "fn main() { println!(\"y\"); }"), 0);
+        assert_eq!(count("crates/btt/src/build.rs", "fn main() { println!(\"y\"); }"), 1);
         assert_eq!(count("crates/cli/src/x.rs", "fn f() { println!(\"y\"); }"), 0);
     }
 }
