@@ -11,6 +11,7 @@ mod fusermount;
 mod keep_alive;
 mod mount;
 mod mount_error;
+mod utab;
 mod workers;
 
 pub use device::{Device, DeviceError};
@@ -22,4 +23,5 @@ pub use keep_alive::reply_cache::ReplyCache;
 pub use keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
 pub use mount::{KIND, MountedDevice, check, mount, remove_dead, unmount};
 pub use mount_error::{MountAt, MountError, Unmount};
+pub use utab::UtabLine;
 pub use workers::{Answers, Serving, serve};

@@ -199,8 +199,8 @@ const USES: &str = "
     mkdir /srv/files /srv/mnt /srv/run
     mount -t fuse.tidegate /srv/files /srv/mnt -o pool=/srv/pool,pool-size=64M,dram=16M,try
     echo mounted > /srv/mnt/file
-    cd /srv
-    umount mnt
+    umount /srv/mnt
+    ! grep -q /srv/mnt /run/mount/utab
     cat /srv/files/file
     tidegate run --try --root /srv/run -- sh -c 'echo run > file; sync file; cat file'
     tidegate create --pmem /srv/v.pmem --size 32M >/dev/null

@@ -17,7 +17,8 @@ use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{
-    EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, check, keep_alive, mount,
+    EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, UtabLine, check, keep_alive,
+    mount,
 };
 
 /// What a program hears of its mount.
@@ -68,6 +69,7 @@ pub fn run(
             return Err(error.into());
         }
     };
+    let _utab = UtabLine::add(at.source.as_os_str(), &at.mountpoint);
     log_lacks(&device.session);
     let (task, _locks) = task_of(begun, &request, &socket)?;
     let tell = |event| match event {

@@ -1,0 +1,111 @@
+//! The line of a mount in `/run/mount/utab`, where libmount keeps what the kernel does not know.
+//!
+//! Root's `umount` of an absolute path asks the kernel alone what is mounted there, and hears only
+//! that it is FUSE: it would not start `umount.fuse.tidegate`, which waits until SOURCE has
+//! everything. A line about the path has it look at the whole table of mounts.
+
+use rustix::fs::{FlockOperation, flock};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// The table of libmount.
+const TABLE: &str = "/run/mount/utab";
+
+/// A line of the table, for as long as this exists.
+#[derive(Debug)]
+pub struct UtabLine {
+    table: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl UtabLine {
+    /// Adds a line about the mount of `source` at `mountpoint`, an absolute path. Without the
+    /// right to do so there is none.
+    pub fn add(source: &OsStr, mountpoint: &Path) -> UtabLine {
+        let line = UtabLine { table: TABLE.into(), mountpoint: mountpoint.to_owned() };
+        line.note(change(&line.table, mountpoint, Some(source)));
+        line
+    }
+
+    fn note(&self, changed: io::Result<()>) {
+        if let Err(error) = changed {
+            tracing::debug!("{} is not changed: {error}", self.table.display());
+        }
+    }
+}
+
+impl Drop for UtabLine {
+    fn drop(&mut self) {
+        self.note(change(&self.table, &self.mountpoint, None));
+    }
+}
+
+/// Replaces all lines about `mountpoint` by one about a mount of `source`, if there is one now.
+/// Readers see the old table or the new one.
+fn change(table: &Path, mountpoint: &Path, source: Option<&OsStr>) -> io::Result<()> {
+    if let Some(folder) = table.parent()
+        && source.is_some()
+    {
+        fs::create_dir_all(folder)?;
+    }
+    // As libmount has it: the lock is a file of its own.
+    let lock = File::options().create(true).truncate(false).write(true).open(table.with_extension("lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    let old = match fs::read(table) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let new = table.with_extension("tidegate");
+    fs::write(&new, changed(&old, mountpoint, source))?;
+    // All users' `umount` reads it, whatever this process hides of its files.
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+    fs::rename(&new, table)
+}
+
+fn changed(old: &[u8], mountpoint: &Path, source: Option<&OsStr>) -> Vec<u8> {
+    let target = [b"TARGET=", &escaped(mountpoint.as_os_str())[..]].concat();
+    let is_about = |line: &&[u8]| line.split(u8::is_ascii_whitespace).any(|field| field == target);
+    let others = old.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_about(line));
+    let mut new = others.collect::<Vec<_>>().concat();
+    if let Some(source) = source {
+        new.extend([b"SRC=", &escaped(source)[..], b" ", &target[..], b" ROOT=/\n"].concat());
+    }
+    new
+}
+
+/// Bytes that end a field, as `\040` and so on.
+fn escaped(text: &OsStr) -> Vec<u8> {
+    let escape = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\r' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        byte => vec![*byte],
+    };
+    text.as_bytes().iter().flat_map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_and_goes_and_all_others_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let table = folder.path().join("mount/utab");
+        let [one, two] = ["/srv/one", "/srv/a b"].map(Path::new);
+        change(&table, one, Some(OsStr::new("/s\\"))).expect("written");
+        let others = "ID=7 SRC=/dev/x TARGET=/srv/o ROOT=/ OPTS=_netdev\n";
+        let first = "SRC=/s\\134 TARGET=/srv/one ROOT=/\n";
+        let read = || fs::read_to_string(&table).expect("a table");
+        assert_eq!(read(), first);
+        fs::write(&table, [others, first].concat()).expect("written");
+        change(&table, two, Some(OsStr::new("/t"))).expect("written");
+        change(&table, two, Some(OsStr::new("/u"))).expect("written");
+        assert_eq!(read(), [others, first, "SRC=/u TARGET=/srv/a\\040b ROOT=/\n"].concat());
+        change(&table, two, None).expect("written");
+        change(&table, one, None).expect("written");
+        assert_eq!(read(), others);
+    }
+}
