@@ -30,4 +30,19 @@ status (*transaction_read)(transaction *, uint64_t, uint8_t *, size_t) = tidegat
 status (*transaction_write)(transaction *, uint64_t, const uint8_t *, size_t) = tidegate_transaction_write;
 status (*write_blocks)(const cache *, uint64_t, const uint8_t *, size_t) = tidegate_write;
 
+typedef tidegate_log log_handle;
+typedef int (*visitor)(void *, uint64_t, const uint8_t *, size_t);
+
+status (*log_append)(const log_handle *, const uint8_t *, size_t, uint64_t *) = tidegate_log_append;
+status (*log_close)(log_handle *) = tidegate_log_close;
+status (*log_create)(const char *, uint64_t, const char *, uint64_t) = tidegate_log_create;
+status (*log_drop_behind)(const log_handle *, uint64_t) = tidegate_log_drop_behind;
+status (*log_open)(const char *, const char *, log_handle **) = tidegate_log_open;
+status (*log_open_damaged)(const char *, const char *, log_handle **) = tidegate_log_open_damaged;
+status (*log_places)(const log_handle *, uint64_t *, uint64_t *) = tidegate_log_places;
+status (*log_read)(const log_handle *, uint64_t, uint8_t *, size_t, uint64_t *) = tidegate_log_read;
+status (*log_replay)(const log_handle *, uint64_t, visitor, void *) = tidegate_log_replay;
+status (*log_sync)(const log_handle *, uint64_t *) = tidegate_log_sync;
+status (*log_write_back)(const log_handle *) = tidegate_log_write_back;
+
 int main(void) { return 0; }

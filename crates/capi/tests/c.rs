@@ -214,7 +214,7 @@ fn a_c_program_and_a_server_take_turns_and_both_see_a_disk_that_was_changed() {
 
 /// Every function that programs may have been linked to. None is ever removed: see
 /// docs/reference/compatibility.md.
-const FUNCTIONS: [&str; 17] = [
+const FUNCTIONS: [&str; 28] = [
     "tidegate_abort",
     "tidegate_begin",
     "tidegate_block_size",
@@ -224,6 +224,17 @@ const FUNCTIONS: [&str; 17] = [
     "tidegate_create",
     "tidegate_create_with",
     "tidegate_destage",
+    "tidegate_log_append",
+    "tidegate_log_close",
+    "tidegate_log_create",
+    "tidegate_log_drop_behind",
+    "tidegate_log_open",
+    "tidegate_log_open_damaged",
+    "tidegate_log_places",
+    "tidegate_log_read",
+    "tidegate_log_replay",
+    "tidegate_log_sync",
+    "tidegate_log_write_back",
     "tidegate_message",
     "tidegate_open",
     "tidegate_open_with",
