@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_measure::machine::Machine;
 use tidegate_measure::medium::WALK_BYTES;
-use tidegate_measure::programs::on_virtual_cores;
+use tidegate_measure::programs::on_virtual_cores_of;
 
 /// The blocks written to over the cache of those that have one, unless its size is what the
 /// experiment varies. In the paper 512 MiB of 64 GB.
@@ -475,10 +475,11 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
 /// Has a child that is built for virtual cores run `experiment`.
 fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<()> {
     let folder = std::path::absolute(folder).context("where the figures go")?;
-    let mut arguments = vec!["experiments".to_owned(), experiment.name.to_owned()];
+    let mut arguments = vec![experiment.name.to_owned()];
     arguments.extend(["--out".to_owned(), folder.display().to_string()]);
     arguments.extend(scale.option().map(str::to_owned));
-    let status = on_virtual_cores(arguments).stdout(std::process::Stdio::null()).status();
+    let mut program = on_virtual_cores_of("tidegate-reproduction", "virtual-experiment", arguments);
+    let status = program.stdout(std::process::Stdio::null()).status();
     let status = status.context("running cargo")?;
     anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
     Ok(())
