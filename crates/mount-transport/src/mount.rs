@@ -6,6 +6,7 @@
 use crate::device::{Device, Received, RequestBuffer};
 use crate::fusermount;
 use crate::mount_error::{MountAt, MountError, Unmount};
+use crate::utab;
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -64,7 +65,7 @@ pub fn unmount(mountpoint: &Path, when: Unmount) -> Result<(), MountError> {
         Unmount::Lazily => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
     let mountpoint = mountpoint.to_owned();
-    rustix::mount::unmount(&mountpoint, flags).map_err(|errno| match errno {
+    rustix::mount::unmount(&mountpoint, flags).inspect(|()| utab::forget(&mountpoint)).map_err(|errno| match errno {
         Errno::BUSY => MountError::Busy { mountpoint },
         Errno::INVAL | Errno::NOENT => MountError::NotMounted { mountpoint },
         errno => MountError::UnmountRefused { mountpoint, errno },

@@ -18,7 +18,6 @@ const TABLE: &str = "/run/mount/utab";
 /// A line of the table, for as long as this exists.
 #[derive(Debug)]
 pub struct UtabLine {
-    table: PathBuf,
     mountpoint: PathBuf,
 }
 
@@ -26,31 +25,35 @@ impl UtabLine {
     /// Adds a line about the mount of `source` at `mountpoint`, an absolute path. Without the
     /// right to do so there is none.
     pub fn add(source: &OsStr, mountpoint: &Path) -> UtabLine {
-        let line = UtabLine { table: TABLE.into(), mountpoint: mountpoint.to_owned() };
-        line.note(change(&line.table, mountpoint, Some(source)));
-        line
-    }
-
-    fn note(&self, changed: io::Result<()>) {
-        if let Err(error) = changed {
-            tracing::debug!("{} is not changed: {error}", self.table.display());
-        }
+        note(change(Path::new(TABLE), mountpoint, Some(source)));
+        UtabLine { mountpoint: mountpoint.to_owned() }
     }
 }
 
 impl Drop for UtabLine {
     fn drop(&mut self) {
-        self.note(change(&self.table, &self.mountpoint, None));
+        forget(&self.mountpoint);
+    }
+}
+
+/// Removes the lines about `mountpoint`, which a killed process left.
+pub(crate) fn forget(mountpoint: &Path) {
+    note(change(Path::new(TABLE), mountpoint, None));
+}
+
+fn note(changed: io::Result<()>) {
+    if let Err(error) = changed {
+        tracing::debug!("{TABLE} is not changed: {error}");
     }
 }
 
 /// Replaces all lines about `mountpoint` by one about a mount of `source`, if there is one now.
 /// Readers see the old table or the new one.
 fn change(table: &Path, mountpoint: &Path, source: Option<&OsStr>) -> io::Result<()> {
-    if let Some(folder) = table.parent()
-        && source.is_some()
-    {
-        fs::create_dir_all(folder)?;
+    match (table.parent(), source) {
+        (Some(folder), Some(_)) => fs::create_dir_all(folder)?,
+        _ if !table.exists() => return Ok(()),
+        _ => {}
     }
     // As libmount has it: the lock is a file of its own.
     let lock = File::options().create(true).truncate(false).write(true).open(table.with_extension("lock"))?;
@@ -59,8 +62,12 @@ fn change(table: &Path, mountpoint: &Path, source: Option<&OsStr>) -> io::Result
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
+    let lines = changed(&old, mountpoint, source);
+    if lines == old {
+        return Ok(());
+    }
     let new = table.with_extension("tidegate");
-    fs::write(&new, changed(&old, mountpoint, source))?;
+    fs::write(&new, lines)?;
     // All users' `umount` reads it, whatever this process hides of its files.
     fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
     fs::rename(&new, table)
