@@ -138,3 +138,11 @@ pub enum Sealed {
         errno: i32,
     },
 }
+
+impl Sealed {
+    /// That the operating system answered `error` when the region's file was to be made durable.
+    pub fn by_failed_sync(error: &std::io::Error) -> Sealed {
+        let errno = error.raw_os_error().filter(|errno| *errno != 0);
+        Sealed::SyncFailed { errno: errno.unwrap_or(Errno::IO.raw_os_error()) }
+    }
+}

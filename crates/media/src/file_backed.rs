@@ -29,12 +29,7 @@ impl FileBacked {
     }
 
     fn sync(&self) -> Result<()> {
-        self.flushes.cover(|| {
-            self.file.sync_data().map_err(|error| {
-                let errno = error.raw_os_error().filter(|&errno| errno != 0);
-                Sealed::SyncFailed { errno: errno.unwrap_or(rustix::io::Errno::IO.raw_os_error()) }.into()
-            })
-        })
+        self.flushes.cover(|| self.file.sync_data().map_err(|error| Sealed::by_failed_sync(&error).into()))
     }
 
     fn sync_if(&self, durability: Durability) -> Result<()> {

@@ -233,7 +233,7 @@ impl MappedRegion {
         let zeroes = vec![0; usize::try_from(bytes).expect("a few KiB")];
         self.stream(self.len() - bytes, &zeroes);
         self.fence()?;
-        self.sync_file().map_err(|error| Sealed::SyncFailed { errno: error.raw_os_error().unwrap_or_default() })
+        self.sync_file().map_err(|error| Sealed::by_failed_sync(&error))
     }
 }
 

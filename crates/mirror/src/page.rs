@@ -104,7 +104,7 @@ pub(crate) fn erase<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Seal
 /// Fences and syncs `region`.
 pub(crate) fn settle<R: Region>(region: &R, sync: SyncSide<R>) -> Result<(), Sealed> {
     region.fence()?;
-    sync(region).map_err(|error| Sealed::SyncFailed { errno: error.raw_os_error().unwrap_or_default() })
+    sync(region).map_err(|error| Sealed::by_failed_sync(&error))
 }
 
 /// The slot whose record counts in a region of `bytes`, and what it says.

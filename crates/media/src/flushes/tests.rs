@@ -10,7 +10,7 @@ const FAILED: Error = Error::Sealed(Sealed::SyncFailed { errno: 5 });
 
 #[test]
 fn one_flush_that_began_after_them_covers_all_who_wait() {
-    let (flushes, count) = (Flushes::default(), AtomicUsize::new(0));
+    let (flushes, count) = (Flushes::<Error>::default(), AtomicUsize::new(0));
     let (entered, release) = (Barrier::new(2), Barrier::new(2));
     let (arrive, arrived) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ fn one_flush_that_began_after_them_covers_all_who_wait() {
 
 #[test]
 fn a_waiter_learns_of_the_failure_before_it() {
-    let flushes = Flushes::default();
+    let flushes = Flushes::<Error>::default();
     let failure = flushes.cover(|| Err(FAILED));
     let after = flushes.cover(|| panic!("no flush follows a failed one"));
     assert_eq!((failure, after), (Err(FAILED), Err(FAILED)));

@@ -2,37 +2,25 @@
 //!
 //! In an ordinary file a fence makes nothing durable: its region lies in the page cache. Here each
 //! fence ends with an `fdatasync` there, so that an engine that counts on fences is right after a
-//! power loss, at the price of the disk. When one fails, the kernel may have dropped the pages and
-//! forgotten that it did: no later fence succeeds.
+//! power loss, at the price of the disk. After one that failed no fence succeeds ([`Flushes`]).
 
 use crate::domain::Domain;
 use crate::error::{Poison, Sealed};
+use crate::flushes::Flushes;
 use crate::mapped::MappedRegion;
 use crate::region::{LineOrder, Region};
-use std::sync::OnceLock;
 
 /// A mapped region; on the domain `disk-file` each fence syncs the file.
 pub struct FencedFile {
     region: MappedRegion,
     is_on_disk: bool,
-    /// The sync that failed.
-    failed: OnceLock<Sealed>,
+    syncs: Flushes<Sealed>,
 }
 
 impl FencedFile {
     /// `region`, which is used in no other way.
     pub fn new(region: MappedRegion) -> FencedFile {
-        FencedFile { is_on_disk: region.domain() == Domain::DiskFile, region, failed: OnceLock::new() }
-    }
-
-    fn sync(&self) -> Result<(), Sealed> {
-        if let Some(sealed) = self.failed.get() {
-            return Err(*sealed);
-        }
-        self.region.sync_file().map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            *self.failed.get_or_init(|| Sealed::SyncFailed { errno })
-        })
+        FencedFile { is_on_disk: region.domain() == Domain::DiskFile, region, syncs: Flushes::default() }
     }
 }
 
@@ -71,7 +59,10 @@ impl Region for FencedFile {
 
     fn fence(&self) -> Result<(), Sealed> {
         self.region.fence()?;
-        if self.is_on_disk { self.sync() } else { Ok(()) }
+        if !self.is_on_disk {
+            return Ok(());
+        }
+        self.syncs.cover(|| self.region.sync_file().map_err(|error| Sealed::by_failed_sync(&error)))
     }
 
     fn line_order(&self) -> LineOrder {
