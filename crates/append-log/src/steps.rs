@@ -5,8 +5,8 @@ use crate::AHEAD_CHUNKS;
 use crate::error::{Damage, LogError};
 use crate::log::{AppendLog, State};
 use crate::window::read_chunk;
-use tidegate_layout::append_log::{Committed, LogHead};
-use tidegate_media::{AlignedBytes, Durability, Error, Lba, LbaRange, Region};
+use tidegate_layout::append_log::LogHead;
+use tidegate_media::{Durability, Error, Lba, LbaRange, Region};
 
 /// What [`AppendLog::prepare_step`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl<R: Region> AppendLog<R> {
             let discarded = self.below.discard(self.below_range(number));
             self.noted(discarded)?;
         } else {
-            self.write_below(number)?;
+            self.write_below(number, self.plan.chunk_bytes)?;
         }
         let mut state = self.state.lock();
         let at = self.plan.head_at(number) + LogHead::BELOW_AT;
@@ -127,26 +127,17 @@ impl<R: Region> AppendLog<R> {
         if to <= from {
             return Ok(());
         }
-        let block = u64::from(self.below.geometry().block_size);
-        let len = usize::try_from(to - from).unwrap_or(usize::MAX);
-        let mut bytes = AlignedBytes::zeroed(len.next_multiple_of(usize::try_from(block).unwrap_or(1)));
-        let read = self.region.read(self.plan.byte_at(from), &mut bytes[..len]);
-        read.map_err(|poison| LogError::Damaged(Damage { from, to, found: poison.into() }))?;
-        let written = self.below.write(Lba(self.plan.below_at(from) / block), &bytes, Durability::Volatile);
-        self.noted(written.and_then(|()| self.below.flush()))
+        self.write_below(self.plan.chunk_of(from), to - from)
     }
 
-    /// Writes chunk `number`, which is full and durable and does not change, below, and flushes it.
-    fn write_below(&self, number: u64) -> Result<(), LogError> {
+    /// Writes the bytes of chunk `number` that count, the `durable` first ones among them, below,
+    /// and flushes it.
+    fn write_below(&self, number: u64, durable: u64) -> Result<(), LogError> {
         let from = number * self.plan.chunk_bytes;
-        let to = from + self.plan.chunk_bytes;
-        let is_damaged = |found| self.is_stuck(LogError::Damaged(Damage { from, to, found }));
-        let word = self.region.load_u64(self.plan.head_at(number) + LogHead::COMMITTED_AT);
-        let committed = Committed::of_word(word.map_err(|poison| is_damaged(poison.into()))?);
-        read_chunk(&self.region, &self.plan, number, committed).map_err(is_damaged)?;
-        let mut bytes = AlignedBytes::zeroed(usize::try_from(self.plan.chunk_bytes).unwrap_or(0));
-        let read = self.region.read(self.plan.byte_at(from), &mut bytes);
-        read.map_err(|poison| is_damaged(poison.into()))?;
+        let block = self.below.geometry().block_size;
+        let read = read_chunk(&self.region, &self.plan, (number, durable), block);
+        let damage = |found| LogError::Damaged(Damage { from, to: from + durable, found });
+        let bytes = read.map_err(|found| self.is_stuck(damage(found)))?;
         let written = self.below.write(self.below_range(number).first, &bytes, Durability::Volatile);
         self.noted(written.and_then(|()| self.below.flush()))
     }

@@ -3,8 +3,9 @@
 
 use crate::error::{Damage, DamageFound};
 use crate::superblock::corrupt;
+use tidegate_layout::Broken;
 use tidegate_layout::append_log::{ChunkSum, Committed, LogHead, LogPlan, LogSlot};
-use tidegate_media::{Poison, Region};
+use tidegate_media::{AlignedBytes, Poison, Region};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Bytes that are read at a time to check a chunk.
@@ -72,7 +73,9 @@ impl Window {
                 self.unended.extend((committed.len > 0).then_some(number));
                 continue;
             }
-            self.sum = match read_chunk(region, plan, number, committed) {
+            let at = plan.byte_at(number * plan.chunk_bytes);
+            let sum = sum_of(region, number, at, committed.len).map_err(DamageFound::Unreadable);
+            self.sum = match sum.and_then(|sum| verified(at, sum, committed)) {
                 Ok(sum) => sum,
                 Err(what) => {
                     self.is_damaged(plan, number, u64::from(committed.len), what);
@@ -100,7 +103,7 @@ fn of(number: u64, found: &[Found]) -> &Found {
 }
 
 fn lost_number(plan: &LogPlan, number: u64) -> DamageFound {
-    let broken = tidegate_layout::Broken {
+    let broken = Broken {
         rule: "the slot of a chunk that was made ready has its number",
         offset: LogHead::NUMBER_AT,
         found: "another one".to_owned(),
@@ -115,17 +118,36 @@ fn read_head<R: Region + ?Sized>(region: &R, plan: &LogPlan, slot: u64) -> Found
     head.check(slot, plan).map_err(|broken| DamageFound::Broken(corrupt(at, broken)))
 }
 
-/// The sum of the bytes that count in chunk `number`, if it is the one that its head says.
+/// The bytes that count in chunk `number`, of which `durable` are known to, followed by zeroes up to
+/// a multiple of `block` bytes. The chunk may grow meanwhile.
 pub(crate) fn read_chunk<R: Region + ?Sized>(
     region: &R,
     plan: &LogPlan,
-    number: u64,
-    committed: Committed,
-) -> Result<ChunkSum, DamageFound> {
-    let at = plan.byte_at(number * plan.chunk_bytes);
-    let sum = sum_of(region, number, at, committed.len).map_err(DamageFound::Unreadable)?;
+    (number, durable): (u64, u64),
+    block: u32,
+) -> Result<AlignedBytes, DamageFound> {
+    let word_at = plan.head_at(number) + LogHead::COMMITTED_AT;
+    let committed = Committed::of_word(region.load_u64(word_at)?);
+    if !(durable..=plan.chunk_bytes).contains(&u64::from(committed.len)) {
+        let broken = Broken {
+            rule: "as many bytes of a chunk count as were synced",
+            offset: 0,
+            found: committed.len.to_string(),
+        };
+        return Err(DamageFound::Broken(corrupt(word_at, broken)));
+    }
+    let (at, len) = (plan.byte_at(number * plan.chunk_bytes), committed.len as usize);
+    let mut bytes = AlignedBytes::zeroed(len.next_multiple_of(block as usize));
+    region.read(at, &mut bytes[..len])?;
+    let mut sum = ChunkSum::new(number);
+    sum.add(&bytes[..len]);
+    verified(at, sum, committed).map(|_| bytes)
+}
+
+/// The sum of a chunk's bytes at `at`, if it is the one that the chunk's head says.
+fn verified(at: u64, sum: ChunkSum, committed: Committed) -> Result<ChunkSum, DamageFound> {
     if committed.len > 0 && sum.committed() != committed {
-        let broken = tidegate_layout::Broken {
+        let broken = Broken {
             rule: "the bytes of a chunk have the checksum of its head",
             offset: 0,
             found: format!("{:#x} instead of {:#x}", sum.committed().sum, committed.sum),
