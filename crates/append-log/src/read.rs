@@ -65,15 +65,25 @@ impl<R: Region> AppendLog<R> {
     /// # Errors
     /// Those of [`AppendLog::read`]; all bytes before the place of the error were shown.
     pub fn replay(&self, from: u64, visit: &mut dyn FnMut(u64, &[u8])) -> Result<u64, LogError> {
+        self.replay_while(from, &mut |at, bytes| {
+            visit(at, bytes);
+            true
+        })
+    }
+
+    /// Shows durable bytes as [`AppendLog::replay`] does, until `visit` says no. Says where those
+    /// end that it took.
+    ///
+    /// # Errors
+    /// Those of [`AppendLog::replay`].
+    pub fn replay_while(&self, from: u64, visit: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<u64, LogError> {
         let mut at = from.max(self.begin());
         let mut part = vec![0; REPLAY_BYTES];
         loop {
             match self.read(at, &mut part)? {
                 0 => return Ok(at),
-                len => {
-                    visit(at, &part[..len]);
-                    at += len as u64;
-                }
+                len if !visit(at, &part[..len]) => return Ok(at),
+                len => at += len as u64,
             }
         }
     }

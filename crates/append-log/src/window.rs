@@ -118,8 +118,8 @@ fn read_head<R: Region + ?Sized>(region: &R, plan: &LogPlan, slot: u64) -> Found
     head.check(slot, plan).map_err(|broken| DamageFound::Broken(corrupt(at, broken)))
 }
 
-/// The bytes that count in chunk `number`, of which `durable` are known to, followed by zeroes up to
-/// a multiple of `block` bytes. The chunk may grow meanwhile.
+/// The bytes that count in chunk `number`, of which `durable` are known to, followed by zeroes up
+/// to a multiple of `block` bytes. The chunk may grow meanwhile.
 pub(crate) fn read_chunk<R: Region + ?Sized>(
     region: &R,
     plan: &LogPlan,

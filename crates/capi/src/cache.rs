@@ -151,14 +151,19 @@ impl Cache {
 
 /// Refuses a disk that is marked for another region than `own`.
 fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), CallFailure> {
-    match disk.mark().filter(|mark| mark.region != own) {
+    match other_mark(disk, own) {
         Some(mark) => Err(CallFailure::Taken { region: Uuid::from_bytes(mark.region), place: mark.place }),
         None => Ok(()),
     }
 }
 
+/// The mark of `disk`, if it is for another region than `own`.
+pub(crate) fn other_mark(disk: &FileDisk, own: [u8; 16]) -> Option<DiskMark> {
+    disk.mark().filter(|mark| mark.region != own)
+}
+
 /// Marks `disk` for the region `own` at `pmem`, before anything is written to that.
-fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), CallFailure> {
+pub(crate) fn take(disk: &FileDisk, pmem: &Path, own: [u8; 16]) -> Result<(), CallFailure> {
     let mark = DiskMark { region: own, place: std::path::absolute(pmem)? };
     if disk.mark().as_ref() != Some(&mark) {
         disk.set_mark(&mark)?;

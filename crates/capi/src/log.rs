@@ -1,6 +1,6 @@
 //! An append-only log and what lies below it, as C programs hold them.
 
-use crate::cache::unlocked;
+use crate::cache::{other_mark, take, unlocked};
 use crate::status::CallFailure;
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use tidegate_append_log::{
 };
 use tidegate_background::LogThread;
 use tidegate_media::{
-    Access, Allocation, DiskAccess, DiskMark, FencedFile, FileDisk, MappedRegion, Process, UnfinishedFile, claim_of,
+    Access, Allocation, DiskAccess, FencedFile, FileDisk, MappedRegion, Process, UnfinishedFile, claim_of,
 };
 use uuid::Uuid;
 
@@ -24,11 +24,17 @@ const BLOCK_SIZE: u32 = 4096;
 
 /// An append-only log in persistent memory, in front of a file or a disk.
 pub struct Log {
-    /// None: it was opened for reading what is not damaged.
-    thread: Option<LogThread<FencedFile>>,
-    damaged: Option<AppendLog<FencedFile>>,
+    opened: Opened,
     /// Who opened it. A child of this process has no part in its thread.
     owner: Process,
+}
+
+/// How a log was opened.
+enum Opened {
+    /// With its thread.
+    Whole(LogThread<FencedFile>),
+    /// For reading what is not damaged: the log refuses everything else itself.
+    Damaged(Box<AppendLog<FencedFile>>),
 }
 
 impl Log {
@@ -51,8 +57,7 @@ impl Log {
         let chunk_bytes = (bytes / 16).next_power_of_two() / 2;
         let chunk_bytes = chunk_bytes.clamp(u64::from(BLOCK_SIZE), CHUNK_BYTES_DEFAULT);
         create(&region, &disk, &Making { chunk_bytes, uuid, below: disk.identity().0 })?;
-        let mark = DiskMark { region: uuid, place: std::path::absolute(pmem)? };
-        disk.set_mark(&mark)?;
+        take(&disk, pmem, uuid)?;
         mapped.finish();
         made.finish();
         Ok(())
@@ -68,11 +73,11 @@ impl Log {
         }
         refuse_taken(&disk, facts.uuid)?;
         let log = AppendLog::open(region, Arc::new(disk), on_damage)?;
-        let owner = Process::current();
-        if log.damage().is_empty() {
-            return Ok(Log { thread: Some(LogThread::start(log)?), damaged: None, owner });
-        }
-        Ok(Log { thread: None, damaged: Some(log), owner })
+        let opened = match log.damage().is_empty() {
+            true => Opened::Whole(LogThread::start(log)?),
+            false => Opened::Damaged(Box::new(log)),
+        };
+        Ok(Log { opened, owner: Process::current() })
     }
 
     /// This log, if the process that asks has opened it.
@@ -80,71 +85,65 @@ impl Log {
         if self.owner.is_current() { Ok(self) } else { Err(CallFailure::Forked) }
     }
 
-    fn log(&self) -> Result<&AppendLog<FencedFile>, CallFailure> {
-        let served = self.thread.as_ref().map(LogThread::log);
-        served.or(self.damaged.as_ref()).ok_or(CallFailure::NoLog)
-    }
-
-    /// The thread, which a log that is damaged does not have.
-    fn changeable(&self) -> Result<&LogThread<FencedFile>, CallFailure> {
-        let told = self.damaged.iter().flat_map(AppendLog::damage).next();
-        self.thread.as_ref().ok_or(told.map_or(CallFailure::NoLog, CallFailure::Log))
+    fn log(&self) -> &AppendLog<FencedFile> {
+        match &self.opened {
+            Opened::Whole(thread) => thread.log(),
+            Opened::Damaged(log) => log,
+        }
     }
 
     pub(crate) fn append(&self, bytes: &[u8]) -> Result<u64, CallFailure> {
-        Ok(self.changeable()?.append(bytes)?)
+        Ok(match &self.opened {
+            Opened::Whole(thread) => thread.append(bytes),
+            Opened::Damaged(log) => log.append(bytes),
+        }?)
     }
 
     pub(crate) fn sync(&self) -> Result<u64, CallFailure> {
-        Ok(self.changeable()?.sync()?)
+        Ok(match &self.opened {
+            Opened::Whole(thread) => thread.sync(),
+            Opened::Damaged(log) => log.sync(),
+        }?)
     }
 
     pub(crate) fn drop_behind(&self, offset: u64) -> Result<(), CallFailure> {
-        Ok(self.changeable()?.log().drop_behind(offset)?)
+        Ok(self.log().drop_behind(offset)?)
     }
 
     pub(crate) fn write_back(&self) -> Result<(), CallFailure> {
-        Ok(self.changeable()?.log().write_back_all()?)
+        Ok(self.log().write_back_all()?)
     }
 
     /// Where it begins, and where its durable bytes end.
-    pub(crate) fn places(&self) -> Result<(u64, u64), CallFailure> {
-        let log = self.log()?;
-        Ok((log.begin(), log.durable_to()))
+    pub(crate) fn places(&self) -> (u64, u64) {
+        (self.log().begin(), self.log().durable_to())
     }
 
     pub(crate) fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, CallFailure> {
-        Ok(self.log()?.read(at, out)?)
+        Ok(self.log().read(at, out)?)
     }
 
     /// Shows all durable bytes from `from` on to `visit`, until that says no.
     pub(crate) fn replay(&self, from: u64, mut visit: impl FnMut(u64, &[u8]) -> bool) -> Result<(), CallFailure> {
-        let log = self.log()?;
-        let mut at = from.max(log.begin());
-        let mut part = vec![0; 256 << 10];
-        loop {
-            match log.read(at, &mut part)? {
-                0 => return Ok(()),
-                len if !visit(at, &part[..len]) => return Ok(()),
-                len => at += len as u64,
-            }
-        }
+        Ok(self.log().replay_while(from, &mut visit).map(drop)?)
     }
 
     /// Gives it back, with everything synced that was appended.
-    pub(crate) fn close(mut self) -> Result<(), CallFailure> {
-        if self.owner.is_current() {
-            let synced = self.thread.as_ref().map_or(Ok(0), LogThread::sync);
-            return Ok(synced.map(drop)?);
+    pub(crate) fn close(self) -> Result<(), CallFailure> {
+        match self.opened {
+            Opened::Whole(thread) if self.owner.is_current() => Ok(thread.sync().map(drop)?),
+            Opened::Whole(thread) => {
+                thread.abandon();
+                Ok(())
+            }
+            Opened::Damaged(_) => Ok(()),
         }
-        self.thread.take().into_iter().for_each(LogThread::abandon);
-        Ok(())
     }
 }
 
 /// Refuses a file or disk that is marked for another region than `own`.
 fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), CallFailure> {
-    match disk.mark().filter(|mark| mark.region != own) {
+    match other_mark(disk, own) {
         Some(mark) => Err(CallFailure::BelowTaken { region: Uuid::from_bytes(mark.region), place: mark.place }),
         None => Ok(()),
     }
@@ -212,7 +211,7 @@ mod tests {
             true
         })
         .unwrap();
-        assert_eq!((bytes, log.places().unwrap()), (200_008, (100_000, 300_008)));
+        assert_eq!((bytes, log.places()), (200_008, (100_000, 300_008)));
         log.close().unwrap();
         let other = folder.path().join("other");
         assert_eq!(ended(|| Log::create(&other, 0, &below, 0)), Status::TidegateRefused, "it holds something");
@@ -253,7 +252,7 @@ mod tests {
         let refused = Log::open(&pmem, &below, OnDamage::Refuse).map(drop).unwrap_err().to_string();
         assert!(refused.contains("bytes 0..1000 of the log are damaged"), "{refused}");
         let log = Log::open(&pmem, &below, OnDamage::ReadOnly).unwrap();
-        assert_eq!(log.places().unwrap(), (0, 1000));
+        assert_eq!(log.places(), (0, 1000));
         assert_eq!(ended(|| log.read(0, &mut [0; 8]).map(drop)), Status::TidegateRefused);
         assert_eq!(ended(|| log.append(&[1]).map(drop)), Status::TidegateRefused);
         log.close().unwrap();
