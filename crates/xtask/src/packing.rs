@@ -97,8 +97,8 @@ fn build(form: Form) -> Result<Built> {
     let packages =
         |names: &[&str]| names.iter().flat_map(|name| ["--package".to_owned(), (*name).to_owned()]).collect();
     let cargo = |arguments: Vec<String>| {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["build", "--release"]).args(arguments).current_dir(workspace::root());
+        let mut command = steps::cargo_command(&["build", "--release"]);
+        command.args(arguments);
         let status = command.status().context("cannot run cargo")?;
         ensure!(status.success(), "{command:?}: {status}");
         Ok(())

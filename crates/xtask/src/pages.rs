@@ -7,10 +7,11 @@
 
 use crate::limits;
 use crate::source::Finding;
+use crate::steps::cargo_command;
 use crate::workspace::{self, Workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// A function of a library that returns a whole page.
 type Generator = fn() -> String;
@@ -56,8 +57,7 @@ pub(crate) fn bless(check: bool) -> Result<ExitCode> {
         }
     }
     for (package, tests) in OF_TESTS {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["test", "--quiet", "--package", package, tests]).current_dir(workspace::root());
+        let mut command = cargo_command(&["test", "--quiet", "--package", package, tests]);
         command.envs((!check).then_some((BLESS, "1")));
         let status = command.status().context("cannot run cargo")?;
         ensure!(status.success(), "the tests {tests}* of {package}: {status}");

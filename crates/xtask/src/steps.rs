@@ -277,7 +277,8 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     run(cargo_command(arguments))
 }
 
-fn cargo_command(arguments: &[&str]) -> Command {
+/// Cargo with `arguments`, in the workspace.
+pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
     command

@@ -2,13 +2,12 @@
 //! with the crates whose it is.
 
 use super::{LIBRARIES, PROGRAM, printed};
-use crate::workspace;
+use crate::steps::cargo_command;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -28,7 +27,7 @@ struct Package {
 pub(super) fn page() -> Result<String> {
     let linked = linked()?;
     let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
-    let said = printed(cargo(&["metadata", "--format-version", "1", "--locked"]).args(platform), "cargo")?;
+    let said = printed(cargo_command(&["metadata", "--format-version", "1", "--locked"]).args(platform), "cargo")?;
     let metadata: Metadata = serde_json::from_slice(&said).context("cargo metadata prints JSON")?;
     let is_linked = |package: &Package| {
         package.source.is_some() && linked.contains(&format!("{} v{}", package.name, package.version))
@@ -40,17 +39,11 @@ pub(super) fn page() -> Result<String> {
 
 /// Names and versions of all crates that are linked, as `cargo tree` prints them.
 fn linked() -> Result<BTreeSet<String>> {
-    let mut tree = cargo(&["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+    let mut tree = cargo_command(&["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     tree.args([PROGRAM].into_iter().chain(LIBRARIES).flat_map(|package| ["--package", package]));
     let said = printed(&mut tree, "cargo")?;
     let words = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     Ok(String::from_utf8_lossy(&said).lines().map(words).collect())
-}
-
-fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(workspace::root());
-    command
 }
 
 /// The texts of the files in a crate's folder that are named like licences.
