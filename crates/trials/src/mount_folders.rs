@@ -97,6 +97,13 @@ pub fn tidegate(command: &str, path: &Path, options: &[&str]) -> Output {
     Command::new(program()).arg(command).arg(path).args(options).output().expect("the program starts")
 }
 
+/// The JSON that a command of the program answers about a path.
+pub fn answer(command: &str, path: &Path) -> serde_json::Value {
+    let output = tidegate(command, path, &["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
 /// Runs a line of shell in a folder.
 pub fn shell(folder: &Path, line: &str) -> String {
     let done = Command::new("sh").args(["-ec", line]).current_dir(folder).output().expect("sh is everywhere");

@@ -8,17 +8,11 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Child;
-use tidegate_trials::mount_folders::{MountFolders, tidegate};
+use tidegate_trials::mount_folders::{MountFolders, answer, tidegate};
 use tidegate_trials::mounted::servers_of;
 use tidegate_trials::served::until;
 
 const GLOBS: [&str; 4] = ["--bypass", "*.log", "--bypass", "backup/**"];
-
-fn answer(command: &str, path: &Path) -> Value {
-    let output = tidegate(command, path, &["--json"]);
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 fn made(path: &Path, bytes: &[u8]) -> File {
     let mut file = File::create(path).unwrap();

@@ -12,19 +12,13 @@ use std::process::Command;
 use tidegate_access_trace::Trace;
 use tidegate_policy::placement::IoKind;
 use tidegate_trials::direct::library;
-use tidegate_trials::mount_folders::{MountFolders, tidegate};
+use tidegate_trials::mount_folders::{MountFolders, answer, tidegate};
 use tidegate_trials::mounted::servers_of;
 use tidegate_trials::programs::CONTEXTS;
 use tidegate_trials::served::{program, until};
 
 const BYTES: u64 = 4 << 20;
 const READ: usize = 64 << 10;
-
-fn answer(command: &str, path: &Path) -> Value {
-    let output = tidegate(command, path, &["--json"]);
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 /// Reads all of a file that is full of one byte, past the kernel's pages.
 fn read_all(file: &File) {
