@@ -248,11 +248,7 @@ fn repeat(wish: &Experiments) -> anyhow::Result<()> {
     }
     warn_if_slow();
     std::fs::create_dir_all(&wish.out).with_context(|| format!("make the folder {}", wish.out.display()))?;
-    let scale = match (wish.smoke, wish.quick) {
-        (true, _) => Scale::SMOKE,
-        (false, true) => Scale::QUICK,
-        (false, false) => Scale::FULL,
-    };
+    let scale = Scale::of_options(wish.smoke, wish.quick);
     let in_virtual_time = |one: &&Experiment| matches!(one.driver, Driver::VirtualCores | Driver::Replay);
     let (virtually, here): (Vec<_>, Vec<_>) = chosen.partition(in_virtual_time);
     let progress = ProgressBar::new((virtually.len() + here.len()) as u64);

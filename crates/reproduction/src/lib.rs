@@ -58,6 +58,15 @@ impl Scale {
 
 impl Scale {
     /// The option of `bench experiments` that asks for it.
+    /// The scale that these options ask for, the smallest of them.
+    pub fn of_options(smoke: bool, quick: bool) -> Scale {
+        match (smoke, quick) {
+            (true, _) => Scale::SMOKE,
+            (false, true) => Scale::QUICK,
+            (false, false) => Scale::FULL,
+        }
+    }
+
     fn option(self) -> Option<&'static str> {
         match self {
             Scale::QUICK => Some("--quick"),

@@ -31,10 +31,5 @@ fn main() -> anyhow::Result<()> {
     anyhow::ensure!(cfg!(virtual_cores), "this program was not built for virtual cores: run `bench experiments`");
     let experiment = EXPERIMENTS.iter().find(|one| one.name == args.experiment);
     let experiment = experiment.with_context(|| format!("no experiment is called {:?}", args.experiment))?;
-    let scale = match (args.smoke, args.quick) {
-        (true, _) => Scale::SMOKE,
-        (false, true) => Scale::QUICK,
-        (false, false) => Scale::FULL,
-    };
-    run(experiment, scale, &args.out).map(drop)
+    run(experiment, Scale::of_options(args.smoke, args.quick), &args.out).map(drop)
 }
