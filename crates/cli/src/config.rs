@@ -301,6 +301,11 @@ pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     read.map(Some).map_err(|refused| D::Error::custom(refused.in_a_file()))
 }
 
+/// What the command line says, or else what the file does.
+pub(crate) fn said_or_written<T: Clone>(said: &[T], written: Vec<T>) -> Vec<T> {
+    if said.is_empty() { written } else { said.to_vec() }
+}
+
 /// Globs of files that bypass a pool, as the command line reads them.
 pub(crate) fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let read: Vec<String> = one_or_more(deserializer)?;

@@ -63,7 +63,7 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
         pool_size: args.pool_size.or(written.pool_size),
         dram: args.dram.or(written.dram),
         policy: args.policy.or(written.policy),
-        bypass: if args.bypass.is_empty() { written.bypass } else { args.bypass.clone() },
+        bypass: config::said_or_written(&args.bypass, written.bypass),
         is_trial: args.is_trial || written.is_trial,
         ..args.clone()
     })

@@ -106,9 +106,9 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         size: args.size.or(written.size),
         dram: args.dram.or(written.dram),
         policy: args.policy.or(written.policy),
-        bypass: if args.bypass.is_empty() { written.bypass } else { args.bypass.clone() },
+        bypass: config::said_or_written(&args.bypass, written.bypass),
         context_frames: args.context_frames.or(written.context_frames),
-        root: if args.root.is_empty() { written.root } else { args.root.clone() },
+        root: config::said_or_written(&args.root, written.root),
     })
 }
 
