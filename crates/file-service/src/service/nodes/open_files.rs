@@ -339,7 +339,7 @@ impl OpenFiles {
         let state = file.read_state();
         let looked = match state.served_from {
             ServedFrom::Pool(number) => self.pool.revalidate(number),
-            ServedFrom::File if state.can_write && !state.is_bypassed && self.pool.rests(file.identity) => {
+            ServedFrom::File if state.may_wake() && self.pool.rests(file.identity) => {
                 drop(state);
                 self.wake(file)
             }
@@ -353,7 +353,7 @@ impl OpenFiles {
     /// Makes a file that can be written one of the pool, if it is not.
     fn wake(&self, file: &OpenFile) -> std::result::Result<(), FileError> {
         let mut state = file.write_state();
-        if state.served_from == ServedFrom::File && state.can_write && !state.is_bypassed {
+        if state.may_wake() {
             state.served_from = ServedFrom::Pool(self.pool.open_file(&state.below(), &state.hint)?);
         }
         Ok(())
@@ -626,6 +626,11 @@ impl Counted {
 }
 
 impl OpenState {
+    /// Whether the file may become one of the pool though nothing of it is changed.
+    fn may_wake(&self) -> bool {
+        self.served_from == ServedFrom::File && self.can_write && !self.is_bypassed
+    }
+
     /// The file below, as the cache has it.
     fn below(&self) -> Arc<dyn BackingFile> {
         match &self.made {

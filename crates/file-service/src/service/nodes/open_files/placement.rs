@@ -1,7 +1,7 @@
 //! Placement: the pool hears what programs read and write, and gets what it wants of the files
 //! below.
 
-use super::{Caching, OpenFile, OpenFiles, OpenState, ServedFrom};
+use super::{Caching, OpenFile, OpenFiles, ServedFrom};
 use crate::pool::context_board::ContextBoard;
 use crate::pool::read_admission::{WAITING_MAX, hash_of};
 use std::ops::Range;
@@ -94,8 +94,7 @@ impl OpenFiles {
     /// Admits a read. A file that has no record takes one of the `spare` ones.
     fn admit(&self, (identity, range): (FileIdentity, Range<u64>), spare: &mut usize) -> Result<(), FileError> {
         let Some(file) = self.get(identity) else { return Ok(()) };
-        let may_wake = |state: &OpenState| state.served_from == ServedFrom::File && !state.is_bypassed;
-        if may_wake(&file.read_state()) && *spare > 0 {
+        if file.read_state().may_wake() && *spare > 0 {
             *spare -= 1;
             self.wake(&file)?;
         }
