@@ -8,9 +8,9 @@ use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use tidegate_host::files::mount_table::escape;
 
 /// The table of libmount.
 const TABLE: &str = "/run/mount/utab";
@@ -74,23 +74,14 @@ fn change(table: &Path, mountpoint: &Path, source: Option<&OsStr>) -> io::Result
 }
 
 fn changed(old: &[u8], mountpoint: &Path, source: Option<&OsStr>) -> Vec<u8> {
-    let target = [b"TARGET=", &escaped(mountpoint.as_os_str())[..]].concat();
+    let target = [b"TARGET=", &escape(mountpoint.as_os_str())[..]].concat();
     let is_about = |line: &&[u8]| line.split(u8::is_ascii_whitespace).any(|field| field == target);
     let others = old.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_about(line));
     let mut new = others.collect::<Vec<_>>().concat();
     if let Some(source) = source {
-        new.extend([b"SRC=", &escaped(source)[..], b" ", &target[..], b" ROOT=/\n"].concat());
+        new.extend([b"SRC=", &escape(source)[..], b" ", &target[..], b" ROOT=/\n"].concat());
     }
     new
-}
-
-/// Bytes that end a field, as `\040` and so on.
-fn escaped(text: &OsStr) -> Vec<u8> {
-    let escape = |byte: &u8| match byte {
-        b' ' | b'\t' | b'\n' | b'\r' | b'\\' => format!("\\{byte:03o}").into_bytes(),
-        byte => vec![*byte],
-    };
-    text.as_bytes().iter().flat_map(escape).collect()
 }
 
 #[cfg(test)]

@@ -68,6 +68,15 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Replaces bytes that end a field by `\040` and so on, as tables of mounts have them.
+pub fn escape(text: &OsStr) -> Vec<u8> {
+    let escape = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\r' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        byte => vec![*byte],
+    };
+    text.as_bytes().iter().flat_map(escape).collect()
+}
+
 fn octal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
