@@ -102,7 +102,7 @@ impl Campaign<'_> {
             self.machine(Region::with_line_order(self.start.region.clone(), LineOrder::Any), &self.start.disk);
         // The last step has the mistake: it alone is judged.
         let is_mistaken = Arc::new(AtomicBool::new(false));
-        let mut log = Some(self.open(&machine, &is_mistaken)?);
+        let mut log = self.open(&machine, &is_mistaken)?;
         let mut model = self.start.model.clone();
         for (number, step) in script.iter().enumerate() {
             let before = model.expected();
@@ -113,12 +113,13 @@ impl Campaign<'_> {
             }
             match step {
                 LogStep::Reopen => {
-                    log = Some(reopened(log, || self.open(&machine, &is_mistaken))?);
+                    drop(log);
+                    log = self.open(&machine, &is_mistaken)?;
                     model.reopened();
                 }
-                step => model.take(*step, log.as_ref().ok_or_else(|| Failure::new("no log"))?, &machine.disk)?,
+                step => model.take(*step, &log, &machine.disk)?,
             }
-            model.compare(log.as_ref().ok_or_else(|| Failure::new("no log"))?)?;
+            model.compare(&log)?;
             if is_last {
                 let mut cuts = machine.take();
                 let end = cuts.pop();
@@ -224,12 +225,6 @@ impl Campaign<'_> {
         }
         Ok(())
     }
-}
-
-/// The log opened anew after this one was given back.
-fn reopened<L>(log: Option<L>, open: impl FnOnce() -> Result<L, Failure>) -> Result<L, Failure> {
-    drop(log);
-    open()
 }
 
 /// Judges every script of `steps` steps from `start`, on two threads. Stops at the first failure.
