@@ -9,6 +9,7 @@
 
 mod book;
 mod exceptions;
+mod hang;
 mod limits;
 mod load;
 mod markdown;

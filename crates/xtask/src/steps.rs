@@ -118,11 +118,14 @@ fn report(outcomes: &[Outcome], took: Duration) -> String {
         format!("{:<24} {:>8.1} s  {word}\n", outcome.name, outcome.took.as_secs_f64())
     };
     let rows: String = outcomes.iter().map(row).collect();
+    // Again: who reads the end of a long log sees what failed.
+    let reason = |outcome: &Outcome| Some(format!("\n{} failed: {:#}\n", outcome.name, outcome.result.as_ref().err()?));
+    let reasons: String = outcomes.iter().filter_map(reason).collect();
     let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
     let word = if failed == 0 { "ok" } else { "FAILED" };
     let passed = outcomes.len() - failed;
     format!(
-        "\n==== {} steps\n{rows}\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
+        "\n==== {} steps\n{rows}{reasons}\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
          0 filtered out; finished in {:.2}s\n",
         outcomes.len(),
         took.as_secs_f64()
@@ -311,7 +314,7 @@ mod tests {
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.00s\n"
         ));
         let bad = report(&[outcome("format", Err(anyhow::anyhow!("no")))], Duration::from_secs(3));
-        assert!(bad.contains("FAILED. 0 passed; 1 failed"));
+        assert!(bad.contains("\nformat failed: no\n\ntest result: FAILED. 0 passed; 1 failed"), "{bad}");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! `cargo test` runs one program after another, and most of them keep less than one core busy: they
 //! wait for guests, for clients and for disks. Each program's output is printed whole when it ends.
-//! A failing test is named again at the end, and a program that does not end is stopped, so that
-//! the log says where it hung.
+//! A failing test is named again at the end, and a program that does not end is stopped, with a
+//! list of what its threads waited for.
 
+use crate::hang;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use std::fs::File;
@@ -16,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A test program that runs longer hangs: many times the longest one's time on two busy cores.
-const HANGS_AFTER: Duration = Duration::from_secs(40 * 60);
+const HANGS_AFTER: Duration = Duration::from_secs(20 * 60);
 
 /// The limit where campaigns have their long forms: killing a hundred machines takes an hour.
 const LONG_HANGS_AFTER: Duration = Duration::from_secs(4 * 60 * 60);
@@ -85,7 +86,19 @@ pub(crate) struct Failure {
     title: String,
     how: String,
     tests: Vec<String>,
+    /// What helps to find the cause: of a failed test the first lines it printed, of a program that
+    /// did not end what it waited for.
+    details: String,
 }
+
+/// How a program ended, and what it waited for if it was stopped.
+struct Ended {
+    how: Result<ExitStatus, String>,
+    waits: String,
+}
+
+/// The lines of a failed test's output that are printed again.
+const LINES_AGAIN: usize = 20;
 
 /// Tells tests and benchmarks that the folder it names holds all programs and libraries of this
 /// workspace: none is built again.
@@ -149,7 +162,8 @@ impl Failure {
     /// The program and, below it, its tests that failed.
     fn told(&self) -> String {
         let tests: String = self.tests.iter().map(|test| format!("\n    {test}")).collect();
-        format!("  {} ({}){tests}", self.title, self.how)
+        let details: String = self.details.lines().map(|line| format!("\n      {line}")).collect();
+        format!("  {} ({}){tests}{details}", self.title, self.how)
     }
 
     /// A name for each test that failed; of the program, if none is known.
@@ -164,7 +178,7 @@ impl Failure {
     #[cfg(test)]
     pub(crate) fn of(title: &str, how: &str, tests: &[&str]) -> Failure {
         let tests = tests.iter().map(|test| (*test).to_owned()).collect();
-        Failure { title: title.to_owned(), how: how.to_owned(), tests }
+        Failure { title: title.to_owned(), how: how.to_owned(), tests, details: String::new() }
     }
 }
 
@@ -197,14 +211,19 @@ impl Program {
         let began = Instant::now();
         let (printed, ended) = match self.output(built_in, variables) {
             Ok(ran) => ran,
-            Err(error) => (String::new(), Err(format!("{error:#}"))),
+            Err(error) => (String::new(), Ended { how: Err(format!("{error:#}")), waits: String::new() }),
         };
-        let how = match ended {
+        let how = match ended.how {
             Ok(status) if status.success() => None,
             Ok(status) => Some(status.to_string()),
             Err(why) => Some(why),
         };
-        let failure = how.map(|how| Failure { title: self.title.clone(), how, tests: failed_tests(&printed) });
+        let failure = how.map(|how| Failure {
+            title: self.title.clone(),
+            how,
+            tests: failed_tests(&printed),
+            details: printed_by_failed(&printed) + &ended.waits,
+        });
         let took = began.elapsed();
         // One call: other lanes print too.
         println!("\n---- {} ({:.1} s)\n{printed}", self.title, took.as_secs_f64());
@@ -212,7 +231,7 @@ impl Program {
     }
 
     /// What the program printed, and how it ended.
-    fn output(&self, built_in: &Path, variables: &[(&str, &str)]) -> Result<(String, Result<ExitStatus, String>)> {
+    fn output(&self, built_in: &Path, variables: &[(&str, &str)]) -> Result<(String, Ended)> {
         let (path, log) = log_file(&self.executable)?;
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder).envs(variables.iter().copied()).stdin(Stdio::null());
@@ -235,16 +254,18 @@ fn log_file(executable: &Path) -> Result<(PathBuf, File)> {
 }
 
 /// Waits until `child` ends, or stops it `limit` after its beginning.
-fn wait(child: &mut Child, limit: Duration) -> Result<Result<ExitStatus, String>> {
+fn wait(child: &mut Child, limit: Duration) -> Result<Ended> {
     let began = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Ok(status));
+            return Ok(Ended { how: Ok(status), waits: String::new() });
         }
         if began.elapsed() > limit {
+            let waits = hang::processes_of(child.id());
             child.kill()?;
             child.wait()?;
-            return Ok(Err(format!("stopped, as it had not ended after {} minutes", limit.as_secs() / 60)));
+            let how = Err(format!("stopped, as it had not ended after {} minutes", limit.as_secs() / 60));
+            return Ok(Ended { how, waits });
         }
         thread::park_timeout(LOOK);
     }
@@ -260,9 +281,39 @@ fn failed_tests(printed: &str) -> Vec<String> {
     failed.chain(open).collect()
 }
 
+/// The first lines that each failed test printed, where the program's `failures` show them.
+fn printed_by_failed(printed: &str) -> String {
+    let sections = printed.split("\n---- ").skip(1).filter_map(|section| section.split_once(" stdout ----\n"));
+    let shown = |(test, text): (&str, &str)| {
+        let own = text.split("\n\nfailures:").next().unwrap_or_default();
+        let lines = own.lines().filter(|line| !line.is_empty()).take(LINES_AGAIN);
+        std::iter::once(test).chain(lines).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    sections.map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_failed_test_printed_is_printed_again() {
+        let printed = "test a ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\n\nthread 'two' panicked at x.rs:1:\n\
+                       no\n\n---- three stdout ----\nmore\n\n\nfailures:\n    two\n    three\n";
+        assert_eq!(printed_by_failed(printed), "two\nthread 'two' panicked at x.rs:1:\nno\nthree\nmore\n");
+        let failure =
+            Failure { details: printed_by_failed(printed), ..Failure::of("btt: cuts", "exit status: 101", &["two"]) };
+        let told = failure.told();
+        assert!(told.starts_with("  btt: cuts (exit status: 101)\n    two\n      two\n      thread"), "{told}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_stopped() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let ended = wait(&mut child, Duration::ZERO).expect("looked at");
+        assert_eq!(ended.how, Err("stopped, as it had not ended after 0 minutes".to_owned()));
+        assert!(ended.waits.contains("cat"), "{}", ended.waits);
+    }
 
     #[test]
     fn cargos_messages_name_test_programs() {
