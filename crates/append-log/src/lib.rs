@@ -90,7 +90,7 @@ mod window;
 pub use create::{Making, create};
 pub use error::{CreateError, Damage, DamageFound, LogError, LogOpenError};
 pub use log::AppendLog;
-pub use open::{OnDamage, identify};
+pub use open::{LogSurvey, OnDamage, identify, survey};
 pub use steps::{Prepared, WrittenBack};
 
 /// Bytes in a chunk, unless the maker of a log chooses others.

@@ -1,6 +1,6 @@
 //! Opening a log: recovery, and what is done with a damaged one.
 
-use crate::error::{LogError, LogOpenError};
+use crate::error::{Damage, LogError, LogOpenError};
 use crate::log::AppendLog;
 use crate::superblock;
 use crate::window::Window;
@@ -26,6 +26,38 @@ pub fn identify<R: Region + ?Sized>(region: &R) -> Result<Option<LogFacts>, LogO
     }
 }
 
+/// A log as opening it would find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSurvey {
+    /// What the log is.
+    pub facts: LogFacts,
+    /// Bytes before this one are below, or were dropped.
+    pub below: u64,
+    /// Where the durable bytes end.
+    pub end: u64,
+    /// The damaged bytes, the lowest first.
+    pub damage: Vec<Damage>,
+}
+
+/// Looks at every chunk that only the window has. Changes nothing. No process may append meanwhile.
+///
+/// # Errors
+/// As [`AppendLog::open`], but for damaged bytes, which are in the answer.
+pub fn survey<R: Region + ?Sized>(region: &R) -> Result<LogSurvey, LogOpenError> {
+    let (facts, _) = superblock::read(region)?;
+    fits_region(&facts, region)?;
+    let window = read_window(region, &facts);
+    let (begin, end) = (facts.begin, window.end);
+    if window.damage.is_empty() && end < begin {
+        return Err(LogOpenError::EndsBeforeBegin { begin, end });
+    }
+    Ok(LogSurvey { facts, below: window.below * facts.plan.chunk_bytes, end, damage: window.damage })
+}
+
+fn read_window<R: Region + ?Sized>(region: &R, facts: &LogFacts) -> Window {
+    Window::read(region, &facts.plan, facts.plan.chunk_of(facts.begin))
+}
+
 impl<R: Region> AppendLog<R> {
     /// Opens the log on `region` in front of `below`, and ends what was interrupted. The log ends
     /// with the last sync that was answered, or with one that was under way.
@@ -39,7 +71,7 @@ impl<R: Region> AppendLog<R> {
         LOG_SUPERBLOCKS_AT.iter().for_each(|at| region.flush(*at, size_of::<LogSuperblock>() as u64));
         region.flush(LOG_HEADS_AT, facts.plan.chunks_at() - LOG_HEADS_AT);
         region.fence().map_err(Error::from)?;
-        let window = Window::read(&region, &facts.plan, facts.plan.chunk_of(facts.begin));
+        let window = read_window(&region, &facts);
         match window.damage.first() {
             Some(damage) if on_damage == OnDamage::Refuse => return Err(LogOpenError::Damaged(damage.clone())),
             Some(_) => {}
@@ -72,11 +104,14 @@ fn clear<R: Region + ?Sized>(region: &R, facts: &LogFacts, unended: &[u64]) -> R
     if unended.is_empty() { Ok(()) } else { Ok(region.fence()?) }
 }
 
+fn fits_region<R: Region + ?Sized>(facts: &LogFacts, region: &R) -> Result<(), LogOpenError> {
+    let (needs, has) = (facts.plan.region_bytes(), region.len());
+    if has < needs { Err(LogOpenError::Region { needs, has }) } else { Ok(()) }
+}
+
 fn fits<R: Region + ?Sized>(facts: &LogFacts, region: &R, below: &dyn BlockDevice) -> Result<(), LogOpenError> {
+    fits_region(facts, region)?;
     let (plan, geometry) = (&facts.plan, below.geometry());
-    if region.len() < plan.region_bytes() {
-        return Err(LogOpenError::Region { needs: plan.region_bytes(), has: region.len() });
-    }
     let (needs, has) = (plan.below_chunks.saturating_mul(plan.chunk_bytes), geometry.bytes());
     if has < needs || !plan.chunk_bytes.is_multiple_of(u64::from(geometry.block_size)) {
         return Err(LogOpenError::Below { needs, has, block_size: geometry.block_size });

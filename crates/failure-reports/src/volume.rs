@@ -34,6 +34,7 @@ impl From<&VolumeFailure> for Report {
             VolumeFailure::BeyondRepair { why, .. } => beyond_repair(what, why),
             VolumeFailure::RepairLoses { path, why } => repair_loses(what, path, why),
             VolumeFailure::BrokenCache { why, .. } => broken_cache(what, why),
+            VolumeFailure::BrokenLog { why, .. } => broken_log(what, why),
             VolumeFailure::DeviceSize { bytes, .. } => device_size(what, *bytes),
             VolumeFailure::Unreadable { path, why } => unreadable(what, path, why),
             VolumeFailure::NotRepairable { why, .. } => not_repairable(what, why),
@@ -131,6 +132,11 @@ fn repair_loses(what: String, path: &Path, why: &str) -> Report {
 fn broken_cache(what: String, why: &str) -> Report {
     let next = "keep a copy of the file: it may hold blocks that the disk does not have";
     Report::new(("broken-cache", Exit::Refused), what, why, next)
+}
+
+fn broken_log(what: String, why: &str) -> Report {
+    let next = "keep a copy of the region; the file or disk below has the bytes that were moved there";
+    Report::new(("broken-log", Exit::Refused), what, why, next)
 }
 
 fn device_size(what: String, bytes: u64) -> Report {

@@ -111,8 +111,8 @@ impl fmt::Display for Format {
 /// A region's memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    bytes: u64,
-    domain: Domain,
+    pub(crate) bytes: u64,
+    pub(crate) domain: Domain,
     instructions: Instructions,
     mirror: Option<MirrorState>,
 }

@@ -137,6 +137,14 @@ pub enum VolumeFailure {
         /// The first rule broken, and where.
         why: String,
     },
+    /// An append-only log breaks rules of its format.
+    #[error("the log in {} is damaged", path.display())]
+    BrokenLog {
+        /// The region file.
+        path: PathBuf,
+        /// The rule broken, and where.
+        why: String,
+    },
     /// A device of fixed size was asked for another.
     #[error("{} cannot have that size", path.display())]
     DeviceSize {

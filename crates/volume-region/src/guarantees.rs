@@ -40,16 +40,26 @@ pub enum Stack {
     BeforeOrderedDisk,
     /// A disk that was behind it, and is not any more.
     Detached,
+    /// A file or disk behind it, in front of which an append-only log has its window.
+    BeforeLog,
 }
 
-/// What the promises are about: writes that completed, and those that were made durable.
-const HEADS: [&str; 2] = ["write completed", "after flush, with FUA"];
+impl Stack {
+    /// What the promises are about: what completed, and what was made durable.
+    fn heads(self) -> [&'static str; 2] {
+        match self {
+            Stack::BeforeLog => ["appended", "synced"],
+            _ => ["write completed", "after flush, with FUA"],
+        }
+    }
+}
 
 /// The promises of memory in `domain`, in the order of growing trouble.
 pub(crate) fn promises(domain: Domain, stack: Stack) -> Vec<Promise> {
     match stack {
         // Nothing goes through it.
         Stack::Detached => return Vec::new(),
+        Stack::BeforeLog => return of_log(domain).to_vec(),
         Stack::Alone | Stack::BehindWriteCache | Stack::BeforeDisk | Stack::BeforeOrderedDisk => {}
     }
     let of_memory = of_memory(domain, stack == Stack::BehindWriteCache);
@@ -85,6 +95,23 @@ const MEMORY_FAILS: Promise =
 /// Of what only the memory has, nothing is lost before something older.
 const MEMORY_FAILS_IN_ORDER: Promise =
     Promise { completed: "kept up to a moment", flushed: "kept up to a moment", ..MEMORY_FAILS };
+
+/// The promises of an append-only log.
+fn of_log(domain: Domain) -> [Promise; 4] {
+    const IF_BELOW: &str = "kept if moved below";
+    let kill = if domain == Domain::Volatile { IF_BELOW } else { KEPT };
+    let power = match domain {
+        Domain::PowerFail { .. } | Domain::DiskFile => KEPT,
+        Domain::ProcessCrash | Domain::Volatile => IF_BELOW,
+    };
+    let synced = |event, flushed| Promise { event, completed: "lost", flushed };
+    [
+        synced("kill -9 of the program", kill),
+        synced(POWER_FAILS, power),
+        synced("the file or disk below is lost", "lost"),
+        synced("the memory is lost", IF_BELOW),
+    ]
+}
 
 fn of_memory(domain: Domain, cached: bool) -> [Promise; 5] {
     let power = |completed, flushed| Promise { event: POWER_FAILS, completed, flushed };
@@ -131,7 +158,7 @@ impl fmt::Display for Columns<'_> {
         if self.stack == Stack::Detached {
             return line(f, "promises", "none while it is detached: a disk alone promises what it promises by itself");
         }
-        let [completed, flushed] = HEADS;
+        let [completed, flushed] = self.stack.heads();
         writeln!(f, "  {:<34} {completed:<20} {flushed}", "")?;
         for promise in self.promises {
             writeln!(f, "  {:<34} {:<20} {}", promise.event, promise.completed, promise.flushed)?;
@@ -153,7 +180,7 @@ mod tests {
         let mut text = String::new();
         for domain in DOMAINS {
             write!(text, "### `{domain}`\n\nMeaning: {}.\n\n", domain.meaning()).expect("a string takes all");
-            write_rows(&mut text, &promises(domain, Stack::Alone));
+            write_rows(&mut text, Stack::Alone, &promises(domain, Stack::Alone));
         }
         let [power_fail, disk_file, process_crash, _] = DOMAINS;
         for (domain, stack, place) in [
@@ -163,19 +190,22 @@ mod tests {
             (process_crash, Stack::BeforeDisk, "in front of a disk"),
             (power_fail, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
             (process_crash, Stack::BeforeOrderedDisk, "in front of an ordered disk"),
+            (power_fail, Stack::BeforeLog, "with an append-only log"),
+            (disk_file, Stack::BeforeLog, "with an append-only log"),
+            (process_crash, Stack::BeforeLog, "with an append-only log"),
         ] {
             write!(text, "### `{domain}` {place}\n\n").expect("a string takes all");
-            write_rows(&mut text, &promises(domain, stack));
+            write_rows(&mut text, stack, &promises(domain, stack));
         }
         for (stack, place) in [(Stack::Alone, "on a mirror"), (Stack::BeforeDisk, "on a mirror in front of a disk")] {
             write!(text, "### `{power_fail}` {place}\n\n").expect("a string takes all");
-            write_rows(&mut text, &of_mirror(power_fail, stack));
+            write_rows(&mut text, stack, &of_mirror(power_fail, stack));
         }
         text
     }
 
-    fn write_rows(text: &mut String, promises: &[Promise]) {
-        let [completed, flushed] = HEADS;
+    fn write_rows(text: &mut String, stack: Stack, promises: &[Promise]) {
+        let [completed, flushed] = stack.heads();
         writeln!(text, "| | {completed} | {flushed} |\n| --- | --- | --- |").expect("a string takes all");
         for Promise { event, completed, flushed } in promises {
             writeln!(text, "| {event} | {completed} | {flushed} |").expect("a string takes all");

@@ -3,11 +3,13 @@
 //! [`region`] opens it by its file, as [`mapping`] maps that, and recognises the engine whose bytes
 //! it holds; [`contents`] says the same in words, for those who are about to overwrite it.
 //! [`mirror`] opens two regions as one, and [`rebuild`] makes a lost side anew. [`description`] is
-//! what users are told of a volume: [`guarantees`] is the one table of the failures that it
-//! survives, [`damage`] the rules that it breaks. [`xattrs`] are notes beside a file.
+//! what users are told of a volume, [`append_log`] of a log: [`guarantees`] is the one table of the
+//! failures that either survives, [`damage`] the rules that a volume breaks. [`xattrs`] are notes
+//! beside a file.
 
 #![forbid(unsafe_code)]
 
+pub mod append_log;
 pub mod contents;
 pub mod damage;
 pub mod description;

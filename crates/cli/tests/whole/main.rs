@@ -14,6 +14,7 @@ mod encrypted;
 mod examined;
 mod foreign;
 mod listed;
+mod logs;
 mod manual;
 mod metrics_page;
 mod odd_paths;

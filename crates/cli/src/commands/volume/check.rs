@@ -17,6 +17,7 @@ use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::{Access, LbaRange};
 use tidegate_server::failure::VolumeFailure;
+use tidegate_volume_region::append_log::LogDescription;
 use tidegate_volume_region::mirror::{self, MirrorPlan};
 use tidegate_volume_region::region;
 
@@ -229,6 +230,9 @@ pub(crate) fn run(args: &Check, json: bool) -> Result<Exit, Failure> {
         MirrorPlan::Absent => region::map(&path, access)?,
         plan => mirror::open(&path, &plan, access)?,
     };
+    if let Some(log) = LogDescription::of(&path, &mapped)? {
+        return output::end_with(&log, json, if log.is_sound() { Exit::Done } else { Exit::Refused });
+    }
     if region::cache_in(&path, &mapped)?.is_some() {
         return check_cache::run(&path, &mapped, json);
     }

@@ -23,6 +23,7 @@ use tidegate_server::failure::VolumeFailure;
 use tidegate_server::stats::snapshot::VolumeCounts;
 use tidegate_server::volume::compose;
 use tidegate_server::volume::orphans::{self, Leftover};
+use tidegate_volume_region::append_log::LogDescription;
 use tidegate_volume_region::damage::Damage;
 use tidegate_volume_region::description::{Description, Memory};
 use tidegate_volume_region::region;
@@ -150,6 +151,11 @@ fn volume_at(path: &Path, mut volumes: Vec<VolumeCounts>) -> Option<VolumeCounts
 pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
     let path = args.region.path();
     let (region, in_use) = look(&path)?;
+    let log_in = if in_use { LogDescription::of_open } else { LogDescription::of };
+    if let Some(log) = log_in(&path, &region)? {
+        output::give(&log, json)?;
+        return Ok(Exit::Done);
+    }
     if let Some(identity) = region::disk_cache_in(&path, &region)? {
         let volume = Description::of_disk_cache(&path, Memory::of(&region), &identity);
         let disk = DiskLook::at(&path, &region, &identity)?;
