@@ -30,13 +30,12 @@ name = "blocks"
 pmem = "/mnt/blocks.pmem"
 write_cache = "4M"
 ublk = 7
-ublk_queues = 2
 "#;
 
 /// Words of the scripts. A script that fails would wait for ever for devices whose server is dead,
-/// as the guest ends with a sync: it ends by the kernel's own means.
+/// as the guest ends with a sync: it ends without one.
 const WORDS: &str = r#"
-trap 'status=$?; [ $status = 0 ] || { cat /run/*.out; dmesg | tail -n 20; echo "@@END $status"; poweroff -f; }' EXIT
+trap 'status=$?; [ $status = 0 ] || { cat /run/*.out; dmesg | tail -n 20; echo "@@END $status"; poweroff -n -f; }' EXIT
 mkdir -p /run /disk
 begin() { # OUT ARGUMENTS...
     out=/run/$1.out
@@ -166,6 +165,16 @@ echo "quiet $(grep -c 'is in use: process .* has it open' /run/parted.out)"
 kill $reader
 parted
 end
+several() { begin several serve --pmem /run/other.pmem --write-cache off --ublk=6 --ublk-queues 2 --listen unix:/run/other.sock; }
+several
+echo "queues $(ls /sys/block/ublkb6/mq | wc -l) warned $(grep -c 'before Linux 6.16' /run/several.out)"
+/guest-device /dev/ublkb6 8 100 >/run/several-writes 2>&1 &
+writers=$!
+killed
+several
+echo "several $(grep -c 'took over' /run/several.out)"
+wait $writers
+end
 echo "left $(ls /dev | grep -c ublkb)"
 umount /mnt
 "#;
@@ -237,6 +246,8 @@ fn devices_outlive_their_killed_server_and_lose_nothing() {
     assert_eq!(told(&said, "read"), [(FILES + 2).to_string()], "the files, one more, and lost+found");
     assert_eq!(told(&said, "devices"), ["ublkb4"]);
     assert_eq!(told(&said, "quiet"), ["1"], "a user that keeps no one off");
+    assert_eq!(told(&said, "queues"), ["2 warned 1"]);
+    assert_eq!(told(&said, "several"), ["1"], "of a server that was killed at work");
     assert_eq!(told(&said, "left"), ["0", "0"]);
 }
 

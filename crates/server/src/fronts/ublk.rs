@@ -118,6 +118,14 @@ fn begin(
     };
     let claimed = claim(&wanted)?;
     let (path, ender, was_left) = (claimed.path(), claimed.ender(), claimed.was_left());
+    if wanted.queues > 1 && needs_whole_takeovers() {
+        tracing::warn!(
+            "{} has {} queues: before Linux 6.16, a kill of this server while it starts can make the kernel fail at the \
+             next start; one queue has no such moment",
+            path.display(),
+            wanted.queues
+        );
+    }
     let is_ending = Arc::new(AtomicBool::new(false));
     let (ready, begun) = channel();
     let (connections, shown) = (Arc::clone(connections), path.clone());
@@ -220,10 +228,15 @@ fn serve(
 /// not.
 const TAKEOVERS_OF_PARTS: KernelVersion = KernelVersion(6, 16);
 
+/// Whether a device of several queues cannot be handed over at every moment.
+fn needs_whole_takeovers() -> bool {
+    KernelVersion::running() < Some(TAKEOVERS_OF_PARTS)
+}
+
 /// One queue for each processor, up to a few; one where a device of several cannot be handed over
 /// at every moment.
 fn usual_queues() -> u16 {
-    if KernelVersion::running() < Some(TAKEOVERS_OF_PARTS) {
+    if needs_whole_takeovers() {
         return 1;
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
