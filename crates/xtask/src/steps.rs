@@ -73,6 +73,8 @@ fn in_quick(extent: Extent) -> bool {
 struct Outcome {
     name: &'static str,
     took: Duration,
+    /// Processor time that the machine spent meanwhile, whatever on.
+    busy: Duration,
     result: Result<()>,
 }
 
@@ -83,15 +85,26 @@ pub(crate) fn test(extent: Extent) -> Result<ExitCode> {
     let mut outcomes = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         println!("\n==== {} ({} of {})", step.name, index + 1, steps.len());
-        let began = Instant::now();
+        let (began, busy) = (Instant::now(), machine_busy());
         let result = (step.action)(extent);
         if let Err(error) = &result {
             println!("{} failed: {error:#}", step.name);
         }
-        outcomes.push(Outcome { name: step.name, took: began.elapsed(), result });
+        let busy = machine_busy().saturating_sub(busy);
+        outcomes.push(Outcome { name: step.name, took: began.elapsed(), busy, result });
     }
     print!("{}{}", left_out(extent), report(&outcomes, began.elapsed()));
     Ok(if outcomes.iter().all(|outcome| outcome.result.is_ok()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Processor time that the machine has spent since its start; zero where the kernel does not tell.
+fn machine_busy() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // user, nice, system, idle, iowait, irq, softirq: hundredths of a second.
+    let numbers = stat.lines().next().unwrap_or_default().split_whitespace().skip(1).take(7);
+    let numbers: Vec<u64> = numbers.filter_map(|number| number.parse().ok()).collect();
+    let spent = numbers.iter().enumerate().filter(|(column, _)| ![3, 4].contains(column));
+    Duration::from_millis(spent.map(|(_, hundredths)| hundredths * 10).sum())
 }
 
 /// A line about what `extent` does not run.
@@ -115,7 +128,9 @@ fn left_out(extent: Extent) -> String {
 fn report(outcomes: &[Outcome], took: Duration) -> String {
     let row = |outcome: &Outcome| {
         let word = if outcome.result.is_ok() { "ok" } else { "FAILED" };
-        format!("{:<24} {:>8.1} s  {word}\n", outcome.name, outcome.took.as_secs_f64())
+        let took = outcome.took.as_secs_f64();
+        let cores = outcome.busy.as_secs_f64() / took.max(0.01);
+        format!("{:<24} {took:>8.1} s  {cores:.1} cores busy  {word}\n", outcome.name)
     };
     let rows: String = outcomes.iter().map(row).collect();
     // Again: who reads the end of a long log sees what failed.
@@ -303,13 +318,13 @@ mod tests {
     use super::*;
 
     fn outcome(name: &'static str, result: Result<()>) -> Outcome {
-        Outcome { name, took: Duration::from_millis(1500), result }
+        Outcome { name, took: Duration::from_millis(1500), busy: Duration::from_millis(2400), result }
     }
 
     #[test]
     fn the_report_counts_steps() {
         let good = report(&[outcome("format", Ok(())), outcome("lints", Ok(()))], Duration::from_secs(3));
-        assert!(good.contains("format                        1.5 s  ok\n"), "{good}");
+        assert!(good.contains("format                        1.5 s  1.6 cores busy  ok\n"), "{good}");
         assert!(good.ends_with(
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.00s\n"
         ));
