@@ -295,6 +295,7 @@ fn printed_by_failed(printed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn what_a_failed_test_printed_is_printed_again() {
@@ -309,7 +310,10 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_stopped() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat");
+        // It runs once it answers: before that the kernel may not tell its command line.
+        child.stdin.as_mut().expect("a pipe").write_all(b"x").expect("written");
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("read");
         let ended = wait(&mut child, Duration::ZERO).expect("looked at");
         assert_eq!(ended.how, Err("stopped, as it had not ended after 0 minutes".to_owned()));
         assert!(ended.waits.contains("cat"), "{}", ended.waits);
