@@ -16,6 +16,7 @@
 pub mod append_log;
 pub mod blocks;
 pub mod calibrate;
+pub mod databases;
 pub mod disk_cache;
 pub mod files;
 pub mod fronts;

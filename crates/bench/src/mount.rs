@@ -8,7 +8,7 @@
 mod cached;
 mod calls;
 mod cluster;
-mod databases;
+pub(crate) mod databases;
 mod large_pool;
 mod mounted;
 mod programs;

@@ -55,14 +55,24 @@ impl Disk {
 
     /// Requests that the device completed: reads, writes and flushes.
     pub(crate) fn requests(&self) -> anyhow::Result<u64> {
+        let told = self.told()?;
+        let [reads, _, _, _, writes, ..] = told[..] else { anyhow::bail!("too few numbers: {told:?}") };
+        Ok(reads + writes + told.get(15).copied().unwrap_or(0))
+    }
+
+    /// Blocks of 4 KiB that the device has written.
+    pub(crate) fn blocks_written(&self) -> anyhow::Result<u64> {
+        let told = self.told()?;
+        Ok(told.get(6).context("too few numbers")? / 8)
+    }
+
+    /// The kernel's numbers about the device. Documentation/block/stat.rst says where each stands.
+    fn told(&self) -> anyhow::Result<Vec<u64>> {
         let device = std::fs::metadata(&self.folder)?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let path = format!("/sys/dev/block/{major}:{minor}/stat");
         let told = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        let numbers: Vec<u64> = told.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        // Where each number stands: Documentation/block/stat.rst.
-        let [reads, _, _, _, writes, ..] = numbers[..] else { anyhow::bail!("too few numbers: {told}") };
-        Ok(reads + writes + numbers.get(15).copied().unwrap_or(0))
+        Ok(told.split_whitespace().map(str::parse).collect::<Result<_, _>>()?)
     }
 }
 

@@ -156,7 +156,7 @@ impl Drop for Running {
 }
 
 /// A program that is told lines and answers with lines.
-pub(super) struct Talker {
+pub(crate) struct Talker {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     _running: Running,
@@ -164,7 +164,7 @@ pub(super) struct Talker {
 
 impl Talker {
     /// Starts it.
-    pub(super) fn start(command: &mut Command) -> anyhow::Result<Talker> {
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Talker> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
@@ -174,8 +174,19 @@ impl Talker {
     }
 
     /// Tells it `lines`, and waits for the one that it answers.
-    pub(super) fn ask(&mut self, lines: &str) -> anyhow::Result<String> {
+    pub(crate) fn ask(&mut self, lines: &str) -> anyhow::Result<String> {
         self.input.write_all(lines.as_bytes())?;
+        self.answer()
+    }
+
+    /// Tells it `lines`, and waits until it answers `last`.
+    pub(crate) fn ask_until(&mut self, lines: &str, last: &str) -> anyhow::Result<()> {
+        self.input.write_all(lines.as_bytes())?;
+        while self.answer()? != last {}
+        Ok(())
+    }
+
+    fn answer(&mut self) -> anyhow::Result<String> {
         let mut answer = String::new();
         self.output.read_line(&mut answer)?;
         anyhow::ensure!(answer.ends_with('\n'), "the program ended");

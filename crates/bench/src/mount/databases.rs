@@ -28,7 +28,7 @@ const TRANSACTIONS_OF_MANY_ROWS: u32 = 4000;
 const POSTGRES: &str = "postgres";
 
 /// A server that answers.
-struct Server {
+pub(crate) struct Server {
     // Fields are dropped in order: the server ends before its files go.
     _running: Running,
     socket: SocketFolder,
@@ -58,6 +58,11 @@ impl Drop for SocketFolder {
 }
 
 impl Server {
+    /// Where its files are.
+    pub(crate) fn testbed(&self) -> &Testbed {
+        &self.testbed
+    }
+
     /// Starts `command`, and waits until `asked` succeeds.
     fn start(
         mut command: Command,
@@ -83,12 +88,13 @@ pub(super) fn postgres(effort: Effort, clients: u32, under: Storage) -> anyhow::
     if let Some(missing) = missing(&["pgbench"]) {
         return Ok(missing);
     }
-    let Some(programs) = postgres_programs() else {
-        return Ok(Outcome::missing("postgres", "apt-get install postgresql"));
+    let Some(postgres) = Postgres::find() else {
+        return Ok(Postgres::missing());
     };
     let transactions = effort.steps.min(TRANSACTIONS_MAX);
-    let cluster = cluster(&programs, if transactions < TRANSACTIONS_OF_MANY_ROWS { 1 } else { 10 })?;
-    let server = |storage| started_copy(&programs, &cluster, storage);
+    let scale = if transactions < TRANSACTIONS_OF_MANY_ROWS { 1 } else { 10 };
+    let filled = postgres.filled_cluster(scale)?;
+    let server = |storage| postgres.started_copy(&filled, storage);
     let (over, under) = (server(Storage::Mount(POOL_MIB))?, server(under)?);
     let rate = |server: &Server| {
         let mut pgbench = by_postgres("pgbench", server.socket.path());
@@ -100,11 +106,64 @@ pub(super) fn postgres(effort: Effort, clients: u32, under: Storage) -> anyhow::
     Ok(Outcome::ratio(&pairs, "transactions/s"))
 }
 
-/// The folder with the newest programs that Debian's packages have put where no path leads.
-fn postgres_programs() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let folders = versions.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
-    folders.max()
+/// The folder with PostgreSQL's programs, which Debian's packages put where no path leads.
+pub(crate) struct Postgres(PathBuf);
+
+impl Postgres {
+    /// What is said where there are none.
+    pub(crate) fn missing() -> Outcome {
+        Outcome::missing("postgres", "apt-get install postgresql")
+    }
+
+    /// The newest ones.
+    pub(crate) fn find() -> Option<Postgres> {
+        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let folders = versions.map(|version| version.path().join("bin")).filter(|bin| bin.join("postgres").exists());
+        folders.max().map(Postgres)
+    }
+
+    /// An empty cluster in memory, which no server serves.
+    pub(crate) fn cluster(&self) -> anyhow::Result<Testbed> {
+        let testbed = Testbed::new(Storage::Memory)?;
+        give_to_postgres(&testbed.root())?;
+        let mut initdb = by_postgres(self.0.join("initdb"), &testbed.root());
+        initdb.args(["--auth=trust", "--no-sync", "--wal-segsize=4", "-U", POSTGRES, "-D"]);
+        said(initdb.arg(testbed.root().join("data")))?;
+        Ok(testbed)
+    }
+
+    /// Such a cluster with the tables of pgbench.
+    fn filled_cluster(&self, scale: u32) -> anyhow::Result<Testbed> {
+        let server = self.serve(self.cluster()?)?;
+        let mut filled = by_postgres("pgbench", server.socket.path());
+        filled.args(["--initialize", "--quiet", "--scale", &scale.to_string(), "--host"]);
+        said(filled.arg(server.socket.path()).arg(POSTGRES))?;
+        Ok(server.testbed)
+    }
+
+    fn serve(&self, testbed: Testbed) -> anyhow::Result<Server> {
+        let socket = SocketFolder::new()?;
+        give_to_postgres(socket.path())?;
+        let mut server = by_postgres(self.0.join("postgres"), socket.path());
+        server.args(["-c", "listen_addresses=", "-D"]).arg(testbed.root().join("data")).arg("-k").arg(socket.path());
+        let mut asked = by_postgres(self.0.join("pg_isready"), socket.path());
+        asked.arg("--quiet").arg("--host").arg(socket.path());
+        Server::start(server, (testbed, socket), asked)
+    }
+
+    /// A server of a copy of the cluster.
+    pub(crate) fn started_copy(&self, cluster: &Testbed, storage: Storage) -> anyhow::Result<Server> {
+        let testbed = Testbed::new(storage)?;
+        said(Command::new("cp").arg("-a").arg(cluster.root().join("data")).arg(testbed.root()))?;
+        self.serve(testbed)
+    }
+
+    /// A shell that prints values alone.
+    pub(crate) fn shell(server: &Server) -> Command {
+        let mut shell = by_postgres("psql", server.socket.path());
+        shell.args(["-qAtX", "--host"]).arg(server.socket.path()).arg(POSTGRES);
+        shell
+    }
 }
 
 /// A program by PostgreSQL's user, if this is root's process.
@@ -128,37 +187,6 @@ fn give_to_postgres(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster in memory with the tables of pgbench, which no server serves.
-fn cluster(programs: &Path, scale: u32) -> anyhow::Result<Testbed> {
-    let testbed = Testbed::new(Storage::Memory)?;
-    give_to_postgres(&testbed.root())?;
-    let data = testbed.root().join("data");
-    let mut initdb = by_postgres(programs.join("initdb"), &testbed.root());
-    said(initdb.args(["--auth=trust", "--no-sync", "--wal-segsize=4", "-U", POSTGRES, "-D"]).arg(&data))?;
-    let socket = SocketFolder::new()?;
-    let server = serve_cluster(programs, testbed, socket)?;
-    let mut filled = by_postgres("pgbench", server.socket.path());
-    filled.args(["--initialize", "--quiet", "--scale", &scale.to_string(), "--host"]);
-    said(filled.arg(server.socket.path()).arg(POSTGRES))?;
-    Ok(server.testbed)
-}
-
-fn serve_cluster(programs: &Path, testbed: Testbed, socket: SocketFolder) -> anyhow::Result<Server> {
-    give_to_postgres(socket.path())?;
-    let mut server = by_postgres(programs.join("postgres"), socket.path());
-    server.args(["-c", "listen_addresses=", "-D"]).arg(testbed.root().join("data")).arg("-k").arg(socket.path());
-    let mut asked = by_postgres(programs.join("pg_isready"), socket.path());
-    asked.arg("--quiet").arg("--host").arg(socket.path());
-    Server::start(server, (testbed, socket), asked)
-}
-
-/// A server of a copy of the cluster.
-fn started_copy(programs: &Path, cluster: &Testbed, storage: Storage) -> anyhow::Result<Server> {
-    let testbed = Testbed::new(storage)?;
-    said(Command::new("cp").arg("-a").arg(cluster.root().join("data")).arg(testbed.root()))?;
-    serve_cluster(programs, testbed, SocketFolder::new()?)
-}
-
 /// The line about transactions per second.
 fn parse_transactions(said: &str) -> anyhow::Result<f64> {
     let line = said.lines().find_map(|line| line.strip_prefix("tps = ")).context("pgbench said no rate")?;
@@ -170,7 +198,12 @@ pub(super) fn mariadb(effort: Effort, under: Storage) -> anyhow::Result<Outcome>
     if let Some(missing) = missing(&["mariadbd", "mariadb", "mariadb-slap"]) {
         return Ok(missing);
     }
-    let (over, under) = (mariadb_server(Storage::Mount(POOL_MIB))?, mariadb_server(under)?);
+    let server = |storage| {
+        let server = MariaDb::start(storage)?;
+        said(mariadb_client("mariadb", server.socket.path()).args(["--execute", TABLE]))?;
+        anyhow::Ok(server)
+    };
+    let (over, under) = (server(Storage::Mount(POOL_MIB))?, server(under)?);
     let rows = effort.steps.min(TRANSACTIONS_MAX);
     let rate = |server: &Server| {
         let mut load = mariadb_client("mariadb-slap", server.socket.path());
@@ -183,24 +216,37 @@ pub(super) fn mariadb(effort: Effort, under: Storage) -> anyhow::Result<Outcome>
 }
 
 const INSERT: &str = "insert into entries(text) values('a row, and some text behind its number')";
-const TABLE: &str = "create database bench;
+const TABLE: &str = "
     create table bench.entries(number bigint auto_increment primary key, text varchar(100)) engine=innodb;";
 
-/// A server whose folder has nothing but the tables of the storage engine: its users are not asked
-/// who they are.
-fn mariadb_server(storage: Storage) -> anyhow::Result<Server> {
-    let (testbed, socket) = (Testbed::new(storage)?, SocketFolder::new()?);
-    let mut server = testbed.command("mariadbd");
-    server.args(["--no-defaults", "--skip-networking", "--skip-grant-tables", "--user=root"]);
-    server.args(["--innodb-log-file-size=32M", "--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=1"]);
-    let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
-    server.arg(option("datadir", testbed.root())).arg(option("pid-file", socket.path().join("pid")));
-    server.arg(option("socket", socket.path().join("socket")));
-    let mut asked = mariadb_client("mariadb", socket.path());
-    asked.args(["--execute", "select 1"]);
-    let server = Server::start(server, (testbed, socket), asked)?;
-    said(mariadb_client("mariadb", server.socket.path()).args(["--execute", TABLE]))?;
-    Ok(server)
+/// MariaDB's server. Its folder has nothing but the tables of the storage engine: its users are
+/// not asked who they are.
+pub(crate) struct MariaDb;
+
+impl MariaDb {
+    /// Starts one with an empty database.
+    pub(crate) fn start(storage: Storage) -> anyhow::Result<Server> {
+        let (testbed, socket) = (Testbed::new(storage)?, SocketFolder::new()?);
+        let mut server = testbed.command("mariadbd");
+        server.args(["--no-defaults", "--skip-networking", "--skip-grant-tables", "--user=root"]);
+        server.args(["--innodb-log-file-size=32M", "--innodb-buffer-pool-size=64M"]);
+        server.arg("--innodb-flush-log-at-trx-commit=1");
+        let option = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
+        server.arg(option("datadir", testbed.root())).arg(option("pid-file", socket.path().join("pid")));
+        server.arg(option("socket", socket.path().join("socket")));
+        let mut asked = mariadb_client("mariadb", socket.path());
+        asked.args(["--execute", "select 1"]);
+        let server = Server::start(server, (testbed, socket), asked)?;
+        said(mariadb_client("mariadb", server.socket.path()).args(["--execute", "create database bench"]))?;
+        Ok(server)
+    }
+
+    /// A shell that prints values alone, at once, and goes on after an error.
+    pub(crate) fn shell(server: &Server) -> Command {
+        let mut shell = mariadb_client("mariadb", server.socket.path());
+        shell.args(["--batch", "--skip-column-names", "--unbuffered", "--force", "--database=bench"]);
+        shell
+    }
 }
 
 fn mariadb_client(program: &str, folder: &Path) -> Command {

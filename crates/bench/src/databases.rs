@@ -1,0 +1,45 @@
+//! The topic `databases`: twenty users of TPC-C over a database whose files are in a mount, beside
+//! memory and the disk's own file system.
+//!
+//! Figures count new orders, which are 45 of a hundred transactions. After each sample the tables
+//! are checked by the specification's conditions of consistency.
+
+mod tpc_c;
+mod users;
+
+use crate::files::testbed::Storage;
+use crate::target::{Row, Target, Topic};
+use users::Database::{MariaDb, Postgres, Sqlite};
+use users::{blocks, rates};
+
+/// The mount, with room for all that is written between two turns.
+const MOUNT: Storage = Storage::Mount(512);
+
+/// The table.
+pub const TOPIC: Topic = Topic {
+    name: "databases",
+    about: "TPC-C with 20 users, the files of the database in `tidegate mount`",
+    rows: &[
+        Row::here("tpcc-sqlite", SQLITE, MEMORY, NEAR, |effort| rates(effort, Sqlite, Storage::Memory)),
+        Row::here("tpcc-sqlite-disk", SQLITE, DISK, Target::Shown, |effort| rates(effort, Sqlite, Storage::Disk)),
+        Row::here("tpcc-sqlite-blocks", SQLITE_BLOCKS, DISK, HALF, |effort| blocks(effort, Sqlite)),
+        Row::here("tpcc-postgres", POSTGRES, MEMORY, NEAR, |effort| rates(effort, Postgres, Storage::Memory)),
+        Row::here("tpcc-postgres-disk", POSTGRES, DISK, Target::Shown, |effort| rates(effort, Postgres, Storage::Disk)),
+        Row::here("tpcc-postgres-blocks", POSTGRES_BLOCKS, DISK, HALF, |effort| blocks(effort, Postgres)),
+        Row::here("tpcc-mariadb", MARIADB, MEMORY, NEAR, |effort| rates(effort, MariaDb, Storage::Memory)),
+        Row::here("tpcc-mariadb-disk", MARIADB, DISK, Target::Shown, |effort| rates(effort, MariaDb, Storage::Disk)),
+        Row::here("tpcc-mariadb-blocks", MARIADB_BLOCKS, DISK, HALF, |effort| blocks(effort, MariaDb)),
+    ],
+};
+
+const MEMORY: &str = "in /dev/shm";
+const DISK: &str = "on the disk's own file system";
+const NEAR: Target = Target::AtLeast(0.85);
+const HALF: Target = Target::AtMost(0.5);
+
+const SQLITE: &str = "TPC-C, 20 users, SQLite with WAL and synchronous=FULL";
+const POSTGRES: &str = "TPC-C, 20 users, PostgreSQL";
+const MARIADB: &str = "TPC-C, 20 users, MariaDB";
+const SQLITE_BLOCKS: &str = "blocks that the disk writes for a new order, SQLite with WAL and synchronous=FULL";
+const POSTGRES_BLOCKS: &str = "blocks that the disk writes for a new order, PostgreSQL";
+const MARIADB_BLOCKS: &str = "blocks that the disk writes for a new order, MariaDB";
