@@ -4,7 +4,7 @@
 //! A service lays the pool out and is killed. Then the engine itself, in this process, commits the
 //! pages: no page is the neighbour of another, so each has a block and an entry of its own.
 
-use super::mounted::Mounted;
+use super::Mounted;
 use crate::files::testbed::missing;
 use crate::served::server::pause;
 use crate::target::Outcome;
