@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod cost;
 pub mod disk_caches;
 pub mod machine;
 pub mod medium;

@@ -6,6 +6,7 @@ mod mounted;
 
 pub use mounted::{Mounted, number_in};
 
+use crate::cost::processor_time_of;
 use crate::programs::built;
 use anyhow::Context;
 use disk::Disk;
@@ -87,6 +88,12 @@ impl Testbed {
     /// The disk that the files are on in the end.
     pub fn disk(&self) -> Option<&Disk> {
         self.disk.as_deref()
+    }
+
+    /// Processor time that the server of the mount has used so far; without a mount: none.
+    pub fn server_processor_time(&self) -> anyhow::Result<Duration> {
+        let Some(mount) = &self.mount else { return Ok(Duration::ZERO) };
+        processor_time_of(mount.server_pid()?.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// The folder of the program's files.

@@ -68,7 +68,7 @@ impl Mounted {
     }
 
     /// The process that answers requests: the supervisor's child.
-    fn server_pid(&self) -> anyhow::Result<Pid> {
+    pub fn server_pid(&self) -> anyhow::Result<Pid> {
         let supervisor = self.server.id();
         let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"))?;
         let child = children.split_whitespace().next().context("the supervisor has no server")?;
