@@ -57,6 +57,11 @@ pub struct Testbed {
 impl Testbed {
     /// An empty one.
     pub fn new(storage: Storage) -> anyhow::Result<Testbed> {
+        Testbed::with_dram(storage, None)
+    }
+
+    /// An empty one; a mount has so many MiB of DRAM for unsynced writes if that is said.
+    pub fn with_dram(storage: Storage, dram_mib: Option<u32>) -> anyhow::Result<Testbed> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number only has to be another one each time.
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -67,7 +72,7 @@ impl Testbed {
         std::fs::create_dir_all(testbed.root())?;
         testbed.mount = match storage {
             Storage::Mount(mib) | Storage::Direct(mib) => {
-                Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib)?)
+                Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib, dram_mib)?)
             }
             Storage::BareMount => Some(Mounted::bare(&testbed.root())?),
             Storage::Disk | Storage::Memory => None,

@@ -396,7 +396,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::Files,
         measure: hybrid::writeback::syncs,
         seed: seeds::NOTHING,
-        figures: &["hybrid-fig-5-1-dirty", "hybrid-fig-5-1-mapped", "hybrid-fig-5-1-cpu", "hybrid-fig-5-1-cached"],
+        figures: &[
+            "hybrid-fig-5-1-dirty",
+            "hybrid-fig-5-1-dirty-whole",
+            "hybrid-fig-5-1-mapped",
+            "hybrid-fig-5-1-mapped-whole",
+            "hybrid-fig-5-1-cpu",
+            "hybrid-fig-5-1-cached",
+        ],
     },
     Experiment {
         name: "hybrid-writes",

@@ -68,7 +68,7 @@ impl LargePool {
         let pages = if effort.steps < STEPS_OF_ALL { PAGES_FEW } else { PAGES };
         // Lanes differ by about a sixth in how many files they have; and there are records.
         let mib = u32::try_from((pages * BLOCK_BYTES as u64 * 2) >> 20)?;
-        let mounted = Mounted::service(&folder.join("source"), &folder.join("root"), mib)?;
+        let mounted = Mounted::service(&folder.join("source"), &folder.join("root"), mib, None)?;
         let mut large = LargePool { mounted, folder, pages, empty_bytes: 0, uuid: None };
         large.empty_bytes = large.mounted.resident_bytes()?;
         large.begin_files()?;

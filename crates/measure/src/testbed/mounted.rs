@@ -24,12 +24,16 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `source`, which is created, with a new pool of `pool_mib` MiB in memory.
-    pub fn service(source: &Path, mountpoint: &Path, pool_mib: u32) -> anyhow::Result<Mounted> {
+    /// Mounts `source`, which is created, with a new pool of `pool_mib` MiB in memory, and with so
+    /// many MiB of DRAM for unsynced writes if that is said.
+    pub fn service(source: &Path, mountpoint: &Path, pool_mib: u32, dram_mib: Option<u32>) -> anyhow::Result<Mounted> {
         std::fs::create_dir_all(source)?;
         let pool = MemoryPath::new();
         let mut command = Command::new(program()?);
         command.args(["mount", "--pool-size", &format!("{pool_mib}M")]);
+        if let Some(mib) = dram_mib {
+            command.args(["--dram", &format!("{mib}M")]);
+        }
         let server = started(mount_command(command, source, mountpoint, pool.as_path()), mountpoint)?;
         Ok(Mounted { server, mountpoint: mountpoint.to_owned(), pool: Some(pool) })
     }

@@ -70,36 +70,75 @@ pub(crate) fn syncs(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         cached.add(&place, [TWO_STATES], vec![of_mount.to_vec()]);
         mapped.add(&place, labels(), all);
     }
-    Ok(vec![by_dirty_size(&dirty), by_mapped_size(&mapped), processor(&mapped), beside_cached(&cached)])
+    Ok(vec![
+        by_dirty_size(&dirty, Part::Sync),
+        by_dirty_size(&dirty, Part::Whole),
+        by_mapped_size(&mapped, Part::Sync),
+        by_mapped_size(&mapped, Part::Whole),
+        processor(&mapped),
+        beside_cached(&cached),
+    ])
 }
 
-const HOW: &str = "Whole pages are written by pwrite, the first d of the file, and only the fdatasync behind them is timed; the thesis stores one byte to each page of a mapping. \
-                   ext4 has its journal here, and none in the thesis. The pool is memory of this machine, not behind a CXL link. On the direct path bytes are in the \
-                   pool when the write returns, so that little is left for its sync.";
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The syncs, as in the thesis.
+    Sync,
+    /// Writes and syncs.
+    Whole,
+}
 
-fn by_dirty_size(samples: &Samples<Sample>) -> Figure {
-    let title = "Bandwidth of fdatasync over dirty pages, 2 MiB cached";
-    let mut figure = frame("hybrid-fig-5-1-dirty", "Fig. 5.1, right", title, "MiB/s", EXT4);
-    let published = [(MOUNT, 59.5 / 3.6, 1887.7 / 187.3), (DIRECT, 59.5 / 3.6, 1887.7 / 187.3)];
-    let published: Vec<_> =
-        published.iter().flat_map(|(label, few, all)| [(*label, "4 KiB", *few), (*label, "2 MiB", *all)]).collect();
-    figure.series = samples.series(|sample| sample.mib_per_second, &published);
-    let notes = [(MOUNT, "4 KiB"), (DIRECT, "4 KiB"), (MOUNT, "2 MiB"), (DIRECT, "2 MiB")].map(|(label, place)| {
-        let paper = if place == "4 KiB" { "59.5 MiB/s, 16.5 times 3.6" } else { "1887.7 MiB/s, 10.1 times 187.3" };
-        beside_paper(&figure, (label, EXT4), place, paper)
-    });
+impl Part {
+    fn bandwidth(self) -> fn(&Sample) -> f64 {
+        match self {
+            Part::Sync => |sample| sample.synced_mib_per_second,
+            Part::Whole => |sample| sample.mib_per_second,
+        }
+    }
+
+    /// Whom the figure is about.
+    fn subject(self) -> &'static str {
+        match self {
+            Part::Sync => MOUNT,
+            Part::Whole => DIRECT,
+        }
+    }
+
+    /// The end of an id, and what a title says.
+    fn named(self) -> (&'static str, &'static str) {
+        match self {
+            Part::Sync => ("", "fdatasync"),
+            Part::Whole => ("-whole", "writes and their fdatasync"),
+        }
+    }
+}
+
+const HOW: &str = "Whole pages are written by pwrite, the first d of the file, and then comes the fdatasync; the thesis stores one byte to each page of a mapping. ext4 has its journal here, and \
+                   none in the thesis. The pool is memory of this machine, not behind a CXL link. A mount has the bytes in DRAM until the sync, which stores them in the pool. On the direct path they are in the \
+                   pool when the write returns, so that a sync alone says nothing of it: its figure is the one with the writes.";
+
+fn by_dirty_size(samples: &Samples<Sample>, part: Part) -> Figure {
+    let (end, what) = part.named();
+    let title = format!("Bandwidth of {what} over dirty pages, 2 MiB cached");
+    let mut figure = frame(&format!("hybrid-fig-5-1-dirty{end}"), "Fig. 5.1, right", &title, "MiB/s", EXT4);
+    let published = [(MOUNT, "4 KiB", 59.5 / 3.6), (MOUNT, "2 MiB", 1887.7 / 187.3)];
+    figure.series = samples.series(part.bandwidth(), if part == Part::Sync { &published } else { &[] });
+    let told = [("4 KiB", "59.5 MiB/s, 16.5 times 3.6"), ("2 MiB", "1887.7 MiB/s, 10.1 times 187.3")];
+    let notes = told.map(|(place, paper)| beside_paper(&figure, (part.subject(), EXT4), place, paper));
     noted(figure, [HOW.to_owned()].into_iter().chain(notes))
 }
 
-fn by_mapped_size(samples: &Samples<Sample>) -> Figure {
-    let title = "Bandwidth of fdatasync, all cached pages dirty";
-    let mut figure = frame("hybrid-fig-5-1-mapped", "Fig. 5.1, left", title, "MiB/s", EXT4);
-    figure.series = samples.series(|sample| sample.mib_per_second, &[(MOUNT, "2 MiB", 37.1), (DIRECT, "2 MiB", 37.1)]);
-    let notes =
-        [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "2 MiB", "7.2 GiB/s, 37.1 times 198.6 MiB/s"));
-    let dirty = "The thesis does not tell how many of the m pages are dirty here. Its conventional cache reaches 750 MiB/s above 4 MiB, which no sync of 2 MiB does in the other \
-                 half of the figure; so all are. It goes up to 16 GiB; files here are as large as the pools fit beside each other.";
-    noted(figure, [dirty.to_owned()].into_iter().chain(notes))
+fn by_mapped_size(samples: &Samples<Sample>, part: Part) -> Figure {
+    let (end, what) = part.named();
+    let title = format!("Bandwidth of {what}, all cached pages dirty");
+    let mut figure = frame(&format!("hybrid-fig-5-1-mapped{end}"), "Fig. 5.1, left", &title, "MiB/s", EXT4);
+    let published = [(MOUNT, "2 MiB", 37.1)];
+    figure.series = samples.series(part.bandwidth(), if part == Part::Sync { &published } else { &[] });
+    let note = beside_paper(&figure, (part.subject(), EXT4), "2 MiB", "7.2 GiB/s, 37.1 times 198.6 MiB/s");
+    let dirty = "The thesis does not tell how many of the m pages are dirty here. Its conventional cache reaches 750 MiB/s above 4 MiB, and 187 MiB/s with 2 MiB dirty in the other \
+                 half of the figure; so all are taken to be. It goes up to 16 GiB; files here are as large as the pools fit beside each other.";
+    noted(figure, [dirty.to_owned(), note])
 }
 
 fn processor(samples: &Samples<Sample>) -> Figure {
@@ -115,7 +154,7 @@ fn processor(samples: &Samples<Sample>) -> Figure {
 fn beside_cached(samples: &Samples<Sample>) -> Figure {
     let title = "Time of an fdatasync of 16 dirty pages over cached pages";
     let mut figure = frame("hybrid-fig-5-1-cached", "Fig. 5.1 and § 6.1", title, "µs", EXT4);
-    figure.series = samples.series(|sample| sample.microseconds, &[]);
+    figure.series = samples.series(|sample| sample.sync_us, &[]);
     let how = "With two states a page that is not written back counts as dirty: all cached pages are written again before each sync, and it commits all. That copies each \
                page where the thesis' sync would find it durable, so that it costs more here for each page, and as there it grows with what is cached.";
     let growth = [EXT4, MOUNT, DIRECT, TWO_STATES, MEMORY].map(|label| growth(&figure, label));

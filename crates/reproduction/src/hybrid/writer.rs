@@ -30,8 +30,7 @@ pub struct Writing {
 pub(super) enum Task {
     /// Writes of so many bytes at random, an `fsync` after each, by so many threads.
     Random { bytes: u64, threads: u64, milliseconds: u64 },
-    /// Writes of the first so many pages, and an `fdatasync` of all of them, over and over. Only
-    /// the syncs are timed.
+    /// Writes of the first so many pages, and an `fdatasync` of all of them, over and over.
     Dirty { pages: u64, milliseconds: u64 },
 }
 
@@ -64,17 +63,19 @@ impl FromStr for Task {
 /// What a task took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Done {
-    /// Writes with their sync, or syncs.
+    /// Writes with their syncs.
     operations: f64,
-    /// Nanoseconds: of all random writes, or of the median sync.
+    /// Nanoseconds of one, its sync included: the median, or the mean of those by several threads.
     nanoseconds: f64,
+    /// Nanoseconds of the median sync alone; of writes at random: 0.
+    sync_ns: f64,
     /// Nanoseconds of processor time, of everything.
     processor_ns: f64,
 }
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.operations, self.nanoseconds, self.processor_ns)
+        write!(f, "{} {} {} {}", self.operations, self.nanoseconds, self.sync_ns, self.processor_ns)
     }
 }
 
@@ -83,9 +84,11 @@ impl FromStr for Done {
 
     fn from_str(line: &str) -> anyhow::Result<Done> {
         let numbers: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [operations, nanoseconds, processor_ns] = numbers[..] else { anyhow::bail!("not three numbers: {line}") };
+        let [operations, nanoseconds, sync_ns, processor_ns] = numbers[..] else {
+            anyhow::bail!("not four numbers: {line}")
+        };
         anyhow::ensure!(operations > 0.0 && nanoseconds > 0.0, "nothing was done: {line}");
-        Ok(Done { operations, nanoseconds, processor_ns })
+        Ok(Done { operations, nanoseconds, sync_ns, processor_ns })
     }
 }
 
@@ -141,7 +144,8 @@ impl AtRandom<'_> {
                 .map(|worker| worker.join().expect("a worker does not panic"))
                 .sum::<anyhow::Result<u64>>()
         })?;
-        Ok(Done { operations: operations as f64, nanoseconds: began.elapsed().as_nanos() as f64, processor_ns: 0.0 })
+        let nanoseconds = began.elapsed().as_nanos() as f64 / operations as f64;
+        Ok(Done { operations: operations as f64, nanoseconds, sync_ns: 0.0, processor_ns: 0.0 })
     }
 
     fn work(&self, seed: u64) -> anyhow::Result<u64> {
@@ -158,25 +162,34 @@ impl AtRandom<'_> {
 }
 
 fn dirty(file: &File, pages: u64, time: Duration) -> anyhow::Result<Done> {
-    let (began, mut times, page) = (Instant::now(), Vec::new(), page());
+    let (began, page) = (Instant::now(), page());
+    let (mut times, mut syncs) = (Vec::new(), Vec::new());
     while times.is_empty() || began.elapsed() < time {
+        let written_from = Instant::now();
         (0..pages).try_for_each(|nth| file.write_all_at(&page, nth * PAGE_BYTES))?;
         let synced_from = Instant::now();
         file.sync_data()?;
-        times.push(synced_from.elapsed());
+        syncs.push(synced_from.elapsed());
+        times.push(written_from.elapsed());
     }
+    let operations = times.len() as f64;
+    Ok(Done { operations, nanoseconds: median_ns(times), sync_ns: median_ns(syncs), processor_ns: 0.0 })
+}
+
+fn median_ns(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
-    let median = times[times.len() / 2].as_nanos() as f64;
-    Ok(Done { operations: times.len() as f64, nanoseconds: median, processor_ns: 0.0 })
+    times[times.len() / 2].as_nanos() as f64
 }
 
 /// A sample of a writer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// MiB of whole operations, in a second.
+    /// MiB written and synced, in a second.
     pub(super) mib_per_second: f64,
-    /// Microseconds of an operation.
-    pub(super) microseconds: f64,
+    /// MiB synced in a second of syncs alone.
+    pub(super) synced_mib_per_second: f64,
+    /// Microseconds of a sync alone.
+    pub(super) sync_us: f64,
     /// Seconds of processor time for each GiB, of the program and the mount's server.
     pub(super) processor_s_per_gib: f64,
     /// Joules for each GiB, of the whole machine.
@@ -188,9 +201,11 @@ impl Sample {
     fn of(done: Done, bytes: u64, served: Duration, joules: Option<f64>) -> Sample {
         let each = bytes as f64;
         let gib = done.operations * each / super::GIB;
+        let per_second = |nanoseconds: f64| each / super::MIB / (nanoseconds / 1e9);
         Sample {
-            mib_per_second: each / super::MIB / (done.nanoseconds / 1e9),
-            microseconds: done.nanoseconds / 1e3,
+            mib_per_second: per_second(done.nanoseconds),
+            synced_mib_per_second: per_second(done.sync_ns),
+            sync_us: done.sync_ns / 1e3,
             processor_s_per_gib: (done.processor_ns / 1e9 + served.as_secs_f64()) / gib,
             joules_per_gib: joules.map(|joules| joules / gib),
         }
@@ -207,9 +222,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts a writer of a file of so many bytes. When this returns, the file is written back, and
-    /// `warm` milliseconds of random writes are done.
+    /// `warm` milliseconds of random writes are done. A mount has DRAM for all of the file.
     pub(super) fn start(subject: Subject, pool_mib: u32, bytes: u64, warm: u64) -> anyhow::Result<Writer> {
-        let testbed = Testbed::new((subject.storage)(pool_mib))?;
+        // A file lies in one of four lanes, which share the DRAM.
+        let dram_mib = u32::try_from(8 * bytes >> 20)?.max(256);
+        let testbed = Testbed::with_dram((subject.storage)(pool_mib), Some(dram_mib))?;
         let mut command = testbed.command(std::env::current_exe()?);
         command.args(["writer", "--bytes", &bytes.to_string()]).arg(testbed.root().join("file"));
         let mut writer = Writer { talker: Talker::start(&mut command)?, testbed, label: subject.label };
@@ -225,11 +242,8 @@ impl Writer {
     /// Has it do `task`, of which an operation is about so many bytes.
     pub(super) fn sample(&mut self, task: Task, bytes: u64) -> anyhow::Result<Sample> {
         let before = (self.testbed.server_processor_time()?, joules());
-        let mut done = self.done(task)?;
+        let done = self.done(task)?;
         let served = self.testbed.server_processor_time()?.saturating_sub(before.0);
-        if matches!(task, Task::Random { .. }) {
-            done.nanoseconds /= done.operations;
-        }
         let joules = joules().zip(before.1).map(|(after, before)| after - before);
         Ok(Sample::of(done, bytes, served, joules))
     }
@@ -252,6 +266,7 @@ mod tests {
         let done: Vec<Done> = told.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(done.iter().map(|done| done.operations).collect::<Vec<_>>(), [2.0, 1.0], "one of each thread");
         assert!(done.iter().all(|done| done.processor_ns > 0.0));
+        assert!(done[1].sync_ns > 0.0 && done[1].sync_ns < done[1].nanoseconds, "its write is in the one only");
         assert_eq!(std::fs::metadata(&wish.file).unwrap().len(), wish.bytes);
     }
 
@@ -263,16 +278,16 @@ mod tests {
             let ended = write(&wish, line.as_bytes(), Vec::new());
             assert_eq!(ended.is_ok(), line.is_empty(), "{line}");
         }
-        assert!("1 2".parse::<Done>().is_err() && "0 5 5".parse::<Done>().is_err());
+        assert!("1 2 3".parse::<Done>().is_err() && "0 5 5 5".parse::<Done>().is_err());
     }
 
     /// 256 operations of 4 KiB are a MiB.
     #[test]
     fn a_sample_is_bandwidth_time_and_processor_time_of_what_was_written() {
-        let done = Done { operations: 256.0, nanoseconds: 1e6, processor_ns: 3e6 };
+        let done = Done { operations: 256.0, nanoseconds: 1e6, sync_ns: 5e5, processor_ns: 3e6 };
         let sample = Sample::of(done, 4096, Duration::from_millis(1), Some(0.5));
-        assert_eq!(sample.mib_per_second, 3.90625);
-        assert_eq!(sample.microseconds, 1000.0);
+        assert_eq!((sample.mib_per_second, sample.synced_mib_per_second), (3.90625, 7.8125));
+        assert_eq!(sample.sync_us, 500.0);
         assert!((sample.processor_s_per_gib - 4.096).abs() < 1e-9);
         assert_eq!(sample.joules_per_gib, Some(512.0));
     }
