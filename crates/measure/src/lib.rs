@@ -1,6 +1,6 @@
 //! Shared parts of all benchmarks: pairs of samples taken in turn, the memory that subjects lie
-//! in, the subjects with their floors, walks over their blocks, the programs built for them, folders
-//! in mounts, on disks and in memory, Redis, and a cluster.
+//! in, the subjects with their floors, walks over their blocks, the programs built for them, mounts
+//! and disks, Redis, and a cluster.
 //!
 //! It is a crate because the baselines, the reproduction of the papers and the topics of `bench`
 //! share it and do not meet.

@@ -146,8 +146,8 @@ fn frame(id: &str, paper: &str, title: &str, unit: &str, baseline: &str) -> Figu
     }
 }
 
-/// A sentence about how `over` stands to `under` at `place`, with the paper's ratio beside it; empty
-/// if the figure lacks one of them.
+/// How `over` stands to `under` at `place` in words, with the paper's ratio beside it. Empty if
+/// the figure lacks one of them.
 fn beside_paper(figure: &Figure, (over, under): (&str, &str), place: &str, paper: &str) -> String {
     let both = figure.point(over, place).zip(figure.point(under, place));
     both.map_or(String::new(), |(over_point, under_point)| {
@@ -157,6 +157,32 @@ fn beside_paper(figure: &Figure, (over, under): (&str, &str), place: &str, paper
             above / below,
             unit = figure.unit
         )
+    })
+}
+
+/// Which side of a ratio differs more from the thesis' values, `paper`, in words.
+/// Empty if the figure lacks one of them.
+fn explained(figure: &Figure, (over, under): (&str, &str), place: &str, paper: (f64, f64)) -> String {
+    let both = figure.point(over, place).zip(figure.point(under, place));
+    both.map_or(String::new(), |(over_point, under_point)| {
+        let (above, below) = (over_point.median / paper.0, under_point.median / paper.1);
+        let other = if above.ln().abs() > below.ln().abs() { over } else { under };
+        format!(
+            "At {place}, {over} has {above:.2} times the thesis' {:.1} {unit}, and {under} {below:.2} times its {:.1}: the ratio differs by {other} more.",
+            paper.0,
+            paper.1,
+            unit = figure.unit
+        )
+    })
+}
+
+/// A sentence about the floor at `place`: what files in memory have, whose syncs do nothing, bounds
+/// what any storage can have. Empty if the figure lacks a value.
+fn beside_floor(figure: &Figure, place: &str) -> String {
+    let both = figure.point(MEMORY, place).zip(figure.point(EXT4, place));
+    both.map_or(String::new(), |(floor, ext4)| {
+        let ratio = floor.median / ext4.median;
+        format!("In {MEMORY}, where a sync does nothing, it is {ratio:.2} times {EXT4}'s at {place}: no storage could do better here.")
     })
 }
 
@@ -222,7 +248,21 @@ mod tests {
         let told = beside_paper(&figure, (DIRECT, EXT4), "4 KiB", "11 to 30");
         assert_eq!(told, "direct path at 4 KiB: 30.0 MiB/s, 15.00 times ext4's 2.0; in the thesis 11 to 30.");
         let missing = beside_paper(&figure, (MOUNT, EXT4), "4 KiB", "11 to 30");
+        assert_eq!(beside_floor(&figure, "4 KiB"), "", "there is no floor");
+        let why = explained(&figure, (DIRECT, EXT4), "4 KiB", (60.0, 100.0));
+        assert!(why.contains("direct path has 0.50 times the thesis' 60.0 MiB/s, and ext4 0.02 times its 100.0"));
+        assert!(why.ends_with("differs by ext4 more."));
+        assert!(explained(&figure, (DIRECT, EXT4), "4 KiB", (3.0, 2.0)).ends_with("differs by direct path more."));
         assert_eq!(noted(figure, [missing, told.clone()]).notes, [told]);
+    }
+
+    #[test]
+    fn the_floor_bounds_any_gain() {
+        let mut samples = Samples::of([MEMORY, EXT4]);
+        samples.add("1", [MEMORY, EXT4], vec![vec![5.0], vec![2.0]]);
+        let mut figure = frame("f", "Fig. 5.5", "", "SET/s", EXT4);
+        figure.series = samples.series(|value| *value, &[]);
+        assert!(beside_floor(&figure, "1").contains("2.50 times ext4's at 1: no storage"));
     }
 
     #[test]

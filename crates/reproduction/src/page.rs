@@ -210,7 +210,7 @@ fn places(figure: &Figure) -> Vec<&str> {
     figure.series.first().map_or(Vec::new(), |series| series.points.iter().map(|point| point.place.as_str()).collect())
 }
 
-/// The points of `series`, each with the number of its place among `places`: a series may lack some.
+/// The points of `series`, each with the number of its place: a series may lack some.
 fn placed<'a>(places: &'a [&str], series: &'a Series) -> impl Iterator<Item = (usize, &'a Point)> {
     series.points.iter().filter_map(|point| Some((places.iter().position(|place| *place == point.place)?, point)))
 }

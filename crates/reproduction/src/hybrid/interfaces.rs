@@ -5,7 +5,7 @@
 //! as behind such a link; a request is a `pwrite` that goes past the page cache, one at a time for
 //! each thread.
 
-use super::{GIB, MIB, Samples, beside_paper, bytes_in_words, disk_is_there, frame, in_turn, noted};
+use super::{GIB, MIB, Samples, beside_paper, bytes_in_words, disk_is_there, explained, frame, in_turn, noted};
 use crate::Scale;
 use crate::figure::Figure;
 use rustix::fs::OFlags;
@@ -32,6 +32,9 @@ const SIZES: [u64; 7] = [64, 512, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 1 << 2
 
 /// What the kernel lets through to a disk.
 const SECTOR_BYTES: u64 = 512;
+
+/// MiB that the emulated link lets through in a second: the thesis' 22.6 GiB.
+const LINK_MIB: f64 = 24_267.0 * 1e6 / MIB;
 
 /// Bytes that a thread writes before it looks at the clock, at least.
 const BETWEEN_LOOKS: u64 = 64 << 10;
@@ -197,7 +200,9 @@ fn drawn(samples: &Samples<Sample>, threads: u64) -> [Figure; 2] {
     let beside = [
         beside_paper(&bandwidth, (STORES_CXL, BLOCK), "512 B", "requests of 512 B reach 105 MiB/s"),
         beside_paper(&bandwidth, (STORES_CXL, BLOCK), "128 KiB", "about 14 over 2.5 GiB/s, 5.6 times, by one thread"),
+        explained(&bandwidth, (STORES_CXL, BLOCK), "128 KiB", (14.0 * 1024.0, 2.5 * 1024.0)),
         spread(&bandwidth),
+        link_and_copy(&bandwidth, "128 KiB"),
         beside_paper(&bandwidth, (BLOCK_DURABLE, BLOCK), "4 KiB", "all requests are without O_DSYNC"),
     ];
     let how = "A write is a streamed copy and a fence to memory of this machine, as it is or as slow as behind a CXL link (245 ns more, 22.6 GiB/s at most: \
@@ -218,6 +223,19 @@ fn drawn(samples: &Samples<Sample>, threads: u64) -> [Figure; 2] {
     [noted(bandwidth, told.into_iter().chain(beside)), noted(processor, processor_notes)]
 }
 
+/// What bounds a large store to the emulated link.
+fn link_and_copy(bandwidth: &Figure, place: &str) -> String {
+    let both = bandwidth.point(STORES, place).zip(bandwidth.point(STORES_CXL, place));
+    both.map_or(String::new(), |(stores, linked)| {
+        let in_turn = 1.0 / (1.0 / stores.median + 1.0 / LINK_MIB);
+        format!(
+            "The emulated link's time begins where the copy ends: a copy of {place} at {:.0} MiB/s and then the link at {LINK_MIB:.0} MiB/s make {in_turn:.0} MiB/s; \
+             {:.0} came out. One thread of the thesis reaches 14 GiB/s.",
+            stores.median, linked.median
+        )
+    })
+}
+
 /// How much larger requests gain, beside the thesis.
 fn spread(bandwidth: &Figure) -> String {
     let both = bandwidth.point(BLOCK, "512 B").zip(bandwidth.point(BLOCK, "128 KiB"));
@@ -233,7 +251,9 @@ fn spread(bandwidth: &Figure) -> String {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
+    use crate::figure::{Point, Series};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use tidegate_media::emulate::Profile;
 
     #[test]
     fn every_thread_writes_whole_blocks_within_the_span() {
@@ -251,6 +271,19 @@ mod tests {
         assert!(sample.mib_per_second > 0.0 && sample.processor_s_per_gib > 0.0);
         let failing = Interface { label: "", least: 1, write: Box::new(|_, _| anyhow::bail!("no room")) };
         assert!(failing.sample((8192, 32_768), 1, Duration::ZERO, 3).is_err());
+    }
+
+    #[test]
+    fn the_link_is_the_one_that_is_emulated() {
+        let emulated = Profile::by_name("cxl").unwrap().write_bytes_per_second.unwrap();
+        assert!((LINK_MIB * MIB - emulated as f64).abs() < 1.0);
+        let point = |value: f64| vec![Point::exact("128 KiB", value, None)];
+        let mut figure = frame("f", "", "", "MiB/s", BLOCK);
+        figure.series = [(STORES, LINK_MIB), (STORES_CXL, 9000.0)]
+            .map(|(label, value)| Series { label: label.to_owned(), points: point(value) })
+            .to_vec();
+        assert!(link_and_copy(&figure, "128 KiB").contains("make 11572 MiB/s; 9000 came out"));
+        assert_eq!(link_and_copy(&figure, "64 B"), "");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The thesis gives Valkey a log of its own on a mapping with `MAP_DAX`. Here Redis, from which
 //! Valkey comes, is as Debian ships it.
 
-use super::{DIRECT, EXT4, MOUNT, SUBJECTS, Samples, beside_paper, disk_is_there, frame, in_turn, noted};
+use super::{DIRECT, EXT4, MOUNT, SUBJECTS, Samples, beside_floor, beside_paper, disk_is_there, frame, in_turn, noted};
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
 use tidegate_measure::cost::{joules, processor_time_of};
@@ -96,7 +96,8 @@ fn by_policy(samples: &Samples<Sample>) -> Figure {
                its journal here. In /dev/shm a sync does nothing.";
     let ratios = [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "always", "3.64 times"));
     let shares = [EXT4, MOUNT, DIRECT].map(|label| share_of_no(&figure, label));
-    noted(figure, [how.to_owned()].into_iter().chain(ratios).chain(shares))
+    let floor = beside_floor(&figure, "always");
+    noted(figure, [how.to_owned()].into_iter().chain(ratios).chain([floor]).chain(shares))
 }
 
 /// How much of its own throughput without syncs a subject has with them.
@@ -125,7 +126,8 @@ fn latencies(samples: &Samples<Sample>) -> Figure {
     }
     let ratios = [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "p99", "0.22 times"));
     let longest = [EXT4, MOUNT, DIRECT].map(|label| longest_over_p99(&figure, label));
-    noted(figure, ratios.into_iter().chain(longest))
+    let floor = beside_floor(&figure, "p99");
+    noted(figure, ratios.into_iter().chain([floor]).chain(longest))
 }
 
 fn longest_over_p99(figure: &Figure, label: &str) -> String {
@@ -148,7 +150,8 @@ fn by_pipeline(samples: &Samples<Sample>) -> Figure {
     let ratios = [MOUNT, DIRECT].into_iter().flat_map(|label| told.map(|(place, paper)| (label, place, paper)));
     let ratios: Vec<_> =
         ratios.map(|(label, place, paper)| beside_paper(&figure, (label, EXT4), place, paper)).collect();
-    noted(figure, ratios)
+    let floors = ["1", "10", "1000"].map(|place| beside_floor(&figure, place));
+    noted(figure, ratios.into_iter().chain(floors))
 }
 
 fn processor(samples: &Samples<Sample>) -> Figure {
@@ -159,7 +162,8 @@ fn processor(samples: &Samples<Sample>) -> Figure {
     let how = "Of Redis, and of the mount's server, which writes back meanwhile. The kernel's own threads and interrupts are in none: what a sync of ext4 costs there is not on its bar. The thesis \
                counts all of the machine.";
     let energy = samples.energy(|sample| sample.joules, "SET");
-    noted(figure, [how.to_owned()].into_iter().chain(ratios).chain([energy]))
+    let floor = beside_floor(&figure, "1");
+    noted(figure, [how.to_owned()].into_iter().chain(ratios).chain([floor, energy]))
 }
 
 #[cfg(test)]

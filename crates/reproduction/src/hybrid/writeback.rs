@@ -7,8 +7,8 @@
 
 use super::writer::{Sample, Task, Writer};
 use super::{
-    DIRECT, EXT4, MEMORY, MOUNT, PAGE_BYTES, SUBJECTS, Samples, beside_paper, bytes_in_words, disk_is_there, frame,
-    in_turn, noted,
+    DIRECT, EXT4, MEMORY, MOUNT, PAGE_BYTES, SUBJECTS, Samples, beside_paper, bytes_in_words, disk_is_there, explained,
+    frame, in_turn, noted,
 };
 use crate::Scale;
 use crate::figure::Figure;
@@ -125,8 +125,11 @@ fn by_dirty_size(samples: &Samples<Sample>, part: Part) -> Figure {
     let published = [(MOUNT, "4 KiB", 59.5 / 3.6), (MOUNT, "2 MiB", 1887.7 / 187.3)];
     figure.series = samples.series(part.bandwidth(), if part == Part::Sync { &published } else { &[] });
     let told = [("4 KiB", "59.5 MiB/s, 16.5 times 3.6"), ("2 MiB", "1887.7 MiB/s, 10.1 times 187.3")];
-    let notes = told.map(|(place, paper)| beside_paper(&figure, (part.subject(), EXT4), place, paper));
-    noted(figure, [HOW.to_owned()].into_iter().chain(notes))
+    let ours = (part.subject(), EXT4);
+    let notes = told.map(|(place, paper)| beside_paper(&figure, ours, place, paper));
+    let why = [("4 KiB", (59.5, 3.6)), ("2 MiB", (1887.7, 187.3))];
+    let why = why.map(|(place, paper)| explained(&figure, ours, place, paper));
+    noted(figure, [HOW.to_owned()].into_iter().chain(notes).chain(why))
 }
 
 fn by_mapped_size(samples: &Samples<Sample>, part: Part) -> Figure {
@@ -138,7 +141,8 @@ fn by_mapped_size(samples: &Samples<Sample>, part: Part) -> Figure {
     let note = beside_paper(&figure, (part.subject(), EXT4), "2 MiB", "7.2 GiB/s, 37.1 times 198.6 MiB/s");
     let dirty = "The thesis does not tell how many of the m pages are dirty here. Its conventional cache reaches 750 MiB/s above 4 MiB, and 187 MiB/s with 2 MiB dirty in the other \
                  half of the figure; so all are taken to be. It goes up to 16 GiB; files here are as large as the pools fit beside each other.";
-    noted(figure, [dirty.to_owned(), note])
+    let why = explained(&figure, (part.subject(), EXT4), "2 MiB", (7.2 * 1024.0, 198.6));
+    noted(figure, [dirty.to_owned(), note, why])
 }
 
 fn processor(samples: &Samples<Sample>) -> Figure {
