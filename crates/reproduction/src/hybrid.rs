@@ -76,10 +76,13 @@ fn in_turn<S, T>(
     Ok(taken)
 }
 
+/// The samples of a subject at a place.
+type PlaceSamples<T> = (String, Vec<T>);
+
 /// Samples of subjects at places, of which several figures are made.
 struct Samples<T> {
     /// Of each subject, in the order of the figures: its places.
-    subjects: Vec<(&'static str, Vec<(String, Vec<T>)>)>,
+    subjects: Vec<(&'static str, Vec<PlaceSamples<T>>)>,
 }
 
 impl<T> Samples<T> {
@@ -102,11 +105,11 @@ impl<T> Samples<T> {
         let of_paper = |label: &str, place: &str| {
             published.iter().find(|(of, at, _)| (*of, *at) == (label, place)).map(|(.., ratio)| *ratio)
         };
-        let point = |label: &str, (place, samples): &(String, Vec<T>)| {
+        let point = |label: &str, (place, samples): &PlaceSamples<T>| {
             let values: Vec<f64> = samples.iter().map(&value).collect();
             Point::of(place.clone(), &values, of_paper(label, place))
         };
-        let one = |(label, places): &(&'static str, Vec<(String, Vec<T>)>)| Series {
+        let one = |(label, places): &(&'static str, Vec<PlaceSamples<T>>)| Series {
             label: (*label).to_owned(),
             points: places.iter().map(|place| point(label, place)).collect(),
         };
@@ -195,8 +198,8 @@ fn noted(mut figure: Figure, notes: impl IntoIterator<Item = String>) -> Figure 
 /// Bytes as people write them.
 fn bytes_in_words(bytes: u64) -> String {
     match bytes {
-        _ if bytes >= 1 << 20 && bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
-        _ if bytes >= 1 << 10 && bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         _ => format!("{bytes} B"),
     }
 }

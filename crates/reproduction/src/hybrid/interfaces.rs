@@ -259,7 +259,7 @@ mod tests {
     fn every_thread_writes_whole_blocks_within_the_span() {
         static WRITES: AtomicU64 = AtomicU64::new(0);
         let write = |at: u64, bytes: &[u8]| {
-            assert!(at % 8192 == 0 && at + 8192 <= 32_768 && bytes.len() == 8192);
+            assert!(at.is_multiple_of(8192) && at + 8192 <= 32_768 && bytes.len() == 8192);
             assert_eq!(bytes.as_ptr().align_offset(ALIGNMENT), 0);
             // Relaxed: joining the threads orders it.
             WRITES.fetch_add(1, Ordering::Relaxed);

@@ -83,7 +83,7 @@ pub(crate) fn commands_logged(scale: Scale) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// The paper's ratio for both subjects of ours.
-fn of_ours<'a>(place: &'a str, ratio: f64) -> [(&'static str, &'a str, f64); 2] {
+fn of_ours(place: &str, ratio: f64) -> [(&'static str, &str, f64); 2] {
     [(MOUNT, place, ratio), (DIRECT, place, ratio)]
 }
 
@@ -109,15 +109,20 @@ fn share_of_no(figure: &Figure, label: &str) -> String {
     })
 }
 
+/// A latency of a report, in milliseconds.
+type Latency = fn(&Report) -> f64;
+
+/// The places of the figure of latencies.
+const LATENCIES: [(&str, Latency); 3] =
+    [("p50", |report| report.p50_ms), ("p99", |report| report.p99_ms), ("longest", |report| report.max_ms)];
+
 fn latencies(samples: &Samples<Sample>) -> Figure {
     let title = "Latency of Redis SET, appendfsync always, pipelines of 10";
     let mut figure = frame("hybrid-fig-5-4", "Fig. 5.4", title, "µs", EXT4);
     figure.chart = Chart::Bars;
-    let of: [(&str, fn(&Report) -> f64); 3] =
-        [("p50", |report| report.p50_ms), ("p99", |report| report.p99_ms), ("longest", |report| report.max_ms)];
     for (label, places) in &samples.subjects {
         let always = places.iter().find(|(place, _)| place == Policy::Always.name());
-        let points = of.iter().filter_map(|(place, value)| {
+        let points = LATENCIES.iter().filter_map(|(place, value)| {
             let values: Vec<f64> = always?.1.iter().map(|sample| value(&sample.report) * 1e3).collect();
             let published = (*place == "p99" && [MOUNT, DIRECT].contains(label)).then_some(1.0 - 0.778);
             Some(Point::of(*place, &values, published))

@@ -225,7 +225,7 @@ impl Writer {
     /// `warm` milliseconds of random writes are done. A mount has DRAM for all of the file.
     pub(super) fn start(subject: Subject, pool_mib: u32, bytes: u64, warm: u64) -> anyhow::Result<Writer> {
         // A file lies in one of four lanes, which share the DRAM.
-        let dram_mib = u32::try_from(8 * bytes >> 20)?.max(256);
+        let dram_mib = u32::try_from((8 * bytes) >> 20)?.max(256);
         let testbed = Testbed::with_dram((subject.storage)(pool_mib), Some(dram_mib))?;
         let mut command = testbed.command(std::env::current_exe()?);
         command.args(["writer", "--bytes", &bytes.to_string()]).arg(testbed.root().join("file"));
