@@ -282,7 +282,7 @@ mod tests {
         figure.series = [(STORES, LINK_MIB), (STORES_CXL, 9000.0)]
             .map(|(label, value)| Series { label: label.to_owned(), points: point(value) })
             .to_vec();
-        assert!(link_and_copy(&figure, "128 KiB").contains("make 11572 MiB/s; 9000 came out"));
+        assert!(link_and_copy(&figure, "128 KiB").contains("make 11571 MiB/s; 9000 came out"));
         assert_eq!(link_and_copy(&figure, "64 B"), "");
     }
 
