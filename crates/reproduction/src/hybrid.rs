@@ -2,9 +2,9 @@
 //! persistent: what a sync costs if it ends in persistent memory.
 //!
 //! The thesis changes Linux and maps files with `MAP_DAX`. Here unchanged system calls go to a
-//! mount, or to the direct path ([`SUBJECTS`]), beside ext4 on the same disk, and beside files in
-//! memory, whose syncs do nothing: no storage is faster. All subjects of a figure live at the same
-//! time and are sampled in turn, so that a machine that slows down meets all of them alike.
+//! mount, or to the direct path. Beside them are ext4 on the same disk, and files in memory, whose
+//! syncs do nothing: no storage is faster. All subjects of a figure live at the same time and are
+//! sampled in turn, so that a machine that slows down meets all of them alike.
 
 pub mod interfaces;
 pub mod redis;

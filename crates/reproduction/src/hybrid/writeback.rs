@@ -2,7 +2,7 @@
 //!
 //! A mount tells three states of a page apart, so that a sync is about the pages written since the
 //! last one. The thesis' implementation knows two: a page that is not written back counts as
-//! dirty, and each sync goes over it again. The subject [`TWO_STATES`] is what the same mount does
+//! dirty, and each sync goes over it again. A subject of its own is what the same mount does
 //! then: all m pages are written anew before each sync, and the sync commits all of them.
 
 use super::writer::{Sample, Task, Writer};
