@@ -297,7 +297,7 @@ mod tests {
         let [bandwidth, processor] = drawn(&samples, 2);
         assert_eq!((bandwidth.id.as_str(), processor.id.as_str()), ("hybrid-fig-3-2-2", "hybrid-fig-3-2-cpu-2"));
         assert!(bandwidth.notes.iter().any(|note| note.starts_with("Requests of 128 KiB have 50.0 times")));
-        assert!(bandwidth.notes.iter().any(|note| note.contains("100.00 times disk, O_DIRECT's 10.0")));
+        assert!(bandwidth.notes.iter().any(|note| note.contains("100 times disk, O_DIRECT's 10.0")));
         assert_eq!(bandwidth.point(STORES_CXL, "128 KiB").unwrap().published, Some(5.6));
         assert!(bandwidth.point(BLOCK, "64 B").is_none());
     }

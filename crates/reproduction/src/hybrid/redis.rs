@@ -3,7 +3,9 @@
 //! The thesis gives Valkey a log of its own on a mapping with `MAP_DAX`. Here Redis, from which
 //! Valkey comes, is as Debian ships it.
 
-use super::{DIRECT, EXT4, MOUNT, SUBJECTS, Samples, beside_floor, beside_paper, disk_is_there, frame, in_turn, noted};
+use super::{
+    DIRECT, EXT4, MOUNT, SUBJECTS, Samples, beside_floor, beside_paper, digits, disk_is_there, frame, in_turn, noted,
+};
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
 use tidegate_measure::cost::{joules, processor_time_of};
@@ -131,18 +133,15 @@ fn latencies(samples: &Samples<Sample>) -> Figure {
     }
     let ratios = [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "p99", "0.22 times"));
     let longest = [EXT4, MOUNT, DIRECT].map(|label| longest_over_p99(&figure, label));
+    let gap = "In the thesis the gap between the 99th percentile and the longest is wider with hybrid storage than without: its main thread meets the sync of another thread.";
     let floor = beside_floor(&figure, "p99");
-    noted(figure, ratios.into_iter().chain([floor]).chain(longest))
+    noted(figure, ratios.into_iter().chain([floor, gap.to_owned()]).chain(longest))
 }
 
 fn longest_over_p99(figure: &Figure, label: &str) -> String {
     let both = figure.point(label, "longest").zip(figure.point(label, "p99"));
     both.map_or(String::new(), |(longest, p99)| {
-        format!(
-            "{label}: the longest takes {:.1} times the 99th percentile; in the thesis the gap is wider with hybrid storage, as the main thread meets the sync of \
-             another thread.",
-            longest.median / p99.median
-        )
+        format!("{label}: the longest takes {} times the 99th percentile.", digits(longest.median / p99.median))
     })
 }
 
@@ -189,13 +188,13 @@ mod tests {
         let figure = by_policy(&samples);
         assert!(figure.notes.iter().any(|note| note == "ext4: always has 25 % of no; in the thesis 25 %."));
         assert!(figure.notes.iter().any(|note| note == "direct path: always has 88 % of no; in the thesis 87 %."));
-        assert!(figure.notes.iter().any(|note| note.contains("3.50 times ext4's 100.0")));
+        assert!(figure.notes.iter().any(|note| note.contains("3.50 times ext4's 100;")));
         let figure = latencies(&samples);
         let point = figure.point(DIRECT, "p99").unwrap();
         assert!(
             (point.median - 1000.0).abs() < 1e-9 && point.published.is_some_and(|ratio| (ratio - 0.222).abs() < 1e-9)
         );
-        assert!(figure.notes.iter().any(|note| note.starts_with("direct path: the longest takes 7.0 times")));
+        assert!(figure.notes.iter().any(|note| note.starts_with("direct path: the longest takes 7.00 times")));
     }
 
     #[test]

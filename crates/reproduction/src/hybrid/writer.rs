@@ -226,7 +226,8 @@ impl Writer {
     pub(super) fn start(subject: Subject, pool_mib: u32, bytes: u64, warm: u64) -> anyhow::Result<Writer> {
         // A file lies in one of four lanes, which share the DRAM.
         let dram_mib = u32::try_from((8 * bytes) >> 20)?.max(256);
-        let testbed = Testbed::with_dram((subject.storage)(pool_mib), Some(dram_mib))?;
+        let testbed = Testbed::with_dram((subject.storage)(pool_mib), Some(dram_mib))
+            .with_context(|| format!("a folder for files of {}", subject.label))?;
         let mut command = testbed.command(std::env::current_exe()?);
         command.args(["writer", "--bytes", &bytes.to_string()]).arg(testbed.root().join("file"));
         let mut writer = Writer { talker: Talker::start(&mut command)?, testbed, label: subject.label };

@@ -48,7 +48,7 @@ pub(super) const ROWS: &[PaperRow] = &[
         shows: "Valkey with appendfsync always: 3.64 times the requests at a pipeline of 10",
         experiments: &["hybrid-redis"],
         judged_on: DIRECT,
-        cause: "where files in /dev/shm gain no more than the direct path, no log can: a sync there is a hundredth of the thesis', so that always costs nothing beside no; the processor time of ext4's syncs is the kernel's own threads' and is on no bar, and a mount's server works beside Redis and writes back meanwhile",
+        cause: "a sync on the direct path takes a fraction of a microsecond, so that always may cost nothing beside no; the processor time of ext4's syncs is partly that of the kernel's own threads, which is on no bar, and a mount's server works beside Redis and writes back meanwhile",
         claims: fig_5_3,
     },
 ];
