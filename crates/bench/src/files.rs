@@ -8,7 +8,6 @@
 
 mod contexts;
 mod count;
-pub(crate) mod disk;
 mod probe;
 pub(crate) mod redis;
 pub(crate) mod sqlite;
@@ -23,12 +22,13 @@ use crate::target::{Outcome, Row, Target, Topic};
 use contexts::Subject;
 use sqlite::Journal;
 use testbed::Storage;
+use tidegate_measure::testbed::disk::Disk;
 use tidegate_measure::workload::Effort;
 
 /// A disk that rows measure on, if there can be one: it would be made anew for each row.
 pub fn hold_disk() -> Option<impl Sized> {
     // A row that needs it says what is wrong.
-    disk::Disk::shared().ok()
+    Disk::shared().ok()
 }
 
 /// MiB of a pool with room for all that is written between two turns.

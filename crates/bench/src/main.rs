@@ -30,6 +30,7 @@ use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
 use tidegate_measure::workload::{Effort, cores};
 use tidegate_media::emulate;
 use tidegate_reproduction::caiti::stacks::Kind;
+use tidegate_reproduction::hybrid::writer::{self, Writing};
 use tidegate_reproduction::nbd_export::NbdExport;
 use tidegate_reproduction::{self as experiments, Driver, EXPERIMENTS, Experiment, Scale};
 use tidegate_sim::cost::{self, Profile};
@@ -62,6 +63,10 @@ enum Command {
     /// `targets files`
     #[command(hide = true)]
     Probe(Probing),
+    /// Write to a file and sync it as lines of the input say, and tell the time: a part of
+    /// `experiments`
+    #[command(hide = true)]
+    Writer(Writing),
 }
 
 #[derive(clap::Args)]
@@ -238,6 +243,7 @@ fn main() -> ExitCode {
         Command::Replay(wish) => report(replay(&wish).map(|table| say(table.trim_end()))),
         Command::Report(wish) => report(draw(&wish)),
         Command::Probe(wish) => report(probe(&wish, std::io::stdin().lock(), std::io::stdout())),
+        Command::Writer(wish) => report(writer::write(&wish, std::io::stdin().lock(), std::io::stdout())),
     }
 }
 

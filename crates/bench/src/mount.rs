@@ -10,10 +10,9 @@ mod calls;
 mod cluster;
 pub(crate) mod databases;
 mod large_pool;
-mod mounted;
 mod programs;
 
-pub(crate) use mounted::Mounted;
+pub(crate) use tidegate_measure::testbed::Mounted;
 
 use crate::files::redis;
 use crate::files::sqlite::{self, Journal};

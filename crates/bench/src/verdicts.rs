@@ -10,8 +10,7 @@ use crate::target::{Outcome, Row, Target, Topic};
 use tidegate_reproduction::figure::Figure;
 use tidegate_reproduction::verdicts::{JudgedRow, Judgement, PaperRow, Reproduced, rows};
 
-/// How many of the rows are to be reproduced, or reproduced in shape: more than have an experiment
-/// today.
+/// How many of the rows are to be reproduced, or reproduced in shape.
 const REPRODUCED_MIN: f64 = 30.0;
 
 macro_rules! topic_rows {
@@ -159,7 +158,7 @@ mod tests {
         const PAGE: &str = include_str!("../../../docs/research/methods.md");
         let with = rows().filter(|row| !row.experiments.is_empty()).count();
         assert!(PAGE.contains(&format!("{with} of the {} rows", rows().count())));
-        assert!((with as f64) < REPRODUCED_MIN, "else the page is to say that the target can be reached");
+        assert!(with as f64 >= REPRODUCED_MIN, "else the page is to say that the target cannot be reached");
         for row in rows() {
             let named = PAGE.lines().any(|line| line.starts_with(&format!("| {} |", row.paper)));
             assert_eq!(named, row.experiments.is_empty(), "{}", row.paper);

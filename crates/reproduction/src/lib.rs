@@ -10,6 +10,7 @@
 
 pub mod caiti;
 pub mod figure;
+pub mod hybrid;
 pub mod kernel;
 pub mod keys;
 pub mod mounted;
@@ -87,6 +88,9 @@ pub enum Driver {
     Threads,
     /// Programs on a file system on the subject; needs root, loop devices and FUSE.
     Programs,
+    /// Programs with their files in mounts, on the disk below these and in memory; needs root, FUSE
+    /// and a disk.
+    Files,
     /// The paper's platform, in virtual time; needs this program built for virtual cores.
     VirtualCores,
     /// Replays of traces, counted, in virtual time on no cores.
@@ -116,7 +120,7 @@ impl Experiment {
         Provenance {
             command: format!("cargo run --release -p tidegate-bench -- experiments {}{option}", self.name),
             machine: match self.driver {
-                Driver::Threads | Driver::Programs => machine.to_string(),
+                Driver::Threads | Driver::Programs | Driver::Files => machine.to_string(),
                 Driver::VirtualCores => format!("virtual cores in virtual time, computed on {machine}"),
                 Driver::Replay => format!("counts and virtual time, computed on {machine}"),
             },
@@ -377,6 +381,45 @@ pub const EXPERIMENTS: &[Experiment] = &[
         measure: tinca::recovery::recovery,
         seed: seeds::EVERY_IMAGE,
         figures: &["tinca-recovery"],
+    },
+    Experiment {
+        name: "hybrid-interfaces",
+        about: "random writes by stores and by requests to a disk (hybrid page cache Fig. 3.2)",
+        driver: Driver::Files,
+        measure: hybrid::interfaces::interfaces_compared,
+        seed: seeds::FILE_WRITERS,
+        figures: &["hybrid-fig-3-2", "hybrid-fig-3-2-cpu", "hybrid-fig-3-2-2", "hybrid-fig-3-2-cpu-2"],
+    },
+    Experiment {
+        name: "hybrid-syncs",
+        about: "fdatasync of dirty pages beside cached ones (hybrid page cache Fig. 5.1)",
+        driver: Driver::Files,
+        measure: hybrid::writeback::syncs,
+        seed: seeds::NOTHING,
+        figures: &[
+            "hybrid-fig-5-1-dirty",
+            "hybrid-fig-5-1-dirty-whole",
+            "hybrid-fig-5-1-mapped",
+            "hybrid-fig-5-1-mapped-whole",
+            "hybrid-fig-5-1-cpu",
+            "hybrid-fig-5-1-cached",
+        ],
+    },
+    Experiment {
+        name: "hybrid-writes",
+        about: "random writes with an fsync each (hybrid page cache Fig. 5.2)",
+        driver: Driver::Files,
+        measure: hybrid::synced_writes::writes,
+        seed: seeds::FILE_WRITERS,
+        figures: &["hybrid-fig-5-2", "hybrid-fig-5-2-cpu", "hybrid-fig-5-2-2", "hybrid-fig-5-2-cpu-2"],
+    },
+    Experiment {
+        name: "hybrid-redis",
+        about: "Redis SET by policy and pipeline (hybrid page cache Fig. 5.3 to 5.6)",
+        driver: Driver::Files,
+        measure: hybrid::redis::commands_logged,
+        seed: seeds::OF_REDIS,
+        figures: &["hybrid-fig-5-3", "hybrid-fig-5-4", "hybrid-fig-5-5", "hybrid-fig-5-6"],
     },
     Experiment {
         name: "placement-dd",

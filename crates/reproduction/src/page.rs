@@ -20,7 +20,7 @@ const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red
 /// from green, on white and on black.
-const COLOURS: [(&str, &str); 47] = [
+const COLOURS: [(&str, &str); 56] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
     ("a move in 100 writes", "#4477aa"),
@@ -68,6 +68,15 @@ const COLOURS: [(&str, &str); 47] = [
     ("no journal", "#997700"),
     ("no journal, no flushes", "#ccbb44"),
     ("no journal, no metadata", "#8c8c8c"),
+    ("ext4", "#4477aa"),
+    ("mount", "#ccbb44"),
+    ("mount, two states", "#997700"),
+    ("direct path", "#ee7733"),
+    ("/dev/shm", "#8c8c8c"),
+    ("stores", "#ccbb44"),
+    ("stores, CXL", "#ee7733"),
+    ("disk, O_DIRECT", "#4477aa"),
+    ("disk, O_DIRECT | O_DSYNC", "#66ccee"),
 ];
 
 const STYLE: &str = "
@@ -201,6 +210,11 @@ fn places(figure: &Figure) -> Vec<&str> {
     figure.series.first().map_or(Vec::new(), |series| series.points.iter().map(|point| point.place.as_str()).collect())
 }
 
+/// The points of `series`, each with the number of its place: a series may lack some.
+fn placed<'a>(places: &'a [&str], series: &'a Series) -> impl Iterator<Item = (usize, &'a Point)> {
+    series.points.iter().filter_map(|point| Some((places.iter().position(|place| *place == point.place)?, point)))
+}
+
 /// The greatest end of a value; 1 where all are 0, so that there is something to draw against.
 fn greatest(series: &[Series]) -> f64 {
     ends(series, |point| point.high).reduce(f64::max).unwrap_or(1.0)
@@ -295,7 +309,7 @@ fn bars(figure: &Figure) -> String {
     let bar = group * 0.86 / figure.series.len().max(1) as f64;
     let mut content = scale.grid();
     for (nth, series) in figure.series.iter().enumerate() {
-        for (at, point) in series.points.iter().enumerate() {
+        for (at, point) in placed(&places, series) {
             let x = LEFT + group * (at as f64 + 0.07) + bar * nth as f64;
             let (top, floor) = (scale.y(point.median), HEIGHT - BOTTOM);
             let _ = write!(
@@ -389,19 +403,15 @@ fn lines(figure: &Figure) -> String {
     let x = |at: usize| LEFT + step * (at as f64 + 0.5);
     let mut content = scale.grid();
     for series in &figure.series {
-        let corners: Vec<String> = series
-            .points
-            .iter()
-            .enumerate()
-            .map(|(at, point)| format!("{:.1},{:.1}", x(at), scale.y(point.median)))
-            .collect();
+        let corners: Vec<String> =
+            placed(&places, series).map(|(at, point)| format!("{:.1},{:.1}", x(at), scale.y(point.median))).collect();
         let colour = colour(series);
         let _ = write!(
             content,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
             corners.join(" ")
         );
-        for (at, point) in series.points.iter().enumerate() {
+        for (at, point) in placed(&places, series) {
             let _ = write!(
                 content,
                 "<g><title>{}</title>{}<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/></g>",
@@ -549,6 +559,22 @@ mod tests {
         assert!(page.contains("<td>2.50</td><td>1.25</td>"));
         let page = html(&[figure(Chart::Lines), figure(Chart::Points)], &[]);
         assert_eq!((page.matches("<polyline ").count(), page.matches("<circle ").count()), (2, 12));
+    }
+
+    #[test]
+    fn a_series_without_the_first_place_is_drawn_at_its_own_places() {
+        for (chart, drawn, at) in [(Chart::Bars, "<rect ", "x=\""), (Chart::Lines, "<circle ", "cx=\"")] {
+            let (whole, mut lacking) = (figure(chart), figure(Chart::Bars));
+            lacking.chart = whole.chart.clone();
+            lacking.series[1].points.remove(0);
+            let last = |figure: Figure| {
+                let page = html(&[figure], &[]);
+                let mark = page.rsplit(drawn).next().expect("something is drawn").to_owned();
+                mark.split(at).nth(1).and_then(|rest| rest.split('"').next()).map(str::to_owned)
+            };
+            assert!(last(whole.clone()).is_some());
+            assert_eq!(last(whole), last(lacking));
+        }
     }
 
     #[test]

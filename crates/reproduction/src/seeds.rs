@@ -24,6 +24,12 @@ pub(crate) const FILES: &str = "11";
 /// A file system's clients on virtual cores.
 pub(crate) const FILES_ON_CORES: &str = "cores 1; files 11";
 
+/// Threads that write to a file at random.
+pub(crate) const FILE_WRITERS: &str = "thread t in the n-th sample: (n << 8) + t";
+
+/// Clients of Redis.
+pub(crate) const OF_REDIS: &str = "none: redis-benchmark sets one key";
+
 /// Synthetic traces.
 pub(crate) const WORKLOADS: &str = "constants of each workload, in the experiment's source";
 

@@ -22,6 +22,7 @@
 //! its words say how many were.
 
 mod caiti;
+mod hybrid;
 mod placement;
 mod sheet;
 mod tinca;
@@ -49,7 +50,7 @@ pub struct PaperRow {
 
 /// Every row, paper by paper.
 pub fn rows() -> impl Iterator<Item = &'static PaperRow> {
-    caiti::ROWS.iter().chain(tinca::ROWS).chain(placement::ROWS)
+    caiti::ROWS.iter().chain(tinca::ROWS).chain(hybrid::ROWS).chain(placement::ROWS)
 }
 
 /// One claim, judged.

@@ -6,8 +6,6 @@
 //! to start, so the first row that asks for it measures all of them.
 
 use super::calls::{Act, Client};
-use super::mounted::number_in;
-use crate::files::disk::Disk;
 use crate::files::testbed::missing;
 use crate::served::server::{self, program};
 use crate::target::Outcome;
@@ -16,6 +14,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use tidegate_measure::Pairs;
 use tidegate_measure::cluster::{Bricks, Cluster, ClusterParts, NODES, PROGRAMS, REMEDY};
+use tidegate_measure::testbed::disk::Disk;
+use tidegate_measure::testbed::number_in;
 use tidegate_measure::workload::Effort;
 
 /// Most blocks of a file: 16 MiB.

@@ -4,7 +4,7 @@
 //! A service lays the pool out and is killed. Then the engine itself, in this process, commits the
 //! pages: no page is the neighbour of another, so each has a block and an entry of its own.
 
-use super::mounted::Mounted;
+use super::Mounted;
 use crate::files::testbed::missing;
 use crate::served::server::pause;
 use crate::target::Outcome;
@@ -68,7 +68,7 @@ impl LargePool {
         let pages = if effort.steps < STEPS_OF_ALL { PAGES_FEW } else { PAGES };
         // Lanes differ by about a sixth in how many files they have; and there are records.
         let mib = u32::try_from((pages * BLOCK_BYTES as u64 * 2) >> 20)?;
-        let mounted = Mounted::service(&folder.join("source"), &folder.join("root"), mib)?;
+        let mounted = Mounted::service(&folder.join("source"), &folder.join("root"), mib, None)?;
         let mut large = LargePool { mounted, folder, pages, empty_bytes: 0, uuid: None };
         large.empty_bytes = large.mounted.resident_bytes()?;
         large.begin_files()?;

@@ -1,22 +1,22 @@
 //! Servers under test: `tidegate` as built for release, and its rivals. Each is a process with a
 //! unix socket.
 
+pub(crate) use tidegate_measure::testbed::{end, pause, program};
+
 use crate::target::Outcome;
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidegate_measure::medium::{OVERHEAD_BYTES, ScratchPath, WALK_BYTES};
-use tidegate_measure::programs::built;
+use tidegate_measure::testbed::absent;
 use tidegate_measure::workload::{on_core, stay_on};
 use tidegate_nbd_client::client::{Client, Dialect};
 
@@ -97,9 +97,7 @@ impl Rival {
 
 /// An outcome that says which of `programs` are missing, if any, and that `remedy` brings them.
 pub(crate) fn missing(programs: &[&str], remedy: &str) -> Option<Outcome> {
-    let runs =
-        |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let absent: Vec<_> = programs.iter().copied().filter(|program| runs(program).is_err()).collect();
+    let absent = absent(programs);
     (!absent.is_empty()).then(|| Outcome::missing(absent.join(" and "), remedy))
 }
 
@@ -235,20 +233,6 @@ impl Drop for Server {
     }
 }
 
-/// Asks a child to end, and waits for it; ends it if it does not.
-pub(crate) fn end(child: &mut Child) {
-    let deadline = Instant::now() + PATIENCE;
-    // Once a child was waited for, its number may be another's.
-    if matches!(child.try_wait(), Ok(None)) {
-        let _ = kill_process(Pid::from_child(child), Signal::TERM);
-    }
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
-        pause();
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
 /// The thread that started a server, which stays until this is dropped. nbdkit asks the kernel to
 /// end it with its parent, and that is a thread to the kernel.
 struct Parent {
@@ -283,17 +267,4 @@ pub(super) fn run(client: &mut Command) -> anyhow::Result<Vec<u8>> {
 /// Acts as a client on the clients' core.
 pub(super) fn as_client<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     on_core(CLIENT_CORE, act)
-}
-
-/// Before something is looked at again.
-pub(crate) fn pause() {
-    thread::park_timeout(Duration::from_millis(2));
-}
-
-/// The path of `tidegate`, see [`built`].
-pub(crate) fn program() -> anyhow::Result<&'static Path> {
-    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let build = || built(&["--package", "tidegate-cli", "--bin", "tidegate"], "tidegate");
-    let program = PROGRAM.get_or_init(|| build().map_err(|error| format!("{error:#}")));
-    program.as_deref().map_err(|error| anyhow::anyhow!(error.clone()))
 }

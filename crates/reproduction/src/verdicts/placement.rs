@@ -1,5 +1,4 @@
-//! The rows of the papers about placement, UHNVM's and Cheetah's, which are judged by replays, and
-//! those of the persistence-aware page cache, which no experiment here repeats.
+//! The rows of the papers about placement, UHNVM's and Cheetah's, which are judged by replays.
 
 use super::PaperRow;
 use super::sheet::Sheet;
@@ -12,42 +11,6 @@ const BEYOND: &str = "no experiment repeats it: `bench targets mount` and `bench
 
 /// Every row.
 pub(super) const ROWS: &[PaperRow] = &[
-    PaperRow {
-        name: "hybrid-3",
-        paper: "Hybrid page cache, Fig. 3.2",
-        shows: "loads and stores win over the block interface for small random writes",
-        experiments: &[],
-        judged_on: "",
-        cause: BEYOND,
-        claims: |sheet| sheet.not_run("bandwidth of stores ÷ the block interface's, 512 B"),
-    },
-    PaperRow {
-        name: "hybrid-5-1",
-        paper: "Hybrid page cache, Fig. 5.1",
-        shows: "fdatasync of d dirty pages of m mapped ones: up to 37.1 times the bandwidth",
-        experiments: &[],
-        judged_on: "",
-        cause: BEYOND,
-        claims: |sheet| sheet.not_run("bandwidth ÷ the conventional cache's, 2 MiB"),
-    },
-    PaperRow {
-        name: "hybrid-5-2",
-        paper: "Hybrid page cache, Fig. 5.2",
-        shows: "random writes of 128 KiB with an fsync each: 11 to 30 times the bandwidth",
-        experiments: &[],
-        judged_on: "",
-        cause: BEYOND,
-        claims: |sheet| sheet.not_run("bandwidth ÷ the conventional cache's, 128 KiB"),
-    },
-    PaperRow {
-        name: "hybrid-5-3",
-        paper: "Hybrid page cache, Fig. 5.3 to 5.6",
-        shows: "Valkey with appendfsync always: 3.64 times the requests at a pipeline of 10",
-        experiments: &[],
-        judged_on: "",
-        cause: BEYOND,
-        claims: |sheet| sheet.not_run("requests a second ÷ the conventional cache's, pipeline 10"),
-    },
     PaperRow {
         name: "uhnvm-8",
         paper: "UHNVM, Fig. 8, 9",

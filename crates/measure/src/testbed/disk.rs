@@ -6,6 +6,7 @@
 //! file there, with ext4 and its journal. The device bypasses the page cache below it: the data
 //! would be in memory twice.
 
+use crate::programs::said;
 use anyhow::Context;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::File;
@@ -14,13 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidegate_host::files::ordered_names::has_ordered_names;
-use tidegate_measure::programs::said;
 
 /// Bytes of the loop device: room for the files of all testbeds at once.
 const LOOP_BYTES: u64 = 16 << 30;
 
 /// A folder on a disk.
-pub(crate) struct Disk {
+pub struct Disk {
     folder: PathBuf,
     /// What it lies on, if that was made for it.
     _device: Option<LoopDevice>,
@@ -28,7 +28,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// The disk of this process. It goes when nobody uses it any more.
-    pub(crate) fn shared() -> anyhow::Result<Arc<Disk>> {
+    pub fn shared() -> anyhow::Result<Arc<Disk>> {
         static SHARED: Mutex<Weak<Disk>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(disk) = shared.upgrade() {
@@ -49,19 +49,19 @@ impl Disk {
     }
 
     /// Where files are on it.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Requests that the device completed: reads, writes and flushes.
-    pub(crate) fn requests(&self) -> anyhow::Result<u64> {
+    pub fn requests(&self) -> anyhow::Result<u64> {
         let told = self.told()?;
         let [reads, _, _, _, writes, ..] = told[..] else { anyhow::bail!("too few numbers: {told:?}") };
         Ok(reads + writes + told.get(15).copied().unwrap_or(0))
     }
 
     /// Blocks of 4 KiB that the device has written.
-    pub(crate) fn blocks_written(&self) -> anyhow::Result<u64> {
+    pub fn blocks_written(&self) -> anyhow::Result<u64> {
         let told = self.told()?;
         Ok(told.get(6).context("too few numbers")? / 8)
     }

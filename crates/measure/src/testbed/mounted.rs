@@ -1,6 +1,8 @@
 //! A mount under measurement: `tidegate mount`, or the bare server.
 
-use crate::served::server::{end, pause, program};
+use super::{end, pause, program};
+use crate::medium::MemoryPath;
+use crate::programs::{built, said};
 use anyhow::Context;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,14 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use tidegate_measure::medium::MemoryPath;
-use tidegate_measure::programs::{built, said};
 
 /// What a mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A mount and its server. It is unmounted when this is dropped.
-pub(crate) struct Mounted {
+pub struct Mounted {
     server: Child,
     mountpoint: PathBuf,
     /// The pool; the bare server has none.
@@ -24,18 +24,22 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `source`, which is created, with a new pool of `pool_mib` MiB in memory.
-    pub(crate) fn service(source: &Path, mountpoint: &Path, pool_mib: u32) -> anyhow::Result<Mounted> {
+    /// Mounts `source`, which is created, with a new pool of `pool_mib` MiB in memory, and with so
+    /// many MiB of DRAM for unsynced writes if that is said.
+    pub fn service(source: &Path, mountpoint: &Path, pool_mib: u32, dram_mib: Option<u32>) -> anyhow::Result<Mounted> {
         std::fs::create_dir_all(source)?;
         let pool = MemoryPath::new();
         let mut command = Command::new(program()?);
         command.args(["mount", "--pool-size", &format!("{pool_mib}M")]);
+        if let Some(mib) = dram_mib {
+            command.args(["--dram", &format!("{mib}M")]);
+        }
         let server = started(mount_command(command, source, mountpoint, pool.as_path()), mountpoint)?;
         Ok(Mounted { server, mountpoint: mountpoint.to_owned(), pool: Some(pool) })
     }
 
     /// Kills the supervisor and the server.
-    pub(super) fn kill(&mut self) -> anyhow::Result<()> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         let server = self.server_pid();
         self.server.kill()?;
         self.server.wait()?;
@@ -47,7 +51,7 @@ impl Mounted {
     }
 
     /// Mounts `source` once more, with the same pool, after [`Mounted::kill`].
-    pub(super) fn mount_again(&mut self, source: &Path) -> anyhow::Result<()> {
+    pub fn mount_again(&mut self, source: &Path) -> anyhow::Result<()> {
         let mut command = Command::new(program()?);
         command.arg("mount");
         // The dead mount has no device number of its own that could be told.
@@ -59,7 +63,7 @@ impl Mounted {
 
     /// Memory of its own that the server keeps resident: heap, stacks and the like, not mapped
     /// files.
-    pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
+    pub fn resident_bytes(&self) -> anyhow::Result<u64> {
         let pid = self.server_pid()?.as_raw_nonzero();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("no RssAnon")?;
@@ -68,7 +72,7 @@ impl Mounted {
     }
 
     /// The process that answers requests: the supervisor's child.
-    fn server_pid(&self) -> anyhow::Result<Pid> {
+    pub fn server_pid(&self) -> anyhow::Result<Pid> {
         let supervisor = self.server.id();
         let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"))?;
         let child = children.split_whitespace().next().context("the supervisor has no server")?;
@@ -76,37 +80,37 @@ impl Mounted {
     }
 
     /// Mounts the bare server, which answers at once from its memory.
-    pub(crate) fn bare(mountpoint: &Path) -> anyhow::Result<Mounted> {
+    pub fn bare(mountpoint: &Path) -> anyhow::Result<Mounted> {
         let mut command = Command::new(bare_program()?);
         command.arg(mountpoint);
         Ok(Mounted { server: started(command, mountpoint)?, mountpoint: mountpoint.to_owned(), pool: None })
     }
 
     /// Has the service write everything back.
-    pub(crate) fn flush(&self) -> anyhow::Result<()> {
+    pub fn flush(&self) -> anyhow::Result<()> {
         said(Command::new(program()?).args(["flush", "--wait"]).arg(self.pool()?)).map(drop)
     }
 
     /// A number of the service's status.
-    pub(crate) fn status(&self, number: &str) -> anyhow::Result<u64> {
+    pub fn status(&self, number: &str) -> anyhow::Result<u64> {
         number_in(&said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?, number)
     }
 
     /// Where programs say their contexts.
-    pub(crate) fn board(&self) -> anyhow::Result<String> {
+    pub fn board(&self) -> anyhow::Result<String> {
         let status = said(Command::new(program()?).arg("status").arg(self.pool()?).arg("--json"))?;
         let status: serde_json::Value = serde_json::from_str(&status)?;
         Ok(status["contexts"].as_str().with_context(|| format!("no contexts in {status}"))?.to_owned())
     }
 
     /// The pool.
-    pub(super) fn pool(&self) -> anyhow::Result<&Path> {
+    pub fn pool(&self) -> anyhow::Result<&Path> {
         Ok(self.pool.as_ref().context("the bare server has no pool")?.as_path())
     }
 }
 
 /// A number of what `tidegate status --json` said.
-pub(super) fn number_in(status: &str, number: &str) -> anyhow::Result<u64> {
+pub fn number_in(status: &str, number: &str) -> anyhow::Result<u64> {
     let status: serde_json::Value = serde_json::from_str(status)?;
     status[number].as_u64().with_context(|| format!("no {number} in {status}"))
 }

@@ -1,0 +1,212 @@
+//! Fig. 5.3 to 5.6: an in-memory store whose log is synced with each batch of commands.
+//!
+//! The thesis gives Valkey a log of its own on a mapping with `MAP_DAX`. Here Redis, from which
+//! Valkey comes, is as Debian ships it.
+
+use super::{
+    DIRECT, EXT4, MOUNT, SUBJECTS, Samples, beside_floor, beside_paper, digits, disk_is_there, frame, in_turn, noted,
+};
+use crate::Scale;
+use crate::figure::{Chart, Figure, Point, Series};
+use tidegate_measure::cost::{joules, processor_time_of};
+use tidegate_measure::redis::{Load, PROGRAMS, Policy, REMEDY, Report, Server};
+use tidegate_measure::testbed::absent;
+
+/// Clients at once: what the benchmark of Redis and that of Valkey have by themselves.
+const CLIENTS: u32 = 50;
+
+/// Commands that a client sends together, and how many of all clients are a sample in the full
+/// form.
+const PIPELINES: [(u32, u32); 4] = [(1, 40_000), (10, 200_000), (100, 400_000), (1000, 500_000)];
+
+/// The pipeline at which the thesis compares policies.
+const PIPELINE: u32 = 10;
+
+/// Samples of the thesis, and here at most.
+const ROUNDS_MAX: u16 = 5;
+
+/// MiB of a pool with room for the log.
+const POOL_MIB: u32 = 512;
+
+/// A sample of a server.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    report: Report,
+    /// Microseconds of processor time for each command, of Redis and the mount's server.
+    processor_us: f64,
+    joules: Option<f64>,
+}
+
+/// How many commands are a sample.
+fn commands(scale: Scale, full: u32) -> u32 {
+    match scale {
+        Scale::FULL => full,
+        Scale::SMOKE => 1000,
+        _ => full / 8,
+    }
+}
+
+/// Puts `load` on `server`.
+fn sample(server: &Server, load: Load) -> anyhow::Result<Sample> {
+    let used = || Ok::<_, anyhow::Error>(processor_time_of(server.pid())? + server.testbed().server_processor_time()?);
+    let before = (used()?, joules());
+    let report = server.load(load)?;
+    let used = used()?.saturating_sub(before.0);
+    let each = f64::from(load.commands);
+    let joules = joules().zip(before.1).map(|(after, before)| (after - before) / each);
+    Ok(Sample { report, processor_us: used.as_secs_f64() * 1e6 / each, joules })
+}
+
+/// Fig. 5.3 to 5.6.
+pub(crate) fn commands_logged(scale: Scale) -> anyhow::Result<Vec<Figure>> {
+    disk_is_there()?;
+    let missing = absent(&PROGRAMS);
+    anyhow::ensure!(missing.is_empty(), "no {}: {REMEDY}", missing.join(" and "));
+    let labels = || SUBJECTS.iter().map(|subject| subject.label);
+    let (mut policies, mut pipelines) = (Samples::of(labels()), Samples::of(labels()));
+    for policy in [Policy::Always, Policy::EverySecond, Policy::No] {
+        let start = |subject: &super::Subject| Server::start((subject.storage)(POOL_MIB), policy);
+        let mut servers = SUBJECTS.iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        for (pipeline, full) in PIPELINES {
+            if policy != Policy::Always && pipeline != PIPELINE {
+                continue;
+            }
+            let load = Load { clients: CLIENTS, pipeline, commands: commands(scale, full) };
+            let taken = in_turn(scale.rounds.min(ROUNDS_MAX), &mut servers, |server| sample(server, load))?;
+            if pipeline == PIPELINE {
+                policies.add(policy.name(), labels(), taken.clone());
+            }
+            if policy == Policy::Always {
+                pipelines.add(&pipeline.to_string(), labels(), taken);
+            }
+        }
+    }
+    Ok(vec![by_policy(&policies), latencies(&policies), by_pipeline(&pipelines), processor(&pipelines)])
+}
+
+/// The paper's ratio for both subjects of ours.
+fn of_ours(place: &str, ratio: f64) -> [(&'static str, &str, f64); 2] {
+    [(MOUNT, place, ratio), (DIRECT, place, ratio)]
+}
+
+fn by_policy(samples: &Samples<Sample>) -> Figure {
+    let title = "Redis SET over policies of appendfsync, pipelines of 10";
+    let mut figure = frame("hybrid-fig-5-3", "Fig. 5.3", title, "SET/s", EXT4);
+    figure.chart = Chart::Bars;
+    figure.series = samples.series(|sample| sample.report.per_second, &of_ours("always", 3.64));
+    let how = "Redis, as Debian has it, with 50 clients on the same two cores; the thesis has Valkey with a log on a mapping of its own, and pins its threads to cores of their own. ext4 has \
+               its journal here. In /dev/shm a sync does nothing.";
+    let ratios = [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "always", "3.64 times"));
+    let shares = [EXT4, MOUNT, DIRECT].map(|label| share_of_no(&figure, label));
+    let floor = beside_floor(&figure, "always");
+    noted(figure, [how.to_owned()].into_iter().chain(ratios).chain([floor]).chain(shares))
+}
+
+/// How much of its own throughput without syncs a subject has with them.
+fn share_of_no(figure: &Figure, label: &str) -> String {
+    let both = figure.point(label, "always").zip(figure.point(label, "no"));
+    let paper = if label == EXT4 { "25" } else { "87" };
+    both.map_or(String::new(), |(always, no)| {
+        format!("{label}: always has {:.0} % of no; in the thesis {paper} %.", 100.0 * always.median / no.median)
+    })
+}
+
+/// A latency of a report, in milliseconds.
+type Latency = fn(&Report) -> f64;
+
+/// The places of the figure of latencies.
+const LATENCIES: [(&str, Latency); 3] =
+    [("p50", |report| report.p50_ms), ("p99", |report| report.p99_ms), ("longest", |report| report.max_ms)];
+
+fn latencies(samples: &Samples<Sample>) -> Figure {
+    let title = "Latency of Redis SET, appendfsync always, pipelines of 10";
+    let mut figure = frame("hybrid-fig-5-4", "Fig. 5.4", title, "µs", EXT4);
+    figure.chart = Chart::Bars;
+    for (label, places) in &samples.subjects {
+        let always = places.iter().find(|(place, _)| place == Policy::Always.name());
+        let points = LATENCIES.iter().filter_map(|(place, value)| {
+            let values: Vec<f64> = always?.1.iter().map(|sample| value(&sample.report) * 1e3).collect();
+            let published = (*place == "p99" && [MOUNT, DIRECT].contains(label)).then_some(1.0 - 0.778);
+            Some(Point::of(*place, &values, published))
+        });
+        figure.series.push(Series { label: (*label).to_owned(), points: points.collect() });
+    }
+    let ratios = [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "p99", "0.22 times"));
+    let longest = [EXT4, MOUNT, DIRECT].map(|label| longest_over_p99(&figure, label));
+    let gap = "In the thesis the gap between the 99th percentile and the longest is wider with hybrid storage than without: its main thread meets the sync of another thread.";
+    let floor = beside_floor(&figure, "p99");
+    noted(figure, ratios.into_iter().chain([floor, gap.to_owned()]).chain(longest))
+}
+
+fn longest_over_p99(figure: &Figure, label: &str) -> String {
+    let both = figure.point(label, "longest").zip(figure.point(label, "p99"));
+    both.map_or(String::new(), |(longest, p99)| {
+        format!("{label}: the longest takes {} times the 99th percentile.", digits(longest.median / p99.median))
+    })
+}
+
+fn by_pipeline(samples: &Samples<Sample>) -> Figure {
+    let title = "Redis SET over the pipeline's length, appendfsync always";
+    let mut figure = frame("hybrid-fig-5-5", "Fig. 5.5", title, "SET/s", EXT4);
+    let published = [of_ours("1", 4.5), of_ours("10", 3.64), of_ours("1000", 1.21)].concat();
+    figure.series = samples.series(|sample| sample.report.per_second, &published);
+    let told = [("1", "4.1 to 4.5 times"), ("10", "3.64 times"), ("1000", "1.21 times")];
+    let ratios = [MOUNT, DIRECT].into_iter().flat_map(|label| told.map(|(place, paper)| (label, place, paper)));
+    let ratios: Vec<_> =
+        ratios.map(|(label, place, paper)| beside_paper(&figure, (label, EXT4), place, paper)).collect();
+    let floors = ["1", "10", "1000"].map(|place| beside_floor(&figure, place));
+    noted(figure, ratios.into_iter().chain(floors))
+}
+
+fn processor(samples: &Samples<Sample>) -> Figure {
+    let title = "Processor time of a Redis SET over the pipeline's length, appendfsync always";
+    let mut figure = frame("hybrid-fig-5-6", "Fig. 5.6", title, "µs/SET", EXT4);
+    figure.series = samples.series(|sample| sample.processor_us, &of_ours("1", 1.0 - 0.78));
+    let ratios = [MOUNT, DIRECT].map(|label| beside_paper(&figure, (label, EXT4), "1", "up to 78 % less"));
+    let how = "Of Redis, and of the mount's server, which writes back meanwhile. The kernel's own threads and interrupts are in none: what a sync of ext4 costs there is not on its bar. The thesis \
+               counts all of the machine.";
+    let energy = samples.energy(|sample| sample.joules, "SET");
+    let floor = beside_floor(&figure, "1");
+    noted(figure, [how.to_owned()].into_iter().chain(ratios).chain([floor, energy]))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use super::*;
+
+    fn sampled(per_second: f64, ms: [f64; 3]) -> Vec<Sample> {
+        let [p50_ms, p99_ms, max_ms] = ms;
+        vec![Sample { report: Report { per_second, p50_ms, p99_ms, max_ms }, processor_us: 2.0, joules: None }]
+    }
+
+    #[test]
+    fn policies_and_latencies_are_told_beside_the_papers() {
+        let mut samples = Samples::of([EXT4, DIRECT]);
+        samples.add("always", [EXT4, DIRECT], vec![sampled(100.0, [1.0, 4.0, 9.0]), sampled(350.0, [0.5, 1.0, 7.0])]);
+        samples.add("no", [EXT4, DIRECT], vec![sampled(400.0, [0.1; 3]), sampled(400.0, [0.1; 3])]);
+        let figure = by_policy(&samples);
+        assert!(figure.notes.iter().any(|note| note == "ext4: always has 25 % of no; in the thesis 25 %."));
+        assert!(figure.notes.iter().any(|note| note == "direct path: always has 88 % of no; in the thesis 87 %."));
+        assert!(figure.notes.iter().any(|note| note.contains("3.50 times ext4's 100;")));
+        let figure = latencies(&samples);
+        let point = figure.point(DIRECT, "p99").unwrap();
+        assert!(
+            (point.median - 1000.0).abs() < 1e-9 && point.published.is_some_and(|ratio| (ratio - 0.222).abs() < 1e-9)
+        );
+        assert!(figure.notes.iter().any(|note| note.starts_with("direct path: the longest takes 7.00 times")));
+    }
+
+    #[test]
+    fn the_papers_ratios_stand_at_their_pipelines() {
+        let mut samples = Samples::of([EXT4, MOUNT]);
+        for (pipeline, _) in PIPELINES {
+            samples.add(&pipeline.to_string(), [EXT4, MOUNT], vec![sampled(1.0, [1.0; 3]), sampled(2.0, [1.0; 3])]);
+        }
+        let figure = by_pipeline(&samples);
+        let published = ["1", "10", "100", "1000"].map(|place| figure.point(MOUNT, place).unwrap().published);
+        assert_eq!(published, [Some(4.5), Some(3.64), None, Some(1.21)]);
+        assert_eq!(processor(&samples).point(MOUNT, "1").unwrap().median, 2.0);
+        assert_eq!((commands(Scale::FULL, 40_000), commands(Scale::SMOKE, 40_000)), (40_000, 1000));
+    }
+}
