@@ -101,6 +101,10 @@ impl Stamp {
     /// No mark: of a file that is not told apart from a changed one.
     pub const NONE: Stamp = Stamp(0);
 
+    /// The mark of no file: of one that is salvaged, so that the file in its place is never taken
+    /// for it.
+    pub(crate) const DISPLACED: Stamp = Stamp(u64::MAX);
+
     /// The mark of a file whose contents and length change `contents`, and any change at all, of
     /// its name or mode too, changes `change`.
     pub fn of(contents: u64, change: u64) -> Stamp {

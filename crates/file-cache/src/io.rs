@@ -4,7 +4,7 @@ pub(crate) mod direct;
 pub(crate) mod holes;
 pub(crate) mod reserved;
 
-use crate::below::{Fallocate, Refused};
+use crate::below::{Fallocate, Refused, Stamp};
 use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
 use crate::io::holes::united;
@@ -174,13 +174,18 @@ impl<R: Region> FileCache<R> {
         Ok(written)
     }
 
-    /// Has the file below reserve room, so that it gives an error now or never.
+    /// Has the file below reserve room, so that it gives an error now or never. One that others
+    /// changed is left alone.
     pub(crate) fn reserve(&self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
-        let (backing, lacking) = {
+        let Some(lacking) = self.lane().file(file)?.lacks_room(at, len) else { return Ok(()) };
+        match self.refuse_changed(file) {
+            Err(FileError::Changed) => return Ok(()),
+            unchanged => unchanged?,
+        }
+        let (backing, before) = {
             let mut lane = self.lane();
-            let Some(lacking) = lane.file(file)?.lacks_room(at, len) else { return Ok(()) };
-            lane.touch(file)?;
-            (lane.file(file)?.backing()?.clone(), lacking)
+            let before = lane.touch_for_room(file)?;
+            (lane.file(file)?.backing()?.clone(), before)
         };
         // With what will be needed next if there is room for it; what is needed, if there is not.
         match backing.fallocate(lacking.start, lacking.end - lacking.start, Fallocate::Reserve) {
@@ -189,7 +194,21 @@ impl<R: Region> FileCache<R> {
             Err(refused) if refused.is_unsupported() => self.lane().file_mut(file)?.room.reserve(lacking),
             Err(_) => backing.fallocate(at, len, Fallocate::Reserve)?,
         }
-        Ok(())
+        let now = backing.status()?.stamp;
+        self.lane().room_was_reserved(file, &before, now)
+    }
+
+    /// An error if others changed the file below since the cache knows it. Before the cache changes
+    /// it: what they wrote is not written over.
+    pub(crate) fn refuse_changed(&self, file: FileId) -> Result<(), FileError> {
+        let (backing, stamp) = {
+            let lane = self.lane();
+            let cached = lane.file(file)?;
+            let Some(stamp) = cached.record.and_then(|record| Stamp::of_word(record.stamp)) else { return Ok(()) };
+            (cached.backing()?.clone(), stamp)
+        };
+        let is_own = stamp == Stamp::DISPLACED || backing.status()?.stamp.has_contents_of(stamp);
+        if is_own { Ok(()) } else { Err(FileError::Changed) }
     }
 
     /// Writes to DRAM. If it has no room for all of the write, the file's unsynced writes are

@@ -89,7 +89,10 @@ impl OpenedFile {
             return Ok(());
         }
         ftruncate(&self.descriptor, about.stx_size).map_err(refused)?;
-        let modified = Timespec { tv_sec: about.stx_mtime.tv_sec, tv_nsec: about.stx_mtime.tv_nsec.into() };
+        self.set_modified_below(mtime_of(&about))
+    }
+
+    fn set_modified_below(&self, modified: Timespec) -> Result<(), Refused> {
         let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access: omitted, last_modification: modified };
         futimens(&self.descriptor, &times).map_err(refused)
@@ -103,9 +106,7 @@ impl OpenedFile {
             // Setting them again would change the file's mark.
             return Ok(());
         }
-        let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let times = Timestamps { last_access: omitted, last_modification: modified };
-        futimens(&self.descriptor, &times).map_err(refused)
+        self.set_modified_below(modified)
     }
 }
 
@@ -150,7 +151,13 @@ impl BackingFile for OpenedFile {
     }
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
-        self.fallocate_to(at, len, how, FileLength::Keep)
+        let before = about(&self.descriptor).map_err(refused)?;
+        self.fallocate_to(at, len, how, FileLength::Keep)?;
+        if how == Fallocate::Reserve {
+            // No byte was changed. One that may not set its times is taken for changed.
+            let _ = self.set_modified_below(mtime_of(&before));
+        }
+        Ok(())
     }
 
     fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused> {
@@ -172,6 +179,10 @@ impl BackingFile for OpenedFile {
         self.syncs.count(began);
         Ok(())
     }
+}
+
+fn mtime_of(about: &Statx) -> Timespec {
+    Timespec { tv_sec: about.stx_mtime.tv_sec, tv_nsec: about.stx_mtime.tv_nsec.into() }
 }
 
 /// A mark that changes with the time of modification and the length, and, for any other change,

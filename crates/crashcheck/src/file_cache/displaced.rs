@@ -1,7 +1,7 @@
 //! Files below that are not as the cache left them: they are not written over, and the pool retains
 //! the cache's bytes.
 
-use crate::file_cache::machine::{Machine, SimBelow, SimFile, SmallPool, Watched, backing};
+use crate::file_cache::machine::{Machine, Refusal, SimBelow, SimFile, SmallPool, Watched, backing};
 use std::sync::Arc;
 use tidegate_file_cache::{
     Below, Displaced, Disposition, FileError, FileIdentity, FilePool, Outcome, Persistence, PoolFile, Recovered,
@@ -80,6 +80,48 @@ fn a_changed_file_is_not_written_over_and_its_data_can_be_salvaged() {
     assert_eq!(machine.contents()[1][5..11], *b"SYNCED");
     let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
     assert_eq!(read(&pool, file), changed);
+}
+
+/// Opened anew, a file has lost its reserved room: that is reserved again by the first write.
+#[test]
+fn a_file_that_was_opened_again_and_then_changed_is_not_written_over() {
+    let machine = machine();
+    let pool = machine.open().unwrap();
+    let open = || pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    let file = open();
+    pool.write_back_step(0, u64::MAX).unwrap();
+    assert!(pool.close_if_done(file, || Ok(())).unwrap());
+    let file = open();
+    pool.write(file, 5, b"LATELY", Persistence::Synchronous).unwrap();
+    machine.change(0, 0, b"by others");
+    let changed = machine.contents()[0].clone();
+    // As long as the process lives, too.
+    assert_eq!(pool.write_back_step(0, u64::MAX), Err(FileError::Changed));
+    assert_eq!(pool.drain(file), Err(FileError::Changed));
+    assert_eq!(pool.truncate(file, 3), Err(FileError::Changed));
+    pool.write(file, 11, b"MORE", Persistence::Asynchronous).unwrap();
+    assert_eq!(read(&pool, file)[5..15], *b"LATELYMORE");
+    drop(pool);
+    let pool = machine.open().unwrap();
+    let below = Decided { machine: machine.clone(), found: Ok(true), disposition: |_| Disposition::Retain };
+    assert_eq!(pool.recover(&below).unwrap()[0].outcome, Outcome::Retained(Displaced::Changed));
+    assert_eq!(machine.contents()[0], changed);
+}
+
+#[test]
+fn a_file_whose_salvage_was_interrupted_is_not_written_over() {
+    let machine = machine();
+    machine.change(0, 0, b"by others");
+    let changed = machine.contents()[0].clone();
+    let pool = machine.open().unwrap();
+    let file = pool.detached()[0].0;
+    machine.refuse(Some((0, Refusal::Nothing)));
+    assert!(pool.salvage(file, backing(&machine, 1)).is_err());
+    machine.refuse(None);
+    drop(pool);
+    let (_, outcome) = recover(&machine, Ok(true), |_| Disposition::Retain);
+    assert_eq!(outcome, Outcome::Retained(Displaced::Changed));
+    assert_eq!(machine.contents()[0], changed);
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl<R: Region> FileCache<R> {
 
     /// The file below, which a program is about to change.
     pub(crate) fn begin_change(&self, file: FileId) -> Result<Arc<dyn BackingFile>, FileError> {
+        self.refuse_changed(file)?;
         let mut lane = self.lane();
         let backing = lane.file(file)?.backing()?.clone();
         lane.touch(file)?;

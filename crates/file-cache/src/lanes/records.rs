@@ -1,6 +1,6 @@
 //! Records: how a file gets one, and loses it.
 
-use crate::below::{BackingStatus, FileIdentity};
+use crate::below::{BackingStatus, FileIdentity, Stamp};
 use crate::error::FileError;
 use crate::lanes::file::{FileId, Record};
 use crate::lanes::lane::Lane;
@@ -44,7 +44,7 @@ impl<R: Region> Lane<R> {
         cached.changed_below = true;
         cached.modified_below = 0;
         if let Some(record) = &mut cached.record
-            && record.stamp != 0
+            && ![0, Stamp::DISPLACED.word()].contains(&record.stamp)
         {
             // The file below is about to change, its time of modification too.
             (record.stamp, record.modified) = (0, cached.modified);
@@ -52,6 +52,44 @@ impl<R: Region> Lane<R> {
             self.medium.store_modified(file.0, modified);
             self.medium.store_stamp(file.0, 0);
             self.medium.fence()?;
+        }
+        Ok(())
+    }
+
+    /// Before what the cache has of a file goes to another one, durably: whatever is found in its
+    /// place was changed by others, also if this is interrupted.
+    pub(crate) fn is_displaced(&mut self, file: FileId) -> Result<(), FileError> {
+        if let Some(record) = &mut self.file_mut(file)?.record {
+            record.stamp = Stamp::DISPLACED.word();
+            self.medium.store_stamp(file.0, Stamp::DISPLACED.word());
+            self.medium.fence()?;
+        }
+        Ok(())
+    }
+
+    /// Before room is reserved below, which changes no byte of the file: [`Lane::touch`], which
+    /// [`Lane::room_was_reserved`] takes back.
+    pub(crate) fn touch_for_room(&mut self, file: FileId) -> Result<BeforeRoom, FileError> {
+        let cached = self.file(file)?;
+        let (stamp, changed_below) = (cached.record.map_or(0, |record| record.stamp), cached.changed_below);
+        self.touch(file)?;
+        Ok(BeforeRoom { stamp, changed_below, touched: self.file(file)?.touched })
+    }
+
+    /// Room was reserved, and the file below has the mark `now`. If that is the one of the same
+    /// contents, and nothing else was done to the file, the record may say so: whether the room
+    /// survives a power cut, the contents do.
+    pub(crate) fn room_was_reserved(&mut self, file: FileId, before: &BeforeRoom, now: Stamp) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        let is_as_before = Stamp::of_word(before.stamp).is_some_and(|stamp| now.has_contents_of(stamp));
+        if cached.touched != before.touched || !is_as_before {
+            return Ok(());
+        }
+        cached.touched -= 1;
+        cached.changed_below = before.changed_below;
+        if let Some(record) = &mut cached.record {
+            record.stamp = now.word();
+            self.medium.store_stamp(file.0, now.word());
         }
         Ok(())
     }
@@ -78,4 +116,11 @@ impl<R: Region> Lane<R> {
         all.into_iter().for_each(|slot| self.free_slot(slot));
         Ok(())
     }
+}
+
+/// What was known of a file before room was reserved.
+pub(crate) struct BeforeRoom {
+    stamp: u64,
+    changed_below: bool,
+    touched: u64,
 }

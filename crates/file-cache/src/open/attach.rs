@@ -75,6 +75,7 @@ impl<R: Region> FileCache<R> {
             let Attachment::Detached { cut_to } = self.lane().file(file)?.below else {
                 return Err(FileError::Attached);
             };
+            self.lane().is_displaced(file)?;
             let salvaged = self.bind(file, into, cut_to).and_then(|()| self.drain_exclusively(file, None));
             salvaged.or_else(|error| self.detach(file, cut_to, error))
         })

@@ -80,6 +80,7 @@ impl<R: Region> FileCache<R> {
 
     fn write_back(&self, file: FileId, budget_bytes: u64, newest: u64) -> Result<u64, FileError> {
         let batch = self.gated(file, || {
+            self.refuse_changed(file)?;
             self.cut_below(file)?;
             let Some(batch) = self.lane().begin_batch(file, budget_bytes, newest)? else { return Ok(None) };
             for range in &batch.ranges {
@@ -111,6 +112,7 @@ impl<R: Region> FileCache<R> {
     /// Brings everything below, durably, `more` too, and drops it here. What it writes over older
     /// bytes below is not atomic.
     pub(crate) fn drain_exclusively(&self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
+        self.refuse_changed(file)?;
         self.cut_below(file)?;
         let (backing, ranges, mut size, modified) = {
             let mut lane = self.lane();
