@@ -21,6 +21,7 @@ impl<R: Region> FileCache<R> {
     /// For a kill the length in DRAM counts first. For a power cut the record does: one commit,
     /// then every entry is cut, and then the file below.
     pub(crate) fn truncate_exclusively(&self, file: FileId, size: u64) -> Result<(), FileError> {
+        self.refuse_mapped(file, size)?;
         self.cut_below(file)?;
         let mut lane = self.lane();
         lane.touch(file)?;

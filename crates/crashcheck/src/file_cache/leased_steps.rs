@@ -68,8 +68,10 @@ impl Process {
     /// The process that has the pool open ends, and programs with leases go on.
     pub(crate) fn restart(&mut self) -> Result<(), Failure> {
         let leases = std::mem::take(&mut self.leases);
+        let mappings = std::mem::take(&mut self.mappings);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         self.leases = leases;
+        self.map_again(mappings);
         Ok(())
     }
 

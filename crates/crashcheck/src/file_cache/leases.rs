@@ -47,6 +47,7 @@ impl FileStep {
             | FileStep::Zero { file, .. }
             | FileStep::Drain(file)
             | FileStep::Close(file)
+            | FileStep::Map(file)
             | FileStep::EndLease(file) => file == leased,
             FileStep::Reopen | FileStep::Restart | FileStep::Strange(_) => true,
             FileStep::Admit(_)
@@ -57,6 +58,9 @@ impl FileStep {
             | FileStep::LeasedSync(_)
             | FileStep::LeasedRead(_)
             | FileStep::WriteDirtyOne
+            | FileStep::MappedStore { .. }
+            | FileStep::Msync(_)
+            | FileStep::Unmap(_)
             | FileStep::Refill(_) => false,
         }
     }
