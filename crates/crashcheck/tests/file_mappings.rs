@@ -23,22 +23,8 @@ const LONGER: FileStep = FileStep::Truncate { file: 0, size: 700 };
 const PUNCH: FileStep = FileStep::Punch { file: 0, at: 200, len: 90 };
 
 /// What comes after a mapping was made and stored to.
-const NEXT: [FileStep; 14] = [
-    STORE,
-    OVER,
-    MSYNC,
-    UNMAP,
-    MAP,
-    INSIDE,
-    ACROSS,
-    BEHIND,
-    SYNC,
-    BACK,
-    CUT,
-    LONGER,
-    PUNCH,
-    FileStep::Restart,
-];
+const NEXT: [FileStep; 14] =
+    [STORE, OVER, MSYNC, UNMAP, MAP, INSIDE, ACROSS, BEHIND, SYNC, BACK, CUT, LONGER, PUNCH, FileStep::Restart];
 
 fn judge(name: &str, pool: &SmallPool, before: &[FileStep], scripts: Vec<Vec<FileStep>>) {
     let start = Instant::now();
@@ -100,8 +86,7 @@ fn every_cut_after_another_process_found_the_mapping() {
 
 #[test]
 fn every_cut_of_any_two_steps() {
-    let first: &[FileStep] =
-        if std::env::var_os("TIDEGATE_STEPS").is_some() { &NEXT } else { &[UNMAP, BACK, BEHIND] };
+    let first: &[FileStep] = if std::env::var_os("TIDEGATE_STEPS").is_some() { &NEXT } else { &[UNMAP, BACK, BEHIND] };
     judge("two steps", &SmallPool::of(4), &[FILL, MAP, STORE], pairs(first));
 }
 
