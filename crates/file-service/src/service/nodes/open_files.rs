@@ -6,6 +6,7 @@
 //! it is open: its syncs are the kernel's. So is a file that bypasses the pool.
 
 pub(crate) mod leases;
+pub(crate) mod mappings;
 pub(crate) mod placement;
 pub(crate) mod privileges;
 mod writes;
@@ -16,6 +17,7 @@ use crate::pool::read_admission::ReadAdmission;
 use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::open_files::leases::{FileLease, Leases};
+use crate::service::nodes::open_files::mappings::Mappings;
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 use crate::service::nodes::open_files::writes::point_of;
@@ -60,6 +62,7 @@ pub(crate) struct OpenFiles {
     /// Syncs of files beside the pool.
     syncs_beside: AtomicU64,
     pub(crate) leases: Leases,
+    pub(crate) mappings: Mappings,
     /// Files that stay beside the pool.
     pub(crate) bypass: Bypass,
     /// Where programs with the direct path say their contexts, if they can.
@@ -158,6 +161,7 @@ impl OpenFiles {
             requests: AtomicU64::new(0),
             syncs_beside: AtomicU64::new(0),
             leases: Leases::default(),
+            mappings: Mappings::default(),
             bypass: Bypass::default(),
             board: OnceLock::new(),
             obstacle: Mutex::default(),
@@ -365,6 +369,11 @@ impl OpenFiles {
         known.opens += 1;
         known.file.lease.begin_request();
         Some(known.file.clone())
+    }
+
+    /// Notes that a file is open once more than programs have it.
+    fn count_open(&self, file: &OpenFile) {
+        self.files().entry(file.identity).and_modify(|known| known.opens += 1);
     }
 
     /// The opposite of [`OpenFiles::open`].
@@ -763,6 +772,9 @@ fn errno_of(error: &FileError) -> Errno {
     match error {
         FileError::Below(refused) => refused_as(refused),
         FileError::NoRoomForGroup => Errno::NOSPC,
+        FileError::Mapped => Errno::TXTBSY,
+        FileError::NotMappable => Errno::INVAL,
+        FileError::NoRoomForMapping => Errno::NOMEM,
         _ => Errno::IO,
     }
 }
