@@ -6,13 +6,12 @@
 //! says the same when they are, it has seen them or will.
 //!
 //! `msync` flushes the pages that were stored to since the last one, as the kernel tells
-//! (`WrittenPages`), and fences. Where the kernel does not, every page counts as stored to. What one
-//! thread takes from the kernel's list it flushes before another one looks.
+//! (`WrittenPages`), and fences. Where the kernel does not, every page counts as stored to. What
+//! one thread takes from the kernel's list it flushes before another one looks.
 //!
 //! A child of `fork` has the mappings too, and the locks with them; the kernel watches none of its
 //! pages.
 
-use crate::files;
 use crate::memory::PoolFile;
 use crate::service::{NO_POOL, ask, lends};
 use libc::{c_int, off_t};
@@ -51,7 +50,7 @@ const ALLOWED: c_int = MAP_DAX
 const PAGE_BYTES: usize = 4096;
 
 /// Mappings of a process, and parts of such that were cut in two.
-const SEGMENTS_MAX: usize = 1024;
+const PAGES_MAX: usize = 1024;
 
 /// Bytes that the service is asked for at a time.
 const ASKED_BYTES: usize = 64 << 20;
@@ -68,7 +67,7 @@ const TOLD: usize = 64;
 
 /// Addresses that have pages of one file.
 #[derive(Clone, Copy)]
-struct Segment {
+struct MappedPages {
     base: usize,
     end: usize,
     file: (u64, u64),
@@ -76,7 +75,7 @@ struct Segment {
 
 /// What is mapped, behind its lock.
 struct Table {
-    segments: [Segment; SEGMENTS_MAX],
+    segments: [MappedPages; PAGES_MAX],
     used: usize,
     /// None: the kernel does not tell what is written, or was not asked yet.
     eye: Option<WrittenPages>,
@@ -104,12 +103,12 @@ const NO_MAP: Map = Map {
     reserved: U32::ZERO,
     runs: [NO_RUN; MAP_RUNS_MAX],
 };
-const NO_SEGMENT: Segment = Segment { base: 0, end: 0, file: (0, 0) };
+const NO_PAGES: MappedPages = MappedPages { base: 0, end: 0, file: (0, 0) };
 
 static MAPPINGS: Mappings = Mappings {
     lock: Lock::new(),
     table: UnsafeCell::new(Table {
-        segments: [NO_SEGMENT; SEGMENTS_MAX],
+        segments: [NO_PAGES; PAGES_MAX],
         used: 0,
         eye: None,
         was_asked: false,
@@ -121,9 +120,9 @@ static MAPPINGS: Mappings = Mappings {
 /// How many segments there are: nothing else is looked at where there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process has anything mapped. A child that was forked is not watched from here on.
+/// Whether this process has anything mapped.
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Relaxed) > 0 && files::has_path()
+    COUNT.load(Ordering::Relaxed) > 0
 }
 
 /// Calls `act` with the table. An error: this very thread is at it, below a signal handler.
@@ -190,12 +189,12 @@ impl Wanted {
             if flags & OFlags::RWMODE != OFlags::RDWR {
                 return Err(Errno::ACCESS);
             }
-            if table.used + 2 > SEGMENTS_MAX {
+            if table.used + 2 > PAGES_MAX {
                 return Err(Errno::NOMEM);
             }
             let base = self.mapped(table, from, len)?;
             table.forget(base.addr()..base.addr() + len);
-            table.add(Segment { base: base.addr(), end: base.addr() + len, file: (about.st_dev, about.st_ino) });
+            table.add(MappedPages { base: base.addr(), end: base.addr() + len, file: (about.st_dev, about.st_ino) });
             table.watch(base, len);
             Ok(base)
         })?
@@ -283,7 +282,7 @@ impl Table {
     fn put_told(&self, runs: &MappedRuns, done: usize, most: usize, access: ProtFlags) -> Result<usize, Errno> {
         // SAFETY: L2: the description is the table's, which stays, and is not written before this
         // thread gives the lock.
-        let pool: &'static PoolDescription = unsafe { &*(&raw const self.pool) };
+        let pool: &'static PoolDescription = unsafe { &*std::ptr::from_ref(&self.pool) };
         let (mut mapped, mut outcome) = (0, Err(Errno::IO));
         PoolFile::new(pool).open(&mut |file| {
             outcome = self.runs().iter().try_for_each(|run| {
@@ -300,7 +299,7 @@ impl Table {
         if mapped == 0 { Err(Errno::IO) } else { Ok(mapped) }
     }
 
-    fn add(&mut self, segment: Segment) {
+    fn add(&mut self, segment: MappedPages) {
         self.segments[self.used] = segment;
         self.used += 1;
         COUNT.store(self.used, Ordering::Relaxed);
@@ -318,8 +317,8 @@ impl Table {
             self.used -= 1;
             self.segments[place] = self.segments[self.used];
             for (base, end) in [(segment.base, gone.start), (gone.end, segment.end)] {
-                if base < end && self.used < SEGMENTS_MAX {
-                    self.add(Segment { base, end, ..segment });
+                if base < end && self.used < PAGES_MAX {
+                    self.add(MappedPages { base, end, ..segment });
                 }
             }
         }
@@ -413,7 +412,7 @@ pub(crate) fn sync_file(fd: c_int) -> Result<(), Errno> {
 /// Whether any of these addresses is ours.
 pub(crate) fn is_ours(at: *mut c_void, len: usize) -> bool {
     let range = pages(at, len);
-    any() && with(|table| table.parts(&range).next().is_some()).unwrap_or(true)
+    with(|table| table.parts(&range).next().is_some()).unwrap_or(true)
 }
 
 /// Calls `unmap`, which unmaps these addresses or maps others there, and knows afterwards.

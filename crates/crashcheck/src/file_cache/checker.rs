@@ -1,11 +1,10 @@
 //! The judge of cuts: recovers, compares, opens, reads, writes on, and cuts again.
 
 use crate::checker::Failure;
-use crate::file_cache::leases::Leases;
+use crate::file_cache::leases::{Leases, Mappings};
 use crate::file_cache::machine::{
     BY_THE_CACHE, FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing,
 };
-use crate::file_cache::mapped_steps::Mappings;
 use crate::file_cache::model::{Allowed, FileModel, Made};
 use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
@@ -187,14 +186,7 @@ impl Process {
         self.note_time_of(step)?;
         match step {
             FileStep::SetTime(_) => {}
-            FileStep::Write { file, at, len } => {
-                self.write(file, at, len, Persistence::Asynchronous)?;
-                return Ok(at < self.mapped_end(file));
-            }
-            FileStep::WriteSync { file, at, len } => {
-                self.write(file, at, len, Persistence::Synchronous)?;
-                return Ok(at < self.mapped_end(file));
-            }
+            FileStep::Write { .. } | FileStep::WriteSync { .. } => return self.write_step(step),
             FileStep::WriteDirect { file, at, len } => self.write_direct(file, at, len)?,
             FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
             FileStep::Append { file, len } => {
@@ -305,11 +297,6 @@ impl Process {
         self.machine.note(file, self.time);
         self.models[file].time = self.time;
         self.pool.note_modified(self.ids[file], self.time).map_err(Failure::new)
-    }
-
-    fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
-        let data = self.data(len);
-        self.write_bytes(file, at, &data, persistence)
     }
 
     pub(crate) fn write_bytes(

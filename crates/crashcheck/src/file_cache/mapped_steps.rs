@@ -3,11 +3,10 @@
 
 use crate::checker::Failure;
 use crate::file_cache::checker::Process;
-use crate::file_cache::machine::{FILES, Watched};
+use crate::file_cache::leases::{Mapping, Mappings};
 use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
-use std::ops::Range;
-use tidegate_file_cache::{FileError, MappedRun, sync_mapped};
+use tidegate_file_cache::{FileError, MappedRun, Persistence};
 use tidegate_layout::file_cache::Class;
 use tidegate_media::Region as _;
 use tidegate_sim::on_core;
@@ -17,33 +16,6 @@ const PAGE: Class = Class::ALL[0];
 
 /// The cores of these programs, by the numbers of their files.
 const FIRST_CORE: u32 = 60;
-
-/// What a program has mapped of a file: whole pages from its beginning on.
-pub(crate) struct Mapping {
-    runs: Vec<MappedRun>,
-    memory: Watched,
-    /// Where in the pool it stored since its last `msync`.
-    dirty: Vec<Range<u64>>,
-}
-
-impl Mapping {
-    /// One past the last byte of the file that is mapped.
-    fn end(&self) -> u64 {
-        self.runs.iter().map(|run| run.range().end).max().unwrap_or(0)
-    }
-
-    /// The places of a range of the file in the pool.
-    fn places(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let place = |run: &MappedRun| {
-            let (start, end) = (range.start.max(run.at), range.end.min(run.range().end));
-            (start < end).then(|| run.pool_at + (start - run.at)..run.pool_at + (end - run.at))
-        };
-        self.runs.iter().filter_map(place).collect()
-    }
-}
-
-/// What programs have mapped, for each file.
-pub(crate) type Mappings = [Option<Mapping>; FILES];
 
 impl Process {
     /// Whether any program has anything mapped: its stores come in parts.
@@ -69,6 +41,18 @@ impl Process {
             _ => {}
         }
         Ok(matches!(step, FileStep::MappedStore { .. } | FileStep::Msync(_)))
+    }
+
+    /// A write of a program without a mapping. True: some of it goes to mapped pages, in parts.
+    pub(crate) fn write_step(&mut self, step: FileStep) -> Result<bool, Failure> {
+        let (file, at, len, persistence) = match step {
+            FileStep::Write { file, at, len } => (file, at, len, Persistence::Asynchronous),
+            FileStep::WriteSync { file, at, len } => (file, at, len, Persistence::Synchronous),
+            _ => return Ok(false),
+        };
+        let data = self.data(len);
+        self.write_bytes(file, at, &data, persistence)?;
+        Ok(at < self.mapped_end(file))
     }
 
     fn map(&mut self, file: usize) -> Result<(), Failure> {
@@ -103,7 +87,11 @@ impl Process {
         let end = self.mapped_end(file);
         let Some(mapping) = &mut self.mappings[file] else { return Err(Failure::new("nothing is mapped")) };
         let dirty = std::mem::take(&mut mapping.dirty);
-        on_core(core_of(file), || sync_mapped(&mapping.memory, dirty)).map_err(Failure::new)?;
+        let sync = || {
+            dirty.iter().for_each(|place| mapping.memory.flush(place.start, place.end - place.start));
+            mapping.memory.fence()
+        };
+        on_core(core_of(file), sync).map_err(Failure::new)?;
         self.models[file].sync_to(end);
         Ok(())
     }

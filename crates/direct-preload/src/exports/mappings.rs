@@ -12,6 +12,16 @@ fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw_os_error() };
 }
 
+/// Whether this process has anything mapped. A child that was forked is not watched from here on.
+fn any() -> bool {
+    mappings::any() && files::has_path()
+}
+
+/// Whether any of these addresses are pages of the pool.
+fn is_ours(at: *mut c_void, len: size_t) -> bool {
+    any() && mappings::is_ours(at, len)
+}
+
 macro_rules! maps {
     ($($name:ident),*) => { $(
         /// As in libc. A mapping shows the kernel's pages, so there is no lease beside it, and the
@@ -42,7 +52,7 @@ macro_rules! maps {
             }
             // SAFETY: L1.
             let map = || unsafe { next::mmap(at, len, access, flags, fd, from) };
-            if flags & libc::MAP_FIXED == 0 || !guarded(|| mappings::is_ours(at, len)) {
+            if flags & libc::MAP_FIXED == 0 || !guarded(|| is_ours(at, len)) {
                 return map();
             }
             let mapped = guarded(|| mappings::unmapping((at, len), |base| *base != libc::MAP_FAILED, map));
@@ -72,7 +82,7 @@ pub(in crate::exports) fn answered(outcome: Result<c_int, Errno>) -> c_int {
 unsafe extern "C-unwind" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // SAFETY: L1.
     let unmap = || unsafe { next::munmap(at, len) };
-    if !guarded(|| mappings::is_ours(at, len)) {
+    if !guarded(|| is_ours(at, len)) {
         return unmap();
     }
     answered(guarded(|| mappings::unmapping((at, len), |done| *done == 0, unmap)))
@@ -84,8 +94,9 @@ unsafe extern "C-unwind" fn munmap(at: *mut c_void, len: size_t) -> c_int {
 /// L1.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
-    let is_plain = at.addr() % 4096 == 0 && [libc::MS_SYNC, libc::MS_SYNC | libc::MS_INVALIDATE].contains(&flags);
-    if is_plain && guarded(mappings::any) {
+    let is_plain =
+        at.addr().is_multiple_of(4096) && [libc::MS_SYNC, libc::MS_SYNC | libc::MS_INVALIDATE].contains(&flags);
+    if is_plain && guarded(any) {
         match guarded(|| mappings::sync(at, len)) {
             Ok(true) => return 0,
             Ok(false) => {}
@@ -108,8 +119,8 @@ unsafe extern "C-unwind" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    let is_over = || flags & libc::MREMAP_FIXED != 0 && mappings::is_ours(to, new_len);
-    if guarded(|| mappings::is_ours(at, len.max(1)) || is_over()) {
+    let is_over = || flags & libc::MREMAP_FIXED != 0 && is_ours(to, new_len);
+    if guarded(|| is_ours(at, len.max(1)) || is_over()) {
         set_errno(Errno::INVAL);
         return libc::MAP_FAILED;
     }
@@ -123,7 +134,7 @@ unsafe extern "C-unwind" fn mremap(
 /// L1.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    if advice == libc::MADV_REMOVE && guarded(|| mappings::is_ours(at, len)) {
+    if advice == libc::MADV_REMOVE && guarded(|| is_ours(at, len)) {
         set_errno(Errno::OPNOTSUPP);
         return -1;
     }
@@ -146,5 +157,5 @@ unsafe extern "C-unwind" fn sync_file_range(fd: c_int, at: off_t, len: off_t, fl
 
 /// Makes durable what was stored to the mapped pages of a file, before the file is synced.
 pub(in crate::exports) fn before_sync(fd: c_int) -> Result<(), Errno> {
-    if mappings::any() { mappings::sync_file(fd) } else { Ok(()) }
+    if any() { mappings::sync_file(fd) } else { Ok(()) }
 }

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | a mapping is made | the newest bytes are committed into fresh blocks, which are mapped then |
 //! | a store of the program | in place; old, new or torn after a power loss |
-//! | `msync` | the program flushes the lines that it dirtied, and fences: [`sync_mapped`] |
+//! | `msync` | the program flushes the lines that it dirtied, and fences |
 //! | a write, a hole, zeroes by others | in place, flushed and fenced at once |
 //! | a sync by others | all lines of the file's mapped entries are flushed, then fenced |
 //! | write-back | the entry is passed over: it gets a newer version than the batch |
@@ -16,11 +16,11 @@
 //!
 //! # Why a newer version is right
 //!
-//! Write-back makes every entry up to some version void. A mapped entry up to it is *renewed* first:
-//! its last word is stored with the next version, flushed, **fence**. No entry lies over a mapped
-//! one, so it covers what it covered before; the other words of the entry are durable since its
-//! commit. A power loss leaves each entry with its old version or its new one, and both count, as
-//! the batch's commit comes later.
+//! Write-back makes every entry up to some version void. A mapped entry up to it is *renewed*
+//! first: its last word is stored with the next version, flushed, **fence**. No entry lies over a
+//! mapped one, so it covers what it covered before; the other words of the entry are durable since
+//! its commit. A power loss leaves each entry with its old version or its new one, and both count,
+//! as the batch's commit comes later.
 //!
 //! # Who says that an entry is mapped
 //!
@@ -38,7 +38,7 @@ use crate::lanes::slots::Slot;
 use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
 use tidegate_layout::file_cache::{CHUNK_BYTES, Class, VERSION_MAX};
-use tidegate_media::{Region, Sealed};
+use tidegate_media::Region;
 
 /// Parts of a lane's blocks that may be mapped: others need room too.
 const MAPPED_QUARTERS: u64 = 3;
@@ -67,18 +67,12 @@ impl MappedRun {
     }
 }
 
-/// Makes durable what a program stored to ranges of `memory`, its mapping or the pool: flushes them,
-/// and fences. Sound only on the thread that asks for the sync.
-pub fn sync_mapped<R: Region>(memory: &R, dirty: impl IntoIterator<Item = Range<u64>>) -> Result<(), Sealed> {
-    dirty.into_iter().for_each(|range| memory.flush(range.start, range.end - range.start));
-    memory.fence()
-}
-
 impl<R: Region> FileCache<R> {
     /// Has whole pages of the file mapped: blocks of class `page` or larger that hold the newest
     /// bytes, durably, and stay until [`FileCache::unmap`]. Says where they lie. The file's lease
     /// ends, and its unsynced writes are committed. As before a write, the caller has
-    /// [noted](FileCache::note_modified) when the file is changed. What cannot be mapped wholly is not mapped.
+    /// [noted](FileCache::note_modified) when the file is changed. What cannot be mapped wholly is
+    /// not mapped.
     pub fn map(&self, file: FileId, range: Range<u64>, page: Class) -> Result<Vec<MappedRun>, FileError> {
         let is_whole = range.start < range.end && [range.start, range.end].iter().all(|at| at % page.bytes() == 0);
         if !is_whole || range.end > self.size(file)? {

@@ -56,6 +56,11 @@ impl OpenFiles {
         }
     }
 
+    /// Notes that a file is open once more than programs have it.
+    fn count_open(&self, file: &OpenFile) {
+        self.files().entry(file.identity).and_modify(|known| known.opens += 1);
+    }
+
     /// Ends the mappings of pages that no program has mapped any more.
     pub(crate) fn end_mappings(&self, pool: BorrowedFd<'_>) {
         let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
