@@ -24,6 +24,7 @@ mod lease_threads;
 mod leased_steps;
 mod leases;
 mod machine;
+mod mapped_steps;
 mod model;
 mod mutants;
 mod placed_steps;

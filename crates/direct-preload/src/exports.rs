@@ -1,6 +1,7 @@
 //! libc's functions, taken over.
 
 mod copies;
+mod mappings;
 mod numbers;
 mod transfers;
 #[cfg(target_arch = "x86_64")]

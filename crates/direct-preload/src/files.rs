@@ -2,7 +2,7 @@
 
 use crate::process;
 use crate::service::{NO_POOL, Service, lends};
-use crate::{contexts, trace};
+use crate::{contexts, mappings, trace};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
@@ -242,7 +242,8 @@ pub(crate) fn have_kernel_ask(fd: i32) {
     let _ = fstat(unsafe { BorrowedFd::borrow_raw(fd) });
 }
 
-fn has_path() -> bool {
+/// Whether this process has the direct path. A child that was forked forgets everything first.
+pub(crate) fn has_path() -> bool {
     process::has_path(forget_all)
 }
 
@@ -540,6 +541,7 @@ pub(crate) fn before_fork() {
 fn forget_all() {
     CHOICE.reset();
     contexts::forget();
+    mappings::forget_eye();
     trace::forget();
     known_words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
     for slot in used_slots() {

@@ -29,6 +29,7 @@
 mod contexts;
 mod exports;
 mod files;
+mod mappings;
 mod memory;
 mod process;
 mod service;

@@ -16,6 +16,13 @@ pub(crate) type LeaseMemory = MappedChunks<PoolFile>;
 /// one that the program may close.
 pub(crate) struct PoolFile(&'static PoolDescription);
 
+impl PoolFile {
+    /// The pool that is described.
+    pub(crate) fn new(pool: &'static PoolDescription) -> PoolFile {
+        PoolFile(pool)
+    }
+}
+
 impl OpenShared for PoolFile {
     fn open(&self, map: &mut dyn FnMut(BorrowedFd<'_>)) {
         // Only what the service has open.

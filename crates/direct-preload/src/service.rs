@@ -36,7 +36,7 @@ pub(crate) fn lends(fd: i32, pool: &mut PoolDescription) -> bool {
 }
 
 /// Sends a message and takes its answer. False: the file's file system knows no such message.
-fn ask<T>(fd: i32, command: u32, message: &mut T) -> bool {
+pub(crate) fn ask<T>(fd: i32, command: u32, message: &mut T) -> bool {
     let message: *mut c_void = (&raw mut *message).cast();
     // SAFETY: the kernel passes as many bytes as the command's number says, and those are the
     // message's; every message takes any bytes.

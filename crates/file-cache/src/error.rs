@@ -38,6 +38,15 @@ pub enum FileError {
     /// The pool has no room for a group of writes, of which nothing is written: `ENOSPC`.
     #[error("the pool has no room for the group of writes: commit smaller groups, or use a larger pool")]
     NoRoomForGroup,
+    /// Programs have pages of the file mapped, which stay where they are: `ETXTBSY`.
+    #[error("a program has pages of the file mapped directly: end the mapping first")]
+    Mapped,
+    /// Not whole pages within the file: `EINVAL`.
+    #[error("a direct mapping takes whole pages that lie within the file")]
+    NotMappable,
+    /// The pool has no room for the pages of a mapping, of which none is mapped: `ENOMEM`.
+    #[error("the pool has no room for the pages of the mapping: map less, or use a larger pool")]
+    NoRoomForMapping,
     /// The number is no open file's.
     #[error("no file has the number {0}")]
     NotOpen(u32),

@@ -67,6 +67,11 @@ impl<R: Region> FileCache<R> {
         self.while_busy(file, || Ok(self.try_read(file, at, out, FileBelow::StandsStill)?.unwrap_or((0, 0))))
     }
 
+    /// Reads for an operation that has the file's gate.
+    pub(crate) fn read_exclusively(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(), FileError> {
+        self.try_read(file, at, out, FileBelow::StandsStill).map(drop)
+    }
+
     /// The bytes read, and those from below; `None` if bytes left the cache while the file below
     /// was read, and may have been written there after that.
     fn try_read(
@@ -164,10 +169,10 @@ impl<R: Region> FileCache<R> {
         let end = end_of_write(at, data)?;
         self.refresh(file)?;
         self.reserve(file, at, data.len() as u64)?;
-        let written = match how {
-            Persistence::Asynchronous => self.write_as_room_allows(file, (at, data), without)?,
-            Persistence::Synchronous => self.write_synced(file, (at, data), without)?.map(drop),
-        };
+        let written = self.around_mapped(file, (at, data), |part| match how {
+            Persistence::Asynchronous => self.write_as_room_allows(file, part, without),
+            Persistence::Synchronous => Ok(self.write_synced(file, part, without)?.map(drop)),
+        })?;
         if written.is_some() {
             self.lane().has_written(file, end)?;
         }
@@ -285,7 +290,8 @@ impl<R: Region> Lane<R> {
     fn write(&mut self, file: FileId, at: u64, data: &[u8], how: Persistence) -> Result<bool, FileError> {
         let end = end_of_write(at, data)?;
         let cached = self.file(file)?;
-        if cached.passed || cached.is_detached() || cached.lacks_room(at, data.len() as u64).is_some() {
+        let needs_gate = cached.passed || cached.is_detached() || cached.lacks_room(at, data.len() as u64).is_some();
+        if needs_gate || self.is_mapped_in(file, &(at..end))? {
             return Ok(false);
         }
         let written = match how {

@@ -16,6 +16,7 @@ use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, allow_leases, identify};
 use crate::open::recover::Recovered;
 use crate::sync::group::GroupWrite;
+use crate::tiers::mapped::MappedRun;
 use crate::tiers::placement::{PlacementStep, ProgramAccess};
 use crate::tiers::tier_map::TierMap;
 use crate::tiers::write_back::WriteBackStep;
@@ -203,6 +204,31 @@ impl<R: Region> FilePool<R> {
     /// Ends a lease that its process has left: see [`FileCache::release`].
     pub fn release(&self, lease: PoolLease) -> Result<(), FileError> {
         self.lanes.get(lease.lane).map_or(Ok(()), |lane| lane.release(lease.lease))
+    }
+
+    /// Has pages of a file mapped: see [`FileCache::map`].
+    pub fn map(&self, file: PoolFile, range: Range<u64>, page: Class) -> Result<Vec<MappedRun>, FileError> {
+        self.lane(file)?.map(file.file, range, page)
+    }
+
+    /// Where the mapped entries of a file lie.
+    pub fn mapped(&self, file: PoolFile) -> Vec<MappedRun> {
+        self.lane(file).map_or_else(|_| Vec::new(), |lane| lane.mapped(file.file))
+    }
+
+    /// Bytes of all mapped entries.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.lanes.iter().map(FileCache::mapped_bytes).sum()
+    }
+
+    /// Ends mappings: see [`FileCache::unmap`].
+    pub fn unmap(&self, file: PoolFile, stays: impl FnMut(&MappedRun) -> bool) -> Result<usize, FileError> {
+        self.lane(file)?.unmap(file.file, stays)
+    }
+
+    /// Finds mappings again: see [`FileCache::map_again`].
+    pub fn map_again(&self, page: Class, has: &mut dyn FnMut(Range<u64>) -> bool) {
+        self.lanes.iter().for_each(|lane| lane.map_again(page, has));
     }
 
     /// Every lease that was not released yet.
@@ -393,7 +419,7 @@ impl<R: Region> FilePool<R> {
 
     /// Bytes that only the pool has durably, in a lane.
     pub fn out_of_sync(&self, lane: usize) -> u64 {
-        self.lanes.get(lane).map_or(0, |lane| lane.lane().out_of_sync_bytes())
+        self.lanes.get(lane).map_or(0, |lane| lane.lane().bytes_to_write_back())
     }
 
     /// The newest commit's number, of each lane: see [`FileCache::version`].

@@ -6,6 +6,7 @@ pub(crate) mod finding_room;
 pub(crate) mod group;
 pub(crate) mod group_bytes;
 
+use crate::below::Refused;
 use crate::cache::{FileCache, Synced};
 use crate::error::FileError;
 use crate::lanes::file::FileId;
@@ -16,6 +17,9 @@ use crate::sync::group::GroupWrite;
 use crate::tiers::dram::{first_runs, runs};
 use std::ops::Range;
 use tidegate_media::Region;
+
+/// The kernel's errno where there is no room.
+const ENOSPC: i32 = 28;
 
 /// Where bytes come from that are to be committed.
 #[derive(Clone, Copy)]
@@ -39,6 +43,7 @@ enum Destination {
 impl<R: Region> FileCache<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: FileId) -> Result<Synced, FileError> {
+        self.sync_mapped_of(file)?;
         if self.ready(file)?.commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
@@ -132,6 +137,10 @@ impl<R: Region> FileCache<R> {
 
     /// No room in the pool: the file is brought below, with what was to be committed.
     pub(crate) fn commit_below(&self, file: FileId, given: Option<(u64, &[u8])>) -> Result<Synced, FileError> {
+        if !self.lane().file(file)?.mapped.is_empty() {
+            // It cannot be brought below as a whole, and waits in DRAM.
+            return Err(Refused { errno: ENOSPC }.into());
+        }
         self.drain_exclusively(file, given)?;
         self.lane().counters.below += 1;
         Ok(Synced::Below)

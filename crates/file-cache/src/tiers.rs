@@ -5,6 +5,7 @@ pub(crate) mod clean;
 pub(crate) mod dirty;
 pub(crate) mod dram;
 pub(crate) mod lent_chunks;
+pub(crate) mod mapped;
 pub(crate) mod nvm;
 pub(crate) mod placement;
 pub(crate) mod tier_map;

@@ -22,6 +22,7 @@ impl<R: Region> FileCache<R> {
     /// then every entry is cut, and then the file below.
     pub(crate) fn truncate_exclusively(&self, file: FileId, size: u64) -> Result<(), FileError> {
         self.refuse_changed(file)?;
+        self.refuse_mapped(file, size)?;
         self.cut_below(file)?;
         let mut lane = self.lane();
         lane.touch(file)?;

@@ -9,6 +9,7 @@
 //! | [`EXTEND`] | more blocks for a lease | [`LeaseRequest`] |
 //! | [`LEAVE`] | nothing: the program touches the lease's memory no more | [`LeaseRequest`] |
 //! | [`READ`] | bytes of a leased file, without an end of the lease | [`Read`] |
+//! | [`MAP`] | pages of the file, to be mapped from the pool | [`Map`], or the errno for `mmap` |
 //!
 //! A file system that is none of ours answers `ENOTTY`. A service that speaks another [`VERSION`]
 //! answers a claim with [`Answer::Never`].
@@ -49,6 +50,11 @@ pub const EXTEND: u32 = command(IN | OUT, 3, size_of::<LeaseRequest>());
 pub const LEAVE: u32 = command(IN | OUT, 4, size_of::<LeaseRequest>());
 /// Reads a leased file.
 pub const READ: u32 = command(IN | OUT, 5, size_of::<Read>());
+/// Has pages of the file stay in the pool, to be mapped.
+pub const MAP: u32 = command(IN | OUT, 6, size_of::<Map>());
+
+/// Most runs of pages that one [`Map`] tells.
+pub const MAP_RUNS_MAX: usize = 512;
 
 /// The kernel's bits for an `ioctl` that passes its argument in, or out.
 const IN: u32 = 1;
@@ -170,6 +176,37 @@ pub struct Read {
     pub data: [u8; READ_BYTES_MAX],
 }
 
+/// Pages of a file that are to be mapped, and where they lie in the pool. Whoever maps them locks
+/// their places there, and asks again then: only an answer that says the same holds.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Map {
+    /// [`VERSION`] of the program.
+    pub version: U32,
+    /// Word of the [`Answer`].
+    pub answer: U32,
+    /// Asked: offset of the first page.
+    pub at: U64,
+    /// Asked: bytes, whole pages that lie within the file.
+    pub len: U64,
+    /// How many runs are told, from `at` on; they may be too many for all of `len`.
+    pub count: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// The runs.
+    pub runs: [MapRun; MAP_RUNS_MAX],
+}
+
+/// Pages that lie one behind the other in the pool too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct MapRun {
+    /// Offset in the pool.
+    pub pool_at: U64,
+    /// Bytes.
+    pub bytes: U64,
+}
+
 impl Read {
     /// Bytes of the message before its data.
     pub const HEAD_BYTES: usize = offset_of!(Read, data);
@@ -183,8 +220,8 @@ mod tests {
     #[test]
     fn golden_numbers_of_the_commands() {
         assert_eq!(
-            [DESCRIBE, CLAIM, EXTEND, LEAVE, READ],
-            [0x9000_d701, 0xc050_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705]
+            [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP],
+            [0x9000_d701, 0xc050_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706]
         );
     }
 

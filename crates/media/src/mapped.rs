@@ -7,6 +7,7 @@ pub(crate) mod fenced_file;
 pub(crate) mod mapped_chunks;
 pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;
+pub(crate) mod mapped_runs;
 pub(crate) mod outliving;
 
 use crate::counters::{Counters, RegionCounts};

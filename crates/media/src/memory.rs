@@ -44,6 +44,7 @@ use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
@@ -359,6 +360,22 @@ impl Mapping {
         // SAFETY: laws 3, 4 and 5; a line never reaches over the page that holds a byte of the
         // range.
         self.answer(unsafe { flush.routine()(first.wrapping_sub(lead), lines) })
+    }
+
+    /// As [`Mapping::flush`], of memory that is none of a region.
+    ///
+    /// # Safety
+    ///
+    /// It is mapped until this returns.
+    pub(crate) unsafe fn flush_at(base: NonNull<u8>, len: usize, sharing: Sharing, how: Instructions) {
+        let lent = ManuallyDrop::new(Mapping { base, len, sharing, key: None });
+        // What the medium refuses it refuses to the program too, which hears of it (SIGBUS).
+        let _ = lent.flush(how, 0, len as u64);
+    }
+
+    /// As [`Mapping::fence`], of memory that is none of a region.
+    pub(crate) fn fence_thread() {
+        leaf::fence();
     }
 
     /// Waits until what this thread flushed or streamed is durable.

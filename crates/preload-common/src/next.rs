@@ -81,6 +81,11 @@ next! {
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     fclose(stream: *mut FILE) -> c_int;
+    munmap(at: *mut c_void, len: size_t) -> c_int;
+    msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int;
+    mremap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int;
+    sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;
     mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) -> *mut c_void;
 }
 

@@ -329,6 +329,7 @@ pub(crate) mod tests {
             bypass: Vec::new(),
             files: Default::default(),
             dirty_bytes: 0,
+            mapped_bytes: 0,
             out_of_sync_bytes: dirty_bytes,
             clean_bytes: 0,
             names_bytes: 0,

@@ -76,4 +76,11 @@ pub const CONTEXTS: CProgram =
 pub const PAGES: CProgram =
     CProgram { name: "pages", source: include_str!("programs/pages.c"), flags: &["-pthread"], packages: GCC };
 
+/// Maps a file directly, and does with it what its input says: see its head.
+pub const MAPPER: CProgram =
+    CProgram { name: "mapper", source: include_str!("programs/mapper.c"), flags: &[HEADERS], packages: GCC };
+
+/// Where the header of direct mappings is.
+const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../direct-preload/include");
+
 const GCC: &str = "gcc libc6-dev";

@@ -1,7 +1,7 @@
 //! The judge of cuts: recovers, compares, opens, reads, writes on, and cuts again.
 
 use crate::checker::Failure;
-use crate::file_cache::leases::Leases;
+use crate::file_cache::leases::{Leases, Mappings};
 use crate::file_cache::machine::{
     BY_THE_CACHE, FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing,
 };
@@ -121,6 +121,8 @@ pub(crate) struct Process {
     pub(crate) models: Vec<FileModel>,
     /// Programs that write files by leases.
     pub(crate) leases: Leases,
+    /// Programs that have files mapped.
+    pub(crate) mappings: Mappings,
     /// What the next write writes.
     pub(crate) byte: u8,
     /// When the program changed a file last.
@@ -133,7 +135,8 @@ impl Process {
         let open = |number| open(machine, &pool, number);
         let ids = (0..FILES).map(open).collect::<Result<_, _>>()?;
         let time = models.iter().map(|model| model.time).fold(0, u64::max);
-        Ok(Process { machine: machine.clone(), pool, ids, models, leases: Leases::default(), byte, time })
+        let (machine, leases, mappings) = (machine.clone(), Leases::default(), Mappings::default());
+        Ok(Process { machine, pool, ids, models, leases, mappings, byte, time })
     }
 
     /// Takes the times over that the files have.
@@ -171,7 +174,7 @@ impl Process {
         let partly = matches!(
             step,
             FileStep::WriteSync { .. } | FileStep::WriteDirect { .. } | FileStep::Punch { .. } | FileStep::Zero { .. }
-        );
+        ) || self.has_mappings();
         let kill = both()
             .map(|(old, new)| Allowed::of([old.now.clone(), new.now.clone()], partly).changed(old.time, new.time));
         let torn = both().map(|(old, new)| old.is_mixed() || new.is_mixed());
@@ -183,8 +186,7 @@ impl Process {
         self.note_time_of(step)?;
         match step {
             FileStep::SetTime(_) => {}
-            FileStep::Write { file, at, len } => self.write(file, at, len, Persistence::Asynchronous)?,
-            FileStep::WriteSync { file, at, len } => self.write(file, at, len, Persistence::Synchronous)?,
+            FileStep::Write { .. } | FileStep::WriteSync { .. } => return self.write_step(step),
             FileStep::WriteDirect { file, at, len } => self.write_direct(file, at, len)?,
             FileStep::Group { file, at, len } => self.write_group(file, at, len)?,
             FileStep::Append { file, len } => {
@@ -203,9 +205,9 @@ impl Process {
             | FileStep::LeasedRead(_)
             | FileStep::Refill(_)
             | FileStep::EndLease(_) => self.leased_step(step)?,
-            FileStep::Truncate { file, size } => {
-                self.pool.truncate(self.ids[file], size).map_err(Failure::new)?;
-                self.models[file].truncate(size);
+            FileStep::Truncate { file, size } => self.truncate(file, size)?,
+            FileStep::Map(_) | FileStep::MappedStore { .. } | FileStep::Msync(_) | FileStep::Unmap(_) => {
+                return self.mapped_step(step);
             }
             FileStep::Punch { file, at, len } => self.zero(file, at..at + len, Fallocate::Punch, FileLength::Keep)?,
             FileStep::Zero { file, at, len } => self.zero(file, at..at + len, Fallocate::Zero, FileLength::Extend)?,
@@ -297,11 +299,6 @@ impl Process {
         self.pool.note_modified(self.ids[file], self.time).map_err(Failure::new)
     }
 
-    fn write(&mut self, file: usize, at: u64, len: usize, persistence: Persistence) -> Result<(), Failure> {
-        let data = self.data(len);
-        self.write_bytes(file, at, &data, persistence)
-    }
-
     pub(crate) fn write_bytes(
         &mut self,
         file: usize,
@@ -312,8 +309,11 @@ impl Process {
         let before = self.pool.counters();
         self.pool.write(self.ids[file], at, data, persistence).map_err(Failure::new)?;
         let after = self.pool.counters();
+        let mapped_end = self.mapped_end(file);
         let model = &mut self.models[file];
         match persistence {
+            _ if at + data.len() as u64 <= mapped_end => model.write_sync(at, data),
+            _ if at < mapped_end => model.write_direct(at, data, before.commits != after.commits),
             Persistence::Asynchronous => model.write_with_room(at, data, Made::between(before, after)),
             Persistence::Synchronous => model.write_sync(at, data),
         }

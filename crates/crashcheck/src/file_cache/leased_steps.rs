@@ -68,8 +68,10 @@ impl Process {
     /// The process that has the pool open ends, and programs with leases go on.
     pub(crate) fn restart(&mut self) -> Result<(), Failure> {
         let leases = std::mem::take(&mut self.leases);
+        let mappings = std::mem::take(&mut self.mappings);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         self.leases = leases;
+        self.map_again(mappings);
         Ok(())
     }
 
@@ -84,7 +86,9 @@ impl Process {
             }
             let identity = backing(&self.machine, file).identity();
             let map = self.pool.tier_map(identity, 0..u64::MAX).map_err(Failure::new)?;
-            let in_pool = map.is_some_and(|map| map.extents.iter().any(|extent| extent.tier == Tier::OutOfSync));
+            let in_pool = map.is_some_and(|map| {
+                map.extents.iter().any(|extent| matches!(extent.tier, Tier::OutOfSync | Tier::Mapped))
+            });
             self.models[file].write_dirty(in_pool);
         }
         Ok(())

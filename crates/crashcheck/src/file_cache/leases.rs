@@ -1,10 +1,12 @@
-//! Programs that write files by leases, beside the process that has the pool open.
+//! Programs that write files by leases, or have pages of them mapped, beside the process that has
+//! the pool open.
 
 use crate::checker::Failure;
 use crate::file_cache::machine::{FILES, Watched};
 use crate::file_cache::script::FileStep;
 use std::collections::BTreeSet;
-use tidegate_file_cache::{LeasedFile, PoolLease};
+use std::ops::Range;
+use tidegate_file_cache::{LeasedFile, MappedRun, PoolLease};
 
 /// A lease of a file, and the program that has it.
 pub(crate) struct Lent {
@@ -30,6 +32,33 @@ impl Leases {
     }
 }
 
+/// What a program has mapped of a file: whole pages from its beginning on.
+pub(crate) struct Mapping {
+    pub(crate) runs: Vec<MappedRun>,
+    pub(crate) memory: Watched,
+    /// Where in the pool it stored since its last `msync`.
+    pub(crate) dirty: Vec<Range<u64>>,
+}
+
+impl Mapping {
+    /// One past the last byte of the file that is mapped.
+    pub(crate) fn end(&self) -> u64 {
+        self.runs.iter().map(|run| run.range().end).max().unwrap_or(0)
+    }
+
+    /// The places of a range of the file in the pool.
+    pub(crate) fn places(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let place = |run: &MappedRun| {
+            let (start, end) = (range.start.max(run.at), range.end.min(run.range().end));
+            (start < end).then(|| run.pool_at + (start - run.at)..run.pool_at + (end - run.at))
+        };
+        self.runs.iter().filter_map(place).collect()
+    }
+}
+
+/// What programs have mapped, for each file.
+pub(crate) type Mappings = [Option<Mapping>; FILES];
+
 impl FileStep {
     /// Whether the step ends a lease of a file that it finds: it is done by others than the program
     /// that has the lease.
@@ -47,6 +76,7 @@ impl FileStep {
             | FileStep::Zero { file, .. }
             | FileStep::Drain(file)
             | FileStep::Close(file)
+            | FileStep::Map(file)
             | FileStep::EndLease(file) => file == leased,
             FileStep::Reopen | FileStep::Restart | FileStep::Strange(_) => true,
             FileStep::Admit(_)
@@ -57,6 +87,9 @@ impl FileStep {
             | FileStep::LeasedSync(_)
             | FileStep::LeasedRead(_)
             | FileStep::WriteDirtyOne
+            | FileStep::MappedStore { .. }
+            | FileStep::Msync(_)
+            | FileStep::Unmap(_)
             | FileStep::Refill(_) => false,
         }
     }

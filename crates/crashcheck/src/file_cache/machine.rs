@@ -406,6 +406,11 @@ impl Machine {
         self.cuts.instant(|| self.cut());
     }
 
+    /// Whether this mistake is in it.
+    pub(crate) fn has_bug(&self, bug: FilesBug) -> bool {
+        self.faults(|faults| faults.has(bug))
+    }
+
     fn faults<T>(&self, act: impl FnOnce(&mut Faults) -> T) -> T {
         act(&mut self.faults.lock().expect("no holder panics"))
     }

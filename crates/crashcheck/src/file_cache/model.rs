@@ -129,6 +129,41 @@ impl FileModel {
         self.holed = true;
     }
 
+    /// The file is mapped, which syncs it but for what is `stored` by another mapping.
+    pub(crate) fn map(&mut self, stored: bool) {
+        if stored {
+            self.may.insert(self.now.clone());
+            self.holed = true;
+        } else {
+            self.sync();
+        }
+        self.known = true;
+    }
+
+    /// A program stored by its mapping: a power cut leaves any of these bytes.
+    pub(crate) fn store_mapped(&mut self, at: u64, data: &[u8]) {
+        self.write_direct(at, data, false);
+    }
+
+    /// All bytes before `end` are durable as they are.
+    pub(crate) fn sync_to(&mut self, end: u64) {
+        let end = usize::try_from(end).expect("small");
+        let synced = self.now[..end].to_vec();
+        put(&mut self.base, 0, &synced);
+        self.may = std::mem::take(&mut self.may)
+            .into_iter()
+            .map(|mut one| {
+                put(&mut one, 0, &synced);
+                one
+            })
+            .collect();
+        if self.now == self.base {
+            let durable_time = self.durable_time;
+            self.all_durable();
+            self.durable_time = durable_time;
+        }
+    }
+
     /// Makes a range zeroes; if it `committed`, DRAM was full. What the file below had of it is
     /// zeroes there at once, and the rest is unsynced.
     pub(crate) fn zero(&mut self, at: u64, len: u64, committed: bool) {

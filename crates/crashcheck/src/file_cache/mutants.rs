@@ -43,6 +43,12 @@ pub enum FilesBug {
     LeaseFenceMissing,
     /// A file below does not get the time of its last change with a sync.
     TimeNotBelow,
+    /// A program's `msync` does not flush what it dirtied.
+    MsyncFlushMissing,
+    /// A program's `msync` does not fence.
+    MsyncFenceMissing,
+    /// The next process does not find the mappings of programs, and gives their blocks up.
+    MappingForgotten,
     /// Shared memory does not say which write is under way.
     WriteNotUnderWay,
 }
@@ -53,6 +59,8 @@ pub(crate) struct Faults {
     plan: LanePlan,
     data: bool,
     leased: bool,
+    /// Whether bytes of a mapped block are flushed.
+    mapped: bool,
     elements: bool,
     cursors: bool,
     /// Whether anything was streamed since the machine started.
@@ -63,10 +71,11 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn new(bug: Option<FilesBug>, plan: LanePlan) -> Faults {
-        Faults { bug, plan, data: false, leased: false, elements: false, cursors: false, begun: false, frees: false }
+        let (data, leased, mapped, elements, cursors) = (false, false, false, false, false);
+        Faults { bug, plan, data, leased, mapped, elements, cursors, begun: false, frees: false }
     }
 
-    fn has(&self, bug: FilesBug) -> bool {
+    pub(crate) fn has(&self, bug: FilesBug) -> bool {
         self.bug == Some(bug)
     }
 
@@ -147,10 +156,12 @@ impl Faults {
         self.has(FilesBug::OneStamp)
     }
 
-    pub(crate) fn drops_flush(&self, at: u64, len: u64) -> bool {
+    pub(crate) fn drops_flush(&mut self, at: u64, len: u64) -> bool {
+        self.mapped |= at >= self.plan.chunks_at() && len != 8;
         let one_entry = self.is_entry(at) && len <= 32;
         match self.bug {
             Some(FilesBug::CursorsFlushMissing) => at == self.plan.cursors_at && self.cursors,
+            Some(FilesBug::MsyncFlushMissing) => at >= self.plan.chunks_at(),
             Some(FilesBug::LeaseFlushMissing) => at >= self.plan.chunks_at() && len == 8,
             Some(FilesBug::SettleFlushMissing) => one_entry && self.elements,
             Some(FilesBug::RedoFlushMissing) => one_entry && !self.begun,
@@ -164,10 +175,11 @@ impl Faults {
         let drops = match self.bug {
             Some(FilesBug::DataFenceMissing) => self.data,
             Some(FilesBug::LeaseFenceMissing) => self.leased,
+            Some(FilesBug::MsyncFenceMissing) => self.mapped,
             Some(FilesBug::HeadFenceMissing) => self.cursors,
             _ => false,
         };
-        (self.data, self.leased, self.elements, self.cursors) = (false, false, false, false);
+        (self.data, self.leased, self.elements, self.cursors, self.mapped) = (false, false, false, false, false);
         drops
     }
 

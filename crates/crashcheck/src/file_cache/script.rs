@@ -107,6 +107,21 @@ pub enum FileStep {
     Refill(usize),
     /// That program ends.
     EndLease(usize),
+    /// A program maps the whole pages of a file.
+    Map(usize),
+    /// It stores `len` bytes at `at` of what it has mapped.
+    MappedStore {
+        /// Number of the file.
+        file: usize,
+        /// Offset.
+        at: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// It makes durable what it stored (`msync`).
+    Msync(usize),
+    /// Its mapping ends.
+    Unmap(usize),
     /// The process ends; the next one brings all that it left below.
     Reopen,
     /// The process ends; the next one goes on with what it left.

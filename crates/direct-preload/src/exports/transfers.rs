@@ -1,5 +1,6 @@
 //! Functions that write, read and sync by descriptors.
 
+use crate::exports::mappings::{answered, before_sync};
 use crate::files::{self, Descriptor, PositionTurn};
 use crate::{contexts, guarded, trace};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
@@ -388,6 +389,9 @@ macro_rules! syncs {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
             let top = StackTop::here();
+            if let Err(errno) = guarded(|| before_sync(fd)) {
+                return answered(Err(errno));
+            }
             let by_lease = |descriptor: Descriptor| {
                 may_be_cancelled();
                 guarded(|| descriptor.sync(fd))
@@ -410,26 +414,3 @@ macro_rules! syncs {
 }
 
 syncs!(fsync, fdatasync);
-
-/// As in libc. A mapping shows the kernel's pages, so there is no lease beside it, and the kernel
-/// knows the length.
-///
-/// # Safety
-/// L1.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn mmap(
-    at: *mut c_void,
-    len: size_t,
-    access: c_int,
-    flags: c_int,
-    fd: c_int,
-    from: off_t,
-) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS == 0
-        && let Some(descriptor) = files::known(fd)
-    {
-        guarded(|| descriptor.hand_over(fd));
-    }
-    // SAFETY: L1.
-    unsafe { next::mmap(at, len, access, flags, fd, from) }
-}

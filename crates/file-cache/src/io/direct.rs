@@ -46,7 +46,9 @@ impl<R: Region> FileCache<R> {
             }
             for range in &cached {
                 self.reserve(file, range.start, range.end - range.start)?;
-                self.write_as_room_allows(file, (range.start, of(range)), WithoutRoom::Below)?;
+                self.around_mapped(file, (range.start, of(range)), |part| {
+                    self.write_as_room_allows(file, part, WithoutRoom::Below)
+                })?;
             }
             let below = uncached.iter().map(|range| range.end - range.start).sum();
             let mut lane = self.lane();

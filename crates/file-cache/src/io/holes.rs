@@ -106,7 +106,9 @@ impl<R: Region> FileCache<R> {
         for part in newer {
             for at in part.clone().step_by(ZEROES.len()) {
                 let len = usize::try_from(part.end - at).unwrap_or(usize::MAX).min(ZEROES.len());
-                self.write_as_room_allows(file, (at, &ZEROES[..len]), WithoutRoom::Below)?;
+                self.around_mapped(file, (at, &ZEROES[..len]), |part| {
+                    self.write_as_room_allows(file, part, WithoutRoom::Below)
+                })?;
             }
         }
         Ok(())

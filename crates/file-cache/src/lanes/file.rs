@@ -6,6 +6,7 @@ use crate::io::reserved::ReservedRoom;
 use crate::lanes::segments::Segments;
 use crate::lanes::slots::Chain;
 use crate::tiers::dram::{Written, touching};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_media::sync::Mutex;
@@ -46,6 +47,8 @@ pub(crate) struct File {
     pub(crate) dirty_since: u64,
     /// Entries that count and whose bytes below are older, by version.
     pub(crate) out_of_sync: Chain,
+    /// Entries that programs have mapped, by their offsets: see `tiers/mapped.rs`.
+    pub(crate) mapped: BTreeMap<u64, u32>,
     /// The entry that ends where the durable file ends, if bytes may be put behind it.
     pub(crate) tail: Option<u32>,
     /// Where room below is reserved.
@@ -126,6 +129,7 @@ impl File {
             modified_below: 0,
             dirty_since: 0,
             out_of_sync: Chain::default(),
+            mapped: BTreeMap::new(),
             tail: None,
             room: ReservedRoom::default(),
             dropped: 0,

@@ -63,6 +63,11 @@ impl<R: Region> Lane<R> {
         self.slots.out_of_sync_bytes()
     }
 
+    /// Those of them that are not mapped.
+    pub(crate) fn bytes_to_write_back(&self) -> u64 {
+        self.out_of_sync_bytes().saturating_sub(self.mapped_bytes())
+    }
+
     /// The program sees this length from now on.
     pub(crate) fn set_size(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
         self.file_mut(file)?.size = size;

@@ -297,6 +297,14 @@ impl Slots {
         Some(slot.extent)
     }
 
+    /// An entry of `chain` has this version from now on, the newest of all.
+    pub(crate) fn renew(&mut self, number: u32, version: u64, chain: &mut Chain) {
+        self.unlink(chain, number);
+        let packed = &mut self.packed[number as usize];
+        packed.state = version << LENGTH_BITS | u64::from(packed.length());
+        self.append(chain, number);
+    }
+
     /// The entries of `chain` up to `version` are clean from now on, and no longer in it: these.
     pub(crate) fn clean_up_to(&mut self, chain: &mut Chain, version: u64) -> Vec<u32> {
         let mut brought = Vec::new();

@@ -128,6 +128,18 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
+    /// Commits `data` into fresh blocks, of which it fills each from the beginning, and says which
+    /// entries name them. `None`: there is no room.
+    pub(crate) fn commit_fresh(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<Option<Vec<u32>>, FileError> {
+        let range = at..at + data.len() as u64;
+        let Some(placed) = self.place(file, std::slice::from_ref(&range))? else { return Ok(None) };
+        self.store_time(file)?;
+        self.commit_placed(file, &placed, Source::Given { at, data })?;
+        self.counters.commits += 1;
+        self.counters.bytes_committed += range.end - range.start;
+        Ok(Some(placed.iter().map(|placed| placed.slot).collect()))
+    }
+
     /// Makes clean entries of `data`, which the file below has in `range`, durably. Nothing rests
     /// on them, so the ring is not needed: what they say is durable before their last words
     /// are stored. False if there is no room.

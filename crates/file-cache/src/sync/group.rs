@@ -53,6 +53,7 @@ impl<R: Region> FileCache<R> {
         writes: &[GroupWrite<'_>],
         without: WithoutRoom,
     ) -> Result<Option<()>, FileError> {
+        self.refuse_mapped(file, 0)?;
         self.refresh(file)?;
         for GroupWrite { at, data } in writes {
             end_in_file(*at, data.len() as u64)?;

@@ -21,6 +21,8 @@ pub enum Tier {
     Dram,
     /// In the pool, durably, and newer than the file below.
     OutOfSync,
+    /// Likewise, and a program has it mapped.
+    Mapped,
     /// In the pool, and below too.
     Clean,
     /// Below alone; or nowhere, where the file has a hole.
@@ -90,7 +92,7 @@ impl<R: Region> Lane<R> {
             let covered = unsynced.peek().map_or(window.end, |range| range.start);
             let (tier, until) = match (unsynced.peek(), entries.peek()) {
                 (Some(range), _) if range.start <= at => (Tier::Dram, range.end),
-                (_, Some((range, slot))) if range.start <= at => (self.tier_of(*slot), range.end.min(covered)),
+                (_, Some((range, slot))) if range.start <= at => (self.tier_of(cached, *slot), range.end.min(covered)),
                 (_, Some((range, _))) => (Tier::Below, range.start.min(covered)),
                 (_, None) => (Tier::Below, covered),
             };
@@ -104,8 +106,10 @@ impl<R: Region> Lane<R> {
         extents
     }
 
-    fn tier_of(&self, slot: u32) -> Tier {
-        match self.slots.used(slot).standing {
+    fn tier_of(&self, file: &File, number: u32) -> Tier {
+        let slot = self.slots.used(number);
+        match slot.standing {
+            Standing::OutOfSync if Lane::<R>::is_mapped(file, &(number, slot)) => Tier::Mapped,
             Standing::OutOfSync => Tier::OutOfSync,
             Standing::Clean | Standing::Marked => Tier::Clean,
             Standing::Free | Standing::Dying => Tier::Below,

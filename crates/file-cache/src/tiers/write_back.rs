@@ -68,7 +68,7 @@ impl<R: Region> FileCache<R> {
         self.lane().file_mut(file)?.was_tried(done.is_ok());
         self.unpin(file)?;
         let lane = self.lane();
-        Ok(WriteBackStep { bytes: done?, left_bytes: lane.out_of_sync_bytes(), left_cut: lane.only_cut() })
+        Ok(WriteBackStep { bytes: done?, left_bytes: lane.bytes_to_write_back(), left_cut: lane.only_cut() })
     }
 
     /// The newest commit's number, with what was written by leases so far.
@@ -113,6 +113,7 @@ impl<R: Region> FileCache<R> {
     /// bytes below is not atomic.
     pub(crate) fn drain_exclusively(&self, file: FileId, more: Option<(u64, &[u8])>) -> Result<(), FileError> {
         self.refuse_changed(file)?;
+        self.refuse_mapped(file, 0)?;
         self.cut_below(file)?;
         let (backing, ranges, mut size, modified) = {
             let mut lane = self.lane();
@@ -148,7 +149,8 @@ impl<R: Region> Lane<R> {
     fn pin_oldest(&mut self, newest: u64) -> Result<Option<FileId>, FileError> {
         let oldest = |(number, file): (u32, &Option<Box<File>>)| {
             let file = file.as_deref().filter(|file| !file.is_detached())?;
-            let oldest = file.out_of_sync.first().map(|oldest| self.slots.used(oldest).version);
+            let mut waiting = self.slots.of(file.out_of_sync).filter(|entry| !Lane::<R>::is_mapped(file, entry));
+            let oldest = waiting.next().map(|(_, oldest)| oldest.version);
             let oldest = oldest.or_else(|| file.is_only_cut().then_some(0)).filter(|oldest| *oldest <= newest)?;
             Some((file.refusals, oldest, FileId(number)))
         };
@@ -166,6 +168,7 @@ impl<R: Region> Lane<R> {
     fn begin_batch(&mut self, file: FileId, budget_bytes: u64, newest: u64) -> Result<Option<Batch>, FileError> {
         let Some(record) = self.file(file)?.record else { return Ok(None) };
         let (version, bytes) = self.choose(file, budget_bytes, newest)?;
+        self.renew_mapped(file, version)?;
         self.touch(file)?;
         // What is put behind the last block from now on is not part of the batch.
         if self.file(file)?.tail.is_some_and(|tail| self.slots.used(tail).version <= version) {
@@ -181,7 +184,9 @@ impl<R: Region> Lane<R> {
     /// Up to which version a batch goes, and its bytes. Commits are not divided.
     fn choose(&self, file: FileId, budget_bytes: u64, most: u64) -> Result<(u64, u64), FileError> {
         let (mut chosen, mut bytes) = (0, 0);
-        for (_, Slot { version, newest, .. }) in self.slots.up_to(self.file(file)?.out_of_sync, most) {
+        let cached = self.file(file)?;
+        let entries = self.slots.up_to(cached.out_of_sync, most).filter(|entry| !Lane::<R>::is_mapped(cached, entry));
+        for (_, Slot { version, newest, .. }) in entries {
             if bytes >= budget_bytes && version > chosen {
                 break;
             }
@@ -240,10 +245,12 @@ impl<R: Region> Lane<R> {
         Ok(batch.bytes)
     }
 
-    /// Notes the file's own mark of its last change, if all changes of it are durable.
+    /// Notes the file's own mark of its last change, if all changes of it are durable. Mapped bytes
+    /// have still to go below, which changes the file's time.
     fn stamp_if_untouched(&mut self, batch: &Batch, stamp: u64) -> Result<(), FileError> {
         let cached = self.file_mut(batch.file)?;
         if cached.touched == batch.touched
+            && cached.mapped.is_empty()
             && let Some(record) = &mut cached.record
         {
             record.stamp = stamp;

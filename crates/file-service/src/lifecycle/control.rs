@@ -267,6 +267,7 @@ mod tests {
             files: FileStates::default(),
             dirty_bytes: 0,
             out_of_sync_bytes: 0,
+            mapped_bytes: 0,
             clean_bytes: 0,
             names_bytes: 0,
             leases: 0,

@@ -12,6 +12,8 @@ use crate::pool::{self, Layout, Pool};
 use crate::service::nodes::open_files::OpenFiles;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +21,8 @@ use tidegate_file_cache::{
     BackingFile, Below, Displaced, Disposition, FileIdentity, FilePool, NameConflict, NamesReplayed, NamespaceError,
     NamespaceLog, Outcome, Recovered, Refused, ReplayedBelow, Whereabouts,
 };
-use tidegate_media::MappedRegion;
+use tidegate_layout::file_cache::LEASE_CLASS;
+use tidegate_media::{MappedRegion, MappedRuns};
 use tidegate_mount_transport::remove_dead;
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
@@ -59,6 +62,11 @@ pub(crate) fn recover(
     let source = below.source();
     let names = replayed(&pool.region, source, strange).map_err(of_names)?;
     let lanes = pool.lanes_open(dram)?;
+    // A lock that cannot be asked about is taken for one.
+    lanes.map_again(LEASE_CLASS, &mut |range| {
+        let has = |file: &File| MappedRuns::is_mapped(file.as_fd(), range.start, range.end - range.start);
+        pool.region.file().is_some_and(|file| has(file).unwrap_or(true))
+    });
     let files = match &names {
         Some(names) => {
             let replayed = ReplayedBelow::new(names, &below);

@@ -164,6 +164,7 @@ impl MountServer {
         files.pool.begin_by(policy_of(&mount));
         files.pool.take_over_contexts(&known_contexts::read(&pool.path));
         begin_board(&files, &pool, &mount);
+        files.find_mapped();
         let files = Arc::new(files);
         let survival = Survival { store, spare: Mutex::new(spare) };
         let service = FileService::new((source, hidden), (inodes, Arc::clone(&files)), (handles, survival));
@@ -182,6 +183,8 @@ impl MountServer {
     fn end(self, mut tell: impl FnMut(&str)) -> Result<(), ServiceFailure> {
         let MountServer { service, pool, threads, _lock, .. } = self;
         drop(threads);
+        // A program that has ended lately has nothing mapped.
+        service.lending.get().inspect(|lending| service.open_files.end_mappings(lending.pool()));
         known_contexts::write(&pool.path, &service.open_files.pool.known_contexts());
         end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
     }

@@ -42,6 +42,9 @@ pub struct MountStatus {
     /// Leases of files whose memory was not taken back yet.
     #[serde(default)]
     pub leases: u64,
+    /// Bytes of the pool that programs have mapped.
+    #[serde(default)]
+    pub mapped_bytes: u64,
     /// Where programs say their contexts, if they can.
     #[serde(default)]
     pub contexts: Option<PathBuf>,
@@ -72,6 +75,7 @@ impl MountStatus {
             clean_bytes: files.pool.clean_bytes(),
             names_bytes: files.names.counters().1,
             leases: files.pool.leases().len() as u64,
+            mapped_bytes: files.pool.mapped_bytes(),
             contexts: files.board.get().map(|board| board.path.clone()),
             obstacle: obstacle.as_ref().map(ToString::to_string),
             counts: files.counts(&source.syncs),

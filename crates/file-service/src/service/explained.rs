@@ -28,6 +28,8 @@ pub enum ToldTier {
     Dram,
     /// In the pool, durably, and not in SOURCE yet.
     Pool,
+    /// Likewise, and a program has it mapped.
+    Mapped,
     /// In the pool, and in SOURCE too.
     PoolClean,
     /// In SOURCE alone, or a hole.
@@ -82,13 +84,15 @@ pub struct FilePlaces {
 
 impl ToldTier {
     /// Every one, the nearest first.
-    pub const ALL: [ToldTier; 4] = [ToldTier::Dram, ToldTier::Pool, ToldTier::PoolClean, ToldTier::Source];
+    pub const ALL: [ToldTier; 5] =
+        [ToldTier::Dram, ToldTier::Pool, ToldTier::Mapped, ToldTier::PoolClean, ToldTier::Source];
 
     /// As commands write it.
     pub fn name(self) -> &'static str {
         match self {
             ToldTier::Dram => "dram",
             ToldTier::Pool => "pool",
+            ToldTier::Mapped => "mapped",
             ToldTier::PoolClean => "pool-clean",
             ToldTier::Source => "source",
         }
@@ -105,6 +109,10 @@ impl ToldTier {
                 "synced, and not in SOURCE yet",
                 "it is written back when it is about a second old, or when the pool fills",
             ),
+            ToldTier::Mapped => (
+                "mapped by a program, and not in SOURCE yet",
+                "it stays where it is until no program has it mapped, and is written back then",
+            ),
             ToldTier::PoolClean => (
                 "in SOURCE too, and read from the pool",
                 "its room is used for what programs sync, and for other data that the policy of the mount prefers; a change of the file in SOURCE gives it up",
@@ -120,6 +128,7 @@ impl ToldTier {
         match tier {
             Tier::Dram => ToldTier::Dram,
             Tier::OutOfSync => ToldTier::Pool,
+            Tier::Mapped => ToldTier::Mapped,
             Tier::Clean => ToldTier::PoolClean,
             Tier::Below => ToldTier::Source,
         }

@@ -6,6 +6,7 @@ mod directories;
 mod doubt;
 mod groups;
 mod leases;
+mod mappings;
 mod names;
 pub(crate) mod permissions;
 mod xattrs;

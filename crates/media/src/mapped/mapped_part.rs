@@ -30,7 +30,7 @@ impl MappedPart {
     /// while the mapping is there, as it keeps a lock of the open file (`F_OFD_SETLK`).
     pub fn of(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
         // Before anything else: without the lock nothing is mapped.
-        lock(file, libc::F_OFD_SETLK, at, len as u64)?;
+        lock(file, libc::F_OFD_SETLK, LockKind::Exclusive, at, len as u64)?;
         let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
         let mut mapping = Mapping::of_part(file, at, len, sharing)?;
         mapping.keep_from_children()?;
@@ -39,9 +39,10 @@ impl MappedPart {
         Ok(MappedPart::over(mapping, Instructions::best(false)))
     }
 
-    /// Whether anybody has mapped any of these bytes by [`MappedPart::of`].
+    /// Whether anybody has mapped any of these bytes by [`MappedPart::of`], or as
+    /// [`MappedRuns`](crate::MappedRuns).
     pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
-        Ok(lock(file, libc::F_OFD_GETLK, at, len)? != libc::F_UNLCK)
+        Ok(lock(file, libc::F_OFD_GETLK, LockKind::Exclusive, at, len)? != libc::F_UNLCK)
     }
 
     /// Whether no store was lost so far, as this thread knows: what a fence says, without a fence.
@@ -106,12 +107,23 @@ impl Region for MappedPart {
     }
 }
 
+/// Who may have a lock beside another one.
+#[derive(Clone, Copy)]
+pub(super) enum LockKind {
+    Exclusive,
+    Shared,
+}
+
 /// Takes a lock of the open file, or asks who has one; the kind that is there then.
-fn lock(file: BorrowedFd<'_>, command: i32, at: u64, len: u64) -> io::Result<i32> {
+pub(super) fn lock(file: BorrowedFd<'_>, command: i32, kind: LockKind, at: u64, len: u64) -> io::Result<i32> {
     let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     // SAFETY: all zeroes is a valid lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK.try_into().map_err(invalid)?;
+    let kind = match kind {
+        LockKind::Exclusive => libc::F_WRLCK,
+        LockKind::Shared => libc::F_RDLCK,
+    };
+    lock.l_type = kind.try_into().map_err(invalid)?;
     lock.l_whence = libc::SEEK_SET.try_into().map_err(invalid)?;
     lock.l_start = at.try_into().map_err(invalid)?;
     lock.l_len = len.try_into().map_err(invalid)?;

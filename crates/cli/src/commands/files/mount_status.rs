@@ -132,6 +132,9 @@ impl StatusReport {
         line(f, "syncs", format_args!("{syncs} in persistent memory ({rate:.1} per s, {bytes}), {below}"))?;
         line(f, "groups", format_args!("{groups} atomic groups of writes, which count as syncs"))?;
         self.write_leases(f)?;
+        if self.status.mapped_bytes > 0 {
+            line(f, "mapped", format_args!("{} of the pool by programs", Human(self.status.mapped_bytes)))?;
+        }
         if let (Some(sync), Some(disk), Some(saved)) = (self.sync_us, self.disk_sync_us, self.saved_us_per_sync) {
             let times = format_args!("{sync:.1} µs a sync, {disk:.1} µs a sync of a file below ({disk_syncs})");
             line(f, "saved", format_args!("{saved:.1} µs by each sync: {times}"))?;

@@ -26,6 +26,7 @@ impl<R: Region> FileCache<R> {
     ) -> Result<Option<(LeaseId, LeaseGrant)>, FileError> {
         let lent = self.finding_room(|without| {
             self.exclusively(file, || {
+                self.refuse_mapped(file, 0)?;
                 self.refresh(file)?;
                 let bytes = room.end.saturating_sub(room.start);
                 end_in_file(room.start, bytes)?;

@@ -34,6 +34,8 @@ struct HandleTable {
     openings: BTreeMap<u64, Opening>,
     /// Those with a group of writes that is not committed.
     groups: BTreeSet<u64>,
+    /// Those of which the kernel keeps no pages.
+    direct: BTreeSet<u64>,
     /// Where appends were put that the kernel had placed elsewhere, by their requests.
     placed: BTreeMap<u64, u64>,
     last: u64,
@@ -96,6 +98,23 @@ impl Handles {
         }
     }
 
+    /// Notes that the kernel keeps no pages of a number's file for it.
+    pub(crate) fn note_direct(&self, handle: Handle) {
+        self.table().direct.insert(handle.0);
+    }
+
+    /// Whether the kernel keeps no pages for a number. One of an earlier server is not known.
+    pub(crate) fn is_direct(&self, handle: Handle) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).direct.contains(&handle.0)
+    }
+
+    /// Whether a file has other numbers than this one for which the kernel keeps pages.
+    pub(crate) fn has_others(&self, file: &Arc<OpenFile>, but: Handle) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keeps = |handle: &Handle| *handle != but && !table.direct.contains(&handle.0);
+        table.opened.iter().any(|(handle, opened)| keeps(handle) && Arc::ptr_eq(opened, file))
+    }
+
     /// Notes that a number has a group of writes.
     pub(crate) fn begin_group(&self, handle: Handle) {
         let mut table = self.table();
@@ -155,6 +174,7 @@ impl HandleTable {
 
     fn remove(&mut self, handle: Handle) -> Option<Arc<OpenFile>> {
         self.groups.remove(&handle.0);
+        self.direct.remove(&handle.0);
         if self.openings.remove(&handle.0).is_some() {
             self.record(&record_about(CLOSED, handle));
         }

@@ -5,7 +5,9 @@
 //! it is below. If the pool has no record for one more file, the file is written below as long as
 //! it is open: its syncs are the kernel's. So is a file that bypasses the pool.
 
+mod errno;
 pub(crate) mod leases;
+pub(crate) mod mappings;
 pub(crate) mod placement;
 pub(crate) mod privileges;
 mod writes;
@@ -15,18 +17,20 @@ use crate::pool::name_log::{Made, NameLog};
 use crate::pool::read_admission::ReadAdmission;
 use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
+use crate::service::nodes::open_files::errno::{errno_of, refused_as};
 use crate::service::nodes::open_files::leases::{FileLease, Leases};
+use crate::service::nodes::open_files::mappings::Mappings;
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 use crate::service::nodes::open_files::writes::point_of;
 pub(crate) use crate::service::nodes::open_files::writes::{FileEnd, WriteAt};
-use rustix::io::{Errno, Result};
+use rustix::io::Result;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
-    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, PoolFile, Refused, Sought, Synced,
+    BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, PoolFile, Sought, Synced,
 };
 use tidegate_layout::file_cache::modified_time;
 use tidegate_media::MappedRegion;
@@ -60,6 +64,7 @@ pub(crate) struct OpenFiles {
     /// Syncs of files beside the pool.
     syncs_beside: AtomicU64,
     pub(crate) leases: Leases,
+    pub(crate) mappings: Mappings,
     /// Files that stay beside the pool.
     pub(crate) bypass: Bypass,
     /// Where programs with the direct path say their contexts, if they can.
@@ -158,6 +163,7 @@ impl OpenFiles {
             requests: AtomicU64::new(0),
             syncs_beside: AtomicU64::new(0),
             leases: Leases::default(),
+            mappings: Mappings::default(),
             bypass: Bypass::default(),
             board: OnceLock::new(),
             obstacle: Mutex::default(),
@@ -756,20 +762,6 @@ impl OpenFile {
 /// A time in the pool's unit.
 pub(crate) fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The kernel's number for what went wrong in the cache.
-fn errno_of(error: &FileError) -> Errno {
-    match error {
-        FileError::Below(refused) => refused_as(refused),
-        FileError::NoRoomForGroup => Errno::NOSPC,
-        _ => Errno::IO,
-    }
-}
-
-/// The kernel's number for what the file below refused.
-fn refused_as(refused: &Refused) -> Errno {
-    Errno::from_raw_os_error(refused.errno)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl FileService {
         }
         self.keep_open(node, &file);
         let opening = Opening { node, access, request };
-        Ok(((self.handles.add(file, opening), OpenFlags::KEEP_CACHE), stale))
+        Ok((self.add_handle(file, opening), stale))
     }
 
     /// Opens a node's file that was just made and recorded, and that `made` is open for.
@@ -67,6 +67,17 @@ impl FileService {
         self.keep_open(node, &file);
         let opening = Opening { node, access: Access::Write, request };
         Ok((self.handles.add(file, opening), OpenFlags::KEEP_CACHE))
+    }
+
+    /// Gives a number to a file, and says how the kernel is to use it: of a file with direct
+    /// mappings it keeps no pages, and maps none of them shared.
+    fn add_handle(&self, file: Arc<OpenFile>, opening: Opening) -> (Handle, OpenFlags) {
+        let handle = self.handles.add(Arc::clone(&file), opening);
+        if !file.lease.is_direct() {
+            return (handle, OpenFlags::KEEP_CACHE);
+        }
+        self.handles.note_direct(handle);
+        (handle, OpenFlags::DIRECT_IO)
     }
 
     /// Opens the regular file of a node below, for writing if asked, and otherwise if possible.
@@ -138,6 +149,11 @@ impl FileService {
         file.groups.read(at, len);
         let by = Requested::by(header, caching_of(flags));
         let read = self.open_files.read(&file, at, &mut buffer[..len], by)?;
+        if file.lease.is_direct() && !self.handles.is_direct(handle) {
+            // It was opened before the file was mapped.
+            let end = at.saturating_add(read as u64).next_multiple_of(PAGE_BYTES);
+            self.open_files.leases.note_stale(StalePages(header.node, at / PAGE_BYTES * PAGE_BYTES..end));
+        }
         Ok(Reply::data(&buffer[..read]))
     }
 

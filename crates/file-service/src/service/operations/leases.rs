@@ -7,8 +7,8 @@ use crate::service::nodes::open_files::placement::Requested;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use std::ops::Range;
-use tidegate_file_wire::{Answer, CLAIM, Claim, DESCRIBE, EXTEND, LEAVE, LeaseRequest, READ, READ_BYTES_MAX, Read};
-use tidegate_file_wire::{PoolDescription, VERSION};
+use tidegate_file_wire::{Answer, CLAIM, Claim, DESCRIBE, EXTEND, LEAVE, LeaseRequest, MAP, Map, READ};
+use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read, VERSION};
 use tidegate_fuse::{Handle, Header, Ioctl, NodeId, Reply};
 use tidegate_layout::file_cache::LeaseGrant;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -21,7 +21,7 @@ const CLAIMED_BYTES_MAX: u64 = 64 << 20;
 impl FileService {
     /// Whether this is an `ioctl` about leases.
     pub(crate) fn is_about_leases(command: u32) -> bool {
-        [DESCRIBE, CLAIM, EXTEND, LEAVE, READ].contains(&command)
+        [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP].contains(&command)
     }
 
     /// Carries out an `ioctl` about leases.
@@ -46,6 +46,13 @@ impl FileService {
                 };
                 claim.answer = answer.word().into();
                 put(ioctl, &claim, buffer)
+            }
+            MAP => {
+                let mut map: Map = taken(ioctl)?;
+                let lending = lending.ok_or(Errno::OPNOTSUPP)?;
+                map.answer = Answer::Never.word().into();
+                self.map_pages((header.node, ioctl.handle), &mut map, lending)?;
+                put(ioctl, &map, buffer)
             }
             READ => {
                 let mut read: Read = taken(ioctl)?;
@@ -96,6 +103,9 @@ impl FileService {
         let file = self.handles.lent_file(handle)?;
         if file.groups.is_used() || file.lease.is_mapped() {
             return Ok(Err(Answer::Never));
+        }
+        if file.lease.is_direct() {
+            return Ok(Err(Answer::Later));
         }
         // One at a time: the kernel may have to wait for other requests meanwhile, which the other
         // threads answer.
@@ -154,6 +164,7 @@ impl FileService {
     pub(crate) fn look_at_leases(&self) {
         if let Some(lending) = self.lending.get() {
             self.open_files.reap_all(lending.pool());
+            self.open_files.end_mappings(lending.pool());
             self.tell_kernel();
         }
     }

@@ -48,6 +48,8 @@ pub(crate) struct FileLease {
     has_pages: AtomicBool,
     /// Whether a program wrote it by a shared mapping.
     is_mapped: AtomicBool,
+    /// Whether the kernel is to keep no pages: programs have pages of the pool mapped.
+    is_direct: AtomicBool,
 }
 
 impl FileLease {
@@ -58,6 +60,7 @@ impl FileLease {
             is_lent: AtomicBool::new(false),
             has_pages: AtomicBool::new(true),
             is_mapped: AtomicBool::new(false),
+            is_direct: AtomicBool::new(false),
         }
     }
 
@@ -91,6 +94,18 @@ impl FileLease {
     /// Notes that a program has the file mapped, shared and writable: its stores ask nobody.
     pub(crate) fn note_mapped(&self) {
         self.is_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes whether the kernel is to keep no pages; what held before. Sequentially consistent, as
+    /// whoever opens the file adds its handle and asks then, and whoever maps it looks at the
+    /// handles then: one of the two sees the other.
+    pub(crate) fn set_direct(&self, direct: bool) -> bool {
+        self.is_direct.swap(direct, Ordering::SeqCst)
+    }
+
+    /// Whether the kernel is to keep no pages.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::SeqCst)
     }
 
     /// Whether a program was seen to have the file mapped.

@@ -1,0 +1,161 @@
+//! Functions on memory that may be pages of the pool.
+
+use crate::mappings::{self, MAP_DAX, Wanted};
+use crate::{files, guarded};
+use libc::{c_int, c_uint, c_void, off_t, size_t};
+use rustix::io::Errno;
+use tidegate_preload_common::next;
+
+/// Sets the program's errno.
+fn set_errno(errno: Errno) {
+    // SAFETY: the place is this thread's own.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+}
+
+/// Whether this process has anything mapped. A child that was forked is not watched from here on.
+fn any() -> bool {
+    mappings::any() && files::has_path()
+}
+
+/// Whether any of these addresses are pages of the pool.
+fn is_ours(at: *mut c_void, len: size_t) -> bool {
+    any() && mappings::is_ours(at, len)
+}
+
+macro_rules! maps {
+    ($($name:ident),*) => { $(
+        /// As in libc. A mapping shows the kernel's pages, so there is no lease beside it, and the
+        /// kernel knows the length; with `MAP_DAX` it shows the pool's.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(
+            at: *mut c_void,
+            len: size_t,
+            access: c_int,
+            flags: c_int,
+            fd: c_int,
+            from: off_t,
+        ) -> *mut c_void {
+            if flags & libc::MAP_ANONYMOUS == 0
+                && let Some(descriptor) = files::known(fd)
+            {
+                guarded(|| descriptor.hand_over(fd));
+            }
+            let wanted = Wanted { at, len, access, flags, fd, from };
+            if flags & MAP_DAX != 0 && wanted.is_direct() && guarded(files::has_path) {
+                return guarded(|| wanted.map()).unwrap_or_else(|errno| {
+                    set_errno(errno);
+                    libc::MAP_FAILED
+                });
+            }
+            // SAFETY: L1.
+            let map = || unsafe { next::mmap(at, len, access, flags, fd, from) };
+            if flags & libc::MAP_FIXED == 0 || !guarded(|| is_ours(at, len)) {
+                return map();
+            }
+            let mapped = guarded(|| mappings::unmapping((at, len), |base| *base != libc::MAP_FAILED, map));
+            mapped.unwrap_or_else(|errno| {
+                set_errno(errno);
+                libc::MAP_FAILED
+            })
+        }
+    )* };
+}
+
+maps!(mmap, mmap64);
+
+/// The answer of a function that says 0 or sets errno.
+pub(in crate::exports) fn answered(outcome: Result<c_int, Errno>) -> c_int {
+    outcome.unwrap_or_else(|errno| {
+        set_errno(errno);
+        -1
+    })
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    // SAFETY: L1.
+    let unmap = || unsafe { next::munmap(at, len) };
+    if !guarded(|| is_ours(at, len)) {
+        return unmap();
+    }
+    answered(guarded(|| mappings::unmapping((at, len), |done| *done == 0, unmap)))
+}
+
+/// As in libc: of pages of the pool it makes durable what was stored to them, without a request.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
+    let is_plain =
+        at.addr().is_multiple_of(4096) && [libc::MS_SYNC, libc::MS_SYNC | libc::MS_INVALIDATE].contains(&flags);
+    if is_plain && guarded(any) {
+        match guarded(|| mappings::sync(at, len)) {
+            Ok(true) => return 0,
+            Ok(false) => {}
+            Err(errno) => return answered(Err(errno)),
+        }
+    }
+    // SAFETY: L1.
+    unsafe { next::msync(at, len, flags) }
+}
+
+/// As in libc. Pages of the pool stay where they are.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mremap(
+    at: *mut c_void,
+    len: size_t,
+    new_len: size_t,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    let is_over = || flags & libc::MREMAP_FIXED != 0 && is_ours(to, new_len);
+    if guarded(|| is_ours(at, len.max(1)) || is_over()) {
+        set_errno(Errno::INVAL);
+        return libc::MAP_FAILED;
+    }
+    // SAFETY: L1.
+    unsafe { next::mremap(at, len, new_len, flags, to) }
+}
+
+/// As in libc. A hole is not made through pages of the pool, as it would be one in the pool.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    if advice == libc::MADV_REMOVE && guarded(|| is_ours(at, len)) {
+        set_errno(Errno::OPNOTSUPP);
+        return -1;
+    }
+    // SAFETY: L1.
+    unsafe { next::madvise(at, len, advice) }
+}
+
+/// As in libc. It makes all mapped pages of the file durable, wherever they lie.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
+    match guarded(|| before_sync(fd)) {
+        // SAFETY: L1.
+        Ok(()) => unsafe { next::sync_file_range(fd, at, len, flags) },
+        Err(errno) => answered(Err(errno)),
+    }
+}
+
+/// Makes durable what was stored to the mapped pages of a file, before the file is synced.
+pub(in crate::exports) fn before_sync(fd: c_int) -> Result<(), Errno> {
+    if any() { mappings::sync_file(fd) } else { Ok(()) }
+}

@@ -1,0 +1,356 @@
+//! Direct mappings: pages of the pool that a program loads and stores by itself.
+//!
+//! A *mapped* entry has whole pages of its file in a block that no other process has, is out of
+//! sync, and stays where it is as long as it is mapped. Its bytes may change at any time.
+//!
+//! | act | what happens to a mapped entry |
+//! | --- | --- |
+//! | a mapping is made | the newest bytes are committed into fresh blocks, which are mapped then |
+//! | a store of the program | in place; old, new or torn after a power loss |
+//! | `msync` | the program flushes the lines that it dirtied, and fences |
+//! | a write, a hole, zeroes by others | in place, flushed and fenced at once |
+//! | a sync by others | all lines of the file's mapped entries are flushed, then fenced |
+//! | write-back | the entry is passed over: it gets a newer version than the batch |
+//! | truncation into it, a group of writes, draining, a lease | refused: [`FileError::Mapped`] |
+//! | the mapping ends | it is an entry out of sync like others |
+//!
+//! # Why a newer version is right
+//!
+//! Write-back makes every entry up to some version void. A mapped entry up to it is *renewed*
+//! first: its last word is stored with the next version, flushed, **fence**. No entry lies over a
+//! mapped one, so it covers what it covered before; the other words of the entry are durable since
+//! its commit. A power loss leaves each entry with its old version or its new one, and both count,
+//! as the batch's commit comes later.
+//!
+//! # Who says that an entry is mapped
+//!
+//! The medium does not: a program that has a block mapped holds a lock on the block's place in the
+//! pool's file, which goes with its last mapping. The caller looks at these locks. So the next
+//! process that opens the pool finds the same mappings ([`FileCache::map_again`]), and none after a
+//! power loss.
+
+use crate::cache::FileCache;
+use crate::error::FileError;
+use crate::io::holes::{between, united};
+use crate::lanes::file::{File, FileId};
+use crate::lanes::lane::Lane;
+use crate::lanes::slots::Slot;
+use crate::sync::finding_room::WithoutRoom;
+use std::ops::Range;
+use tidegate_layout::file_cache::{CHUNK_BYTES, Class, VERSION_MAX};
+use tidegate_media::Region;
+
+/// Parts of a lane's blocks that may be mapped: others need room too.
+const MAPPED_QUARTERS: u64 = 3;
+
+/// Pages of a file that lie one after the other in the pool too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MappedRun {
+    /// Offset in the file.
+    pub at: u64,
+    /// Offset in the pool's memory.
+    pub pool_at: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl MappedRun {
+    /// Where the pages lie in the file.
+    pub fn range(&self) -> Range<u64> {
+        self.at..self.at + self.bytes
+    }
+
+    /// The part of it that lies in `range` of the file.
+    fn within(self, range: &Range<u64>) -> Option<MappedRun> {
+        let (start, end) = (self.at.max(range.start), (self.at + self.bytes).min(range.end));
+        (start < end).then(|| MappedRun { at: start, pool_at: self.pool_at + (start - self.at), bytes: end - start })
+    }
+}
+
+impl<R: Region> FileCache<R> {
+    /// Has whole pages of the file mapped: blocks of class `page` or larger that hold the newest
+    /// bytes, durably, and stay until [`FileCache::unmap`]. Says where they lie. The file's lease
+    /// ends, and its unsynced writes are committed. As before a write, the caller has
+    /// [noted](FileCache::note_modified) when the file is changed. What cannot be mapped wholly is
+    /// not mapped.
+    pub fn map(&self, file: FileId, range: Range<u64>, page: Class) -> Result<Vec<MappedRun>, FileError> {
+        let is_whole = range.start < range.end && [range.start, range.end].iter().all(|at| at % page.bytes() == 0);
+        if !is_whole || range.end > self.size(file)? {
+            return Err(FileError::NotMappable);
+        }
+        let before = self.mapped(file);
+        let mapped = self.finding_room(|without| match without {
+            WithoutRoom::Below => Ok(None),
+            _ => self.exclusively(file, || self.map_exclusively(file, &range, without)),
+        });
+        match mapped {
+            Ok(Some(runs)) => Ok(runs),
+            failed => {
+                self.unmap(file, |run| before.iter().any(|kept| kept.range().contains(&run.at)))?;
+                failed.and(Err(FileError::NoRoomForMapping))
+            }
+        }
+    }
+
+    /// `None`: the pool has no room for some of the pages.
+    fn map_exclusively(
+        &self,
+        file: FileId,
+        range: &Range<u64>,
+        without: WithoutRoom,
+    ) -> Result<Option<Vec<MappedRun>>, FileError> {
+        self.refresh(file)?;
+        if range.end > self.lane().file(file)?.size {
+            return Err(FileError::NotMappable);
+        }
+        self.reserve(file, range.start, range.end - range.start)?;
+        self.ensure_record(file)?;
+        if self.sync_exclusively(file, without)?.is_none() {
+            return Ok(None);
+        }
+        // A sync that found no room has brought the file below, without a record.
+        self.ensure_record(file)?;
+        let missing = self.lane().unmapped_in(file, range)?;
+        if !self.lane().may_map(missing.iter().map(|gap| gap.end - gap.start).sum()) {
+            return Err(FileError::NoRoomForMapping);
+        }
+        for at in missing.into_iter().flat_map(pieces) {
+            let mut bytes = vec![0; usize::try_from(at.end - at.start).expect("a piece is small")];
+            self.read_exclusively(file, at.start, &mut bytes)?;
+            if !self.lane().map_piece(file, at.start, &bytes)? {
+                return Ok(None);
+            }
+        }
+        let lane = self.lane();
+        let runs = lane.mapped_of(lane.file(file)?);
+        Ok(Some(joined(runs.into_iter().filter_map(|run| run.within(range)))))
+    }
+
+    /// Where the mapped entries of a file lie, one by one.
+    pub fn mapped(&self, file: FileId) -> Vec<MappedRun> {
+        let lane = self.lane();
+        lane.file(file).map_or_else(|_| Vec::new(), |cached| lane.mapped_of(cached))
+    }
+
+    /// Bytes of the lane's mapped entries.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.lane().mapped_bytes()
+    }
+
+    /// Ends the mapping of the file's entries but those that `stays` names: no program has them
+    /// mapped any more. What they stored is durable then. Says how many are left.
+    pub fn unmap(&self, file: FileId, mut stays: impl FnMut(&MappedRun) -> bool) -> Result<usize, FileError> {
+        let gone: Vec<MappedRun> = self.mapped(file).into_iter().filter(|run| !stays(run)).collect();
+        // A later sync looks at unsynced writes only.
+        self.flush_runs(&gone)?;
+        let mut lane = self.lane();
+        let cached = lane.file_mut(file)?;
+        gone.iter().for_each(|run| _ = cached.mapped.remove(&run.at));
+        Ok(cached.mapped.len())
+    }
+
+    /// Finds the mappings that programs have since an earlier process had the lane open. `has` says
+    /// whether a program has any of a range of the pool mapped. Before anything else is done.
+    pub fn map_again(&self, page: Class, has: &mut dyn FnMut(Range<u64>) -> bool) {
+        self.lane().map_again(page, has);
+    }
+
+    /// Writes in place what is mapped of a range, and hands the rest on. `None`: some of that found
+    /// no room.
+    pub(crate) fn around_mapped(
+        &self,
+        file: FileId,
+        (at, data): (u64, &[u8]),
+        mut write: impl FnMut((u64, &[u8])) -> Result<Option<()>, FileError>,
+    ) -> Result<Option<()>, FileError> {
+        let range = at..at + data.len() as u64;
+        let mapped = {
+            let lane = self.lane();
+            let parts: Vec<_> = lane.mapped_in(file, &range)?.iter().map(MappedRun::range).collect();
+            united(parts)
+        };
+        let of = |part: &Range<u64>| {
+            let [from, until] = [part.start, part.end].map(|place| usize::try_from(place - at));
+            &data[from.unwrap_or(usize::MAX)..until.unwrap_or(usize::MAX)]
+        };
+        for part in between(&range, &mapped) {
+            if write((part.start, of(&part)))?.is_none() {
+                return Ok(None);
+            }
+        }
+        for part in mapped {
+            self.lane().store_mapped(file, part.start, of(&part))?;
+        }
+        Ok(Some(()))
+    }
+
+    /// Makes durable what programs stored to the file's mapped pages so far.
+    pub(crate) fn sync_mapped_of(&self, file: FileId) -> Result<(), FileError> {
+        self.flush_runs(&self.mapped(file))
+    }
+
+    /// Makes the bytes of mapped blocks durable. One that is mapped no more by now is flushed for
+    /// nothing. Others have the lane between one block and the next.
+    fn flush_runs(&self, runs: &[MappedRun]) -> Result<(), FileError> {
+        for run in runs {
+            self.lane().medium.region.flush(run.pool_at, run.bytes);
+        }
+        if !runs.is_empty() {
+            self.lane().medium.fence()?;
+        }
+        Ok(())
+    }
+
+    /// An error if a file has mapped pages behind `end`.
+    pub(crate) fn refuse_mapped(&self, file: FileId, end: u64) -> Result<(), FileError> {
+        let lane = self.lane();
+        let mapped = lane.mapped_of(lane.file(file)?);
+        if mapped.iter().any(|run| run.range().end > end) { Err(FileError::Mapped) } else { Ok(()) }
+    }
+}
+
+impl<R: Region> Lane<R> {
+    fn mapped_of(&self, file: &File) -> Vec<MappedRun> {
+        let run = |slot: &u32| {
+            let extent = self.slots.used(*slot).extent;
+            let (pool_at, bytes) = (self.medium.plan.block_at(extent.unit), extent.length.into());
+            MappedRun { at: extent.offset, pool_at, bytes }
+        };
+        file.mapped.values().map(run).collect()
+    }
+
+    /// The mapped parts of a range, ascending.
+    fn mapped_in(&self, file: FileId, range: &Range<u64>) -> Result<Vec<MappedRun>, FileError> {
+        let runs = self.mapped_of(self.file(file)?);
+        Ok(runs.into_iter().filter_map(|run| run.within(range)).collect())
+    }
+
+    /// The parts of a range that are not mapped.
+    fn unmapped_in(&self, file: FileId, range: &Range<u64>) -> Result<Vec<Range<u64>>, FileError> {
+        let mapped: Vec<_> = self.mapped_in(file, range)?.iter().map(MappedRun::range).collect();
+        Ok(between(range, &mapped))
+    }
+
+    /// Whether any of a range is mapped.
+    pub(crate) fn is_mapped_in(&self, file: FileId, range: &Range<u64>) -> Result<bool, FileError> {
+        let cached = self.file(file)?;
+        Ok(!cached.mapped.is_empty() && !self.mapped_in(file, range)?.is_empty())
+    }
+
+    /// Whether a slot of the file is mapped.
+    pub(crate) fn is_mapped(file: &File, (number, slot): &(u32, Slot)) -> bool {
+        file.mapped.get(&slot.extent.offset) == Some(number)
+    }
+
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.files.iter().flatten().flat_map(|file| self.mapped_of(file)).map(|run| run.bytes).sum()
+    }
+
+    fn may_map(&self, bytes: u64) -> bool {
+        self.mapped_bytes() + bytes <= self.medium.plan.data_bytes() / 4 * MAPPED_QUARTERS
+    }
+
+    /// Commits pages into fresh blocks, and has these mapped. False: there is no room.
+    fn map_piece(&mut self, file: FileId, at: u64, bytes: &[u8]) -> Result<bool, FileError> {
+        let Some(entries) = self.commit_fresh(file, at, bytes)? else { return Ok(false) };
+        for slot in entries {
+            let offset = self.slots.used(slot).extent.offset;
+            self.file_mut(file)?.mapped.insert(offset, slot);
+        }
+        // Nothing is put behind the bytes of a mapped block.
+        self.file_mut(file)?.tail = None;
+        Ok(true)
+    }
+
+    fn store_mapped(&mut self, file: FileId, at: u64, data: &[u8]) -> Result<(), FileError> {
+        self.store_time(file)?;
+        for run in self.mapped_in(file, &(at..at + data.len() as u64))? {
+            let from = usize::try_from(run.at - at).expect("inside the data");
+            let until = from + usize::try_from(run.bytes).expect("inside the data");
+            self.medium.region.stream(run.pool_at, &data[from..until]);
+        }
+        Ok(self.medium.fence()?)
+    }
+
+    /// Gives the mapped entries of a file up to `version` the next version, durably.
+    pub(crate) fn renew_mapped(&mut self, file: FileId, version: u64) -> Result<(), FileError> {
+        let cached = self.file(file)?;
+        let old = self.slots.up_to(cached.out_of_sync, version);
+        let old: Vec<(u32, Slot)> = old.filter(|entry| Lane::<R>::is_mapped(cached, entry)).collect();
+        if old.is_empty() {
+            return Ok(());
+        }
+        if self.version == VERSION_MAX {
+            return Err(FileError::Worn);
+        }
+        let next = self.version + 1;
+        for (number, slot) in &old {
+            self.medium.store_state(*number, next, slot.extent.length);
+            self.medium.flush_entry(*number);
+        }
+        self.medium.fence()?;
+        self.version = next;
+        let mut chain = self.file(file)?.out_of_sync;
+        old.iter().for_each(|(number, _)| self.slots.renew(*number, next, &mut chain));
+        self.file_mut(file)?.out_of_sync = chain;
+        Ok(())
+    }
+
+    fn map_again(&mut self, page: Class, has: &mut dyn FnMut(Range<u64>) -> bool) {
+        let plan = &self.medium.plan;
+        if !has(plan.chunks_at()..plan.chunks_at() + plan.data_bytes()) {
+            return;
+        }
+        for file in self.files.iter_mut().flatten() {
+            for (number, Slot { extent, newest, .. }) in self.slots.of(file.out_of_sync) {
+                let length = u64::from(extent.length);
+                let is_page = [extent.offset, length].iter().all(|at| at % page.bytes() == 0);
+                let at = plan.block_at(extent.unit);
+                if is_page && extent.class >= page && newest == length && has(at..at + length) {
+                    file.mapped.insert(extent.offset, number);
+                    file.tail = file.tail.filter(|tail| *tail != number);
+                }
+            }
+        }
+    }
+}
+
+/// Ranges of at most a chunk.
+fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let starts = range.clone().step_by(usize::try_from(CHUNK_BYTES).expect("small"));
+    starts.map(move |start| start..range.end.min(start + CHUNK_BYTES))
+}
+
+/// Runs that follow each other in the file and in the pool as one.
+fn joined(runs: impl Iterator<Item = MappedRun>) -> Vec<MappedRun> {
+    let mut all: Vec<MappedRun> = Vec::new();
+    for run in runs {
+        match all.last_mut() {
+            Some(last) if last.at + last.bytes == run.at && last.pool_at + last.bytes == run.pool_at => {
+                last.bytes += run.bytes;
+            }
+            _ => all.push(run),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_joined_where_both_places_follow() {
+        let run = |at, pool_at, bytes| MappedRun { at, pool_at, bytes };
+        let runs = [run(0, 100, 10), run(10, 110, 5), run(15, 200, 5), run(30, 205, 5)];
+        assert_eq!(joined(runs.into_iter()), [run(0, 100, 15), run(15, 200, 5), run(30, 205, 5)]);
+        assert_eq!(run(10, 110, 5).within(&(12..40)), Some(run(12, 112, 3)));
+        assert_eq!(run(10, 110, 5).within(&(15..40)), None);
+    }
+
+    #[test]
+    fn pieces_are_at_most_a_chunk() {
+        let all: Vec<_> = pieces(4096..CHUNK_BYTES * 2).collect();
+        assert_eq!(all, [4096..CHUNK_BYTES + 4096, CHUNK_BYTES + 4096..CHUNK_BYTES * 2]);
+    }
+}

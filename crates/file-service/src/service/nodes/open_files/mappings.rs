@@ -1,0 +1,94 @@
+//! Files of which programs have pages of the pool mapped: see `docs/decisions/0047`.
+//!
+//! A program that has a block mapped holds a lock on the block's place in the pool's file
+//! ([`MappedRuns`]): the kernel drops it with the last mapping, in whichever process that is. So
+//! these locks say what is mapped. They are looked at once a second, and when a server takes a
+//! mount over. A file counts as open as long as it is mapped.
+
+use super::{OpenFile, OpenFiles, ServedFrom, errno_of};
+use rustix::fd::BorrowedFd;
+use rustix::io::{Errno, Result};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_file_cache::MappedRun;
+use tidegate_layout::file_cache::LEASE_CLASS;
+use tidegate_media::MappedRuns;
+
+/// Every file that is mapped.
+#[derive(Default)]
+pub(crate) struct Mappings {
+    /// Held while pages come to be mapped, and while the locks are looked at.
+    files: Mutex<Vec<Arc<OpenFile>>>,
+    /// Mappings that were made; relaxed: it is read for people.
+    pub(crate) made: AtomicU64,
+}
+
+impl OpenFiles {
+    /// Has whole pages of a file mapped, of which the kernel has no pages, and says where they lie
+    /// in the pool.
+    pub(crate) fn map(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Vec<MappedRun>> {
+        let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
+        self.names.commit()?;
+        let state = file.read_state();
+        let ServedFrom::Pool(number) = state.served_from else { return Err(Errno::OPNOTSUPP) };
+        self.end_lease(file, &state)?;
+        self.note_change(&state)?;
+        let runs = self.pool.map(number, range, LEASE_CLASS).map_err(|error| errno_of(&error))?;
+        drop(state);
+        if !mapped.iter().any(|known| Arc::ptr_eq(known, file)) {
+            self.count_open(file);
+            mapped.push(Arc::clone(file));
+        }
+        self.mappings.made.fetch_add(1, Ordering::Relaxed);
+        Ok(runs)
+    }
+
+    /// Finds the files that were mapped when an earlier server died.
+    pub(crate) fn find_mapped(&self) {
+        let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
+        for file in self.all() {
+            if !self.mapped_runs(&file).is_empty() {
+                self.count_open(&file);
+                file.lease.set_direct(true);
+                mapped.push(file);
+            }
+        }
+    }
+
+    /// Notes that a file is open once more than programs have it.
+    fn count_open(&self, file: &OpenFile) {
+        self.files().entry(file.identity).and_modify(|known| known.opens += 1);
+    }
+
+    /// Ends the mappings of pages that no program has mapped any more.
+    pub(crate) fn end_mappings(&self, pool: BorrowedFd<'_>) {
+        let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.retain(|file| {
+            let is_mapped = self.still_mapped(file, pool).unwrap_or_else(|errno| {
+                tracing::warn!("whether a file is mapped still is not known: {errno}");
+                true
+            });
+            if !is_mapped {
+                file.lease.set_direct(false);
+                self.close(file);
+            }
+            is_mapped
+        });
+    }
+
+    fn still_mapped(&self, file: &OpenFile, pool: BorrowedFd<'_>) -> Result<bool> {
+        let ServedFrom::Pool(number) = file.read_state().served_from else { return Ok(false) };
+        // A lock that cannot be asked about is taken for one.
+        let has = |run: &MappedRun| MappedRuns::is_mapped(pool, run.pool_at, run.bytes).unwrap_or(true);
+        Ok(self.pool.unmap(number, has).map_err(|error| errno_of(&error))? > 0)
+    }
+
+    /// Where the mapped pages of a file lie.
+    pub(crate) fn mapped_runs(&self, file: &OpenFile) -> Vec<MappedRun> {
+        match file.read_state().served_from {
+            ServedFrom::Pool(number) => self.pool.mapped(number),
+            ServedFrom::File | ServedFrom::BesidePool => Vec::new(),
+        }
+    }
+}

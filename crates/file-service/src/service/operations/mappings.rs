@@ -1,0 +1,58 @@
+//! The `ioctl` of programs that map pages of the pool: see `tidegate-file-wire`.
+
+use crate::service::lending::Lending;
+use crate::service::{FileService, Privileges};
+use rustix::io::{Errno, Result};
+use tidegate_file_wire::{Answer, MAP_RUNS_MAX, Map, MapRun, VERSION};
+use tidegate_fuse::{Handle, NodeId};
+
+impl FileService {
+    /// Has pages of a file mapped, and says where they lie. An error is the program's errno.
+    pub(crate) fn map_pages(&self, (node, handle): (NodeId, Handle), map: &mut Map, lending: &Lending) -> Result<()> {
+        let file = self.handles.lent_file(handle)?;
+        if map.version.get() != VERSION {
+            return Err(Errno::OPNOTSUPP);
+        }
+        // One at a time: see `lend`.
+        let Ok(_turn) = lending.turn.try_lock() else {
+            map.answer = Answer::Later.word().into();
+            return Ok(());
+        };
+        self.take_privileges(&file, Privileges::Clear);
+        if !self.open_files.is_made_pooled(&file)? {
+            return Err(Errno::OPNOTSUPP);
+        }
+        // Handles that are opened from now on have the kernel keep no pages.
+        let was_direct = file.lease.set_direct(true);
+        let mapped = self.map_kept_out((node, handle), map, lending);
+        if mapped.is_err() && !was_direct && self.open_files.mapped_runs(&file).is_empty() {
+            file.lease.set_direct(false);
+        }
+        mapped
+    }
+
+    /// Maps a file of which the kernel is to keep no pages.
+    fn map_kept_out(&self, (node, handle): (NodeId, Handle), map: &mut Map, lending: &Lending) -> Result<()> {
+        let file = self.handles.lent_file(handle)?;
+        let is_mapped = !self.open_files.mapped_runs(&file).is_empty();
+        if file.groups.is_used() || file.lease.is_mapped() || !is_mapped && self.handles.has_others(&file, handle) {
+            return Err(Errno::BUSY);
+        }
+        if file.lease.take_pages() {
+            let size = self.open_files.size(&file)?.unwrap_or(0);
+            if !lending.drop_caches(node, size) {
+                file.lease.may_have_pages();
+                return Err(Errno::BUSY);
+            }
+        }
+        let (at, end) = (map.at.get(), map.at.get().checked_add(map.len.get()).ok_or(Errno::INVAL)?);
+        let runs = self.open_files.map(&file, at..end)?;
+        let told = &runs[..runs.len().min(MAP_RUNS_MAX)];
+        for (place, run) in map.runs.iter_mut().zip(told) {
+            *place = MapRun { pool_at: run.pool_at.into(), bytes: run.bytes.into() };
+        }
+        map.count = u32::try_from(told.len()).unwrap_or(0).into();
+        map.answer = Answer::Granted.word().into();
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! Programs that map pages of the pool: what they made durable is there, whoever is killed, and
+//! everybody sees what they stored.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use tidegate_trials::direct::{counted, with_direct_path};
+use tidegate_trials::mounted::MountTestbed;
+use tidegate_trials::programs::MAPPER;
+use tidegate_trials::served::until;
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+
+/// The program, which is killed with this value.
+struct Mapper {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Mapper {
+    fn start(testbed: &MountTestbed) -> Mapper {
+        let program = MAPPER.build().unwrap_or_else(|missing| panic!("{missing}"));
+        Mapper::run(with_direct_path(testbed, program.to_str().expect("a plain path")))
+    }
+
+    /// Without the library.
+    fn plain(testbed: &MountTestbed) -> Mapper {
+        let program = MAPPER.build().unwrap_or_else(|missing| panic!("{missing}"));
+        let mut command = Command::new(program);
+        command.current_dir(testbed.mountpoint());
+        Mapper::run(command)
+    }
+
+    fn run(mut command: Command) -> Mapper {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        Mapper { child, input, output: BufReader::new(output) }
+    }
+
+    /// What it answers.
+    fn says(&mut self, line: &str) -> String {
+        writeln!(self.input, "{line}").expect("it reads");
+        let mut said = String::new();
+        self.output.read_line(&mut said).expect("it writes");
+        assert!(said.ends_with('\n'), "it ended at: {line}");
+        said.trim_end().to_owned()
+    }
+
+    fn does(&mut self, lines: &[&str]) {
+        lines.iter().for_each(|line| assert_eq!(self.says(line), "ok", "{line}"));
+    }
+
+    /// It has this file open and so many bytes mapped.
+    fn mapped(testbed: &MountTestbed, name: &str, bytes: usize) -> Mapper {
+        let mut mapper = Mapper::start(testbed);
+        mapper.does(&[&format!("open {name} rw"), &format!("map direct 0 {bytes}")]);
+        mapper
+    }
+}
+
+impl Drop for Mapper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn make(testbed: &MountTestbed, name: &str, bytes: usize) {
+    fs::write(testbed.mountpoint().join(name), vec![1; bytes]).expect("written");
+}
+
+fn read(testbed: &MountTestbed, name: &str) -> Vec<u8> {
+    fs::read(testbed.mountpoint().join(name)).expect("readable")
+}
+
+/// Waits until no program has anything mapped, and all is written back.
+fn until_below(testbed: &MountTestbed) {
+    until("the mapping to end", || counted(testbed, "mapped_bytes") == 0);
+    until("write-back", || counted(testbed, "out_of_sync_bytes") == 0);
+}
+
+/// The bytes of a file of four pages, of which some were stored to.
+fn expected(bytes: usize, stored: &[(usize, u8, usize)]) -> Vec<u8> {
+    let mut all = vec![1; bytes];
+    stored.iter().for_each(|(at, byte, len)| all[*at..*at + *len].fill(*byte));
+    all
+}
+
+#[test]
+fn what_is_mapped_is_seen_by_all_and_is_below_in_the_end() {
+    let testbed = MountTestbed::new();
+    make(&testbed, "file", 3 * MIB + 100);
+    let mut mapper = Mapper::mapped(&testbed, "file", 3 * MIB);
+    assert_eq!(counted(&testbed, "mapped_bytes"), 3 * MIB as u64);
+    mapper.does(&["store 5000 7 3000", "msync 4096 4096", "store 2000000 8 9"]);
+    let stored = [(5000, 7, 3000), (2_000_000, 8, 9)];
+    assert!(read(&testbed, "file") == expected(3 * MIB + 100, &stored));
+    let mut other = Mapper::start(&testbed);
+    other.does(&["open file rw", "write 9000 6 10"]);
+    assert_eq!((mapper.says("load 9009"), mapper.says("load 9010")), ("6".into(), "1".into()));
+    assert_eq!(other.says("map shared 0 4096"), "ENODEV", "the kernel keeps none of its pages");
+    other.does(&["map direct 4096 8192", "store 0 5 1", "fsync"]);
+    assert_eq!(mapper.says("load 4096"), "5", "both have one page");
+    mapper.does(&["store 100 9 1"]);
+    assert_eq!((mapper.says("read 100"), mapper.says("read 4096")), ("9".into(), "5".into()));
+    mapper.does(&["store 100 4 1", "child 200 3 5", "fsync", "close"]);
+    drop(other);
+    assert_eq!(mapper.says("load 200"), "3", "its child has the pages too");
+    drop(mapper);
+    until_below(&testbed);
+    let ended = testbed.end();
+    let stored = [(5000, 7, 3000), (2_000_000, 8, 9), (9000, 6, 10), (4096, 5, 1), (100, 4, 1), (200, 3, 5)];
+    assert!(ended.is_written_back() && ended.read("file") == expected(3 * MIB + 100, &stored));
+}
+
+#[test]
+fn an_msync_needs_no_request() {
+    let testbed = MountTestbed::new();
+    make(&testbed, "file", 2 * MIB);
+    let mut mapper = Mapper::mapped(&testbed, "file", 2 * MIB);
+    let before = counted(&testbed, "requests");
+    mapper.does(&["count 70000 2097152 5000"]);
+    let requests = counted(&testbed, "requests") - before;
+    assert!(requests < 100, "{requests} requests");
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_kill_of_program_server_and_service() {
+    let mut testbed = MountTestbed::on_own_disk();
+    make(&testbed, "file", 4 * PAGE);
+    make(&testbed, "other", 4 * MIB);
+    let mut mapper = Mapper::mapped(&testbed, "file", 4 * PAGE);
+    mapper.does(&["store 10 2 5", "msync 0 16384"]);
+    testbed.kill_server();
+    // What the next server gives to others is not what the program has mapped.
+    make(&testbed, "more", 40 * MIB);
+    mapper.does(&["store 5000 3 5", "msync 0 16384"]);
+    assert!(read(&testbed, "file") == expected(4 * PAGE, &[(10, 2, 5), (5000, 3, 5)]));
+    assert!(read(&testbed, "more") == vec![1; 40 * MIB]);
+    until("the next server to know the mapping", || counted(&testbed, "mapped_bytes") == 4 * PAGE as u64);
+    drop(mapper);
+    until_below(&testbed);
+    let mut mapper = Mapper::mapped(&testbed, "file", 4 * PAGE);
+    mapper.does(&["store 9000 4 5", "msync 8192 4096"]);
+    testbed.kill();
+    drop(mapper);
+    testbed.mount_again();
+    let stored = [(10, 2, 5), (5000, 3, 5), (9000, 4, 5)];
+    assert!(read(&testbed, "file") == expected(4 * PAGE, &stored));
+    let mut mapper = Mapper::mapped(&testbed, "file", 4 * PAGE);
+    mapper.does(&["store 13000 5 5", "msync 12288 4096"]);
+    drop(mapper);
+    testbed.lose_power();
+    testbed.mount_again();
+    let stored = [(10, 2, 5), (5000, 3, 5), (9000, 4, 5), (13_000, 5, 5)];
+    assert!(read(&testbed, "file") == expected(4 * PAGE, &stored));
+    let ended = testbed.end();
+    assert!(ended.is_written_back() && ended.read("file") == expected(4 * PAGE, &stored));
+}
+
+/// The service ends, and the program has its pages still: whoever has the pool next leaves them.
+#[test]
+fn a_program_that_outlives_the_service_keeps_its_pages() {
+    let mut testbed = MountTestbed::new();
+    make(&testbed, "file", 4 * PAGE);
+    let mut mapper = Mapper::mapped(&testbed, "file", 4 * PAGE);
+    mapper.does(&["store 10 2 5", "msync 0 16384"]);
+    testbed.kill();
+    testbed.mount_again();
+    assert_eq!(counted(&testbed, "mapped_bytes"), 4 * PAGE as u64);
+    make(&testbed, "more", 40 * MIB);
+    mapper.does(&["store 5000 3 5", "msync 0 16384"]);
+    assert!(read(&testbed, "file") == expected(4 * PAGE, &[(10, 2, 5), (5000, 3, 5)]));
+    assert!(read(&testbed, "more") == vec![1; 40 * MIB]);
+    drop(mapper);
+    until_below(&testbed);
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused() {
+    let testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", 8 * PAGE + 100);
+    make(&testbed, "long", 20 * MIB);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw"]);
+    for (line, errno) in [
+        ("map direct 100 4096", "EINVAL"),
+        ("map direct 0 0", "EINVAL"),
+        ("map direct 32768 4096", "EINVAL"),
+        ("map direct 0 40960", "EINVAL"),
+        ("map direct 409600 4096", "EINVAL"),
+        ("map private 0 4096", "EINVAL"),
+    ] {
+        assert_eq!(mapper.says(line), errno, "{line}");
+    }
+    assert_eq!(counted(&testbed, "mapped_bytes"), 0);
+    // The flag means nothing without the demand to understand it.
+    mapper.does(&["map plain 0 4096", "unmap 0 4096", "map direct 0 4095", "map direct 4096 16384"]);
+    assert_eq!((mapper.says("move"), mapper.says("punch")), ("EINVAL".into(), "EOPNOTSUPP".into()));
+    assert_eq!(mapper.says("cut 5000"), "ETXTBSY");
+    mapper.does(&["cut 50000", "protect 0 4096 r", "protect 0 4096 rw", "unmap 4096 4096", "store 0 2 4096"]);
+    mapper.does(&["msync 0 4096", "map fixed 0 8192", "store 4096 3 1", "msync 0 8192", "close"]);
+    mapper.does(&["open long rw"]);
+    assert_eq!(mapper.says("map direct 0 20971520"), "ENOMEM");
+    mapper.does(&["close", "open long ro"]);
+    assert_eq!(mapper.says("map direct 0 4096"), "EACCES");
+    let mut plain = Mapper::plain(&testbed);
+    plain.does(&["open file rw"]);
+    assert_eq!(plain.says("map direct 0 4096"), "EOPNOTSUPP", "the kernel knows no such flag");
+    drop((mapper, plain));
+    until_below(&testbed);
+    let bytes = read(&testbed, "file");
+    assert_eq!((bytes.len(), bytes[4096], bytes[4097], bytes[8191]), (50_000, 3, 2, 2));
+    assert!(testbed.end().is_written_back());
+}
+
+/// Somebody else has the file open, and the kernel keeps pages for him.
+#[test]
+fn a_file_that_others_had_open_before_is_not_mapped() {
+    let testbed = MountTestbed::new();
+    make(&testbed, "file", 4 * PAGE);
+    let other = fs::File::open(testbed.mountpoint().join("file")).expect("it is there");
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw"]);
+    assert_eq!(mapper.says("map direct 0 4096"), "EBUSY");
+    drop(other);
+    until("the file to be closed", || mapper.says("map direct 0 4096") == "ok");
+}
