@@ -151,7 +151,6 @@ pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile, PoolLease};
 pub use sync::group::GroupWrite;
 pub use sync::group_bytes::GroupBytes;
-pub use tiers::mapped::MappedRun;
 pub use tiers::placement::{GRANULE_BYTES, PlacementStep, ProgramAccess};
 pub use tiers::tier_map::{Tier, TierExtent, TierMap};
 pub use tiers::write_back::WriteBackStep;

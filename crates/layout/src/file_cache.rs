@@ -20,6 +20,7 @@ mod entry;
 mod entry_check;
 mod lease;
 mod lease_mark;
+mod mapped_run;
 mod modified;
 mod namespace;
 mod record;
@@ -33,6 +34,7 @@ pub use lease::{
     LEASE_CLASS, LeaseElement, LeaseGrant, LeaseHead, LeasePlan, LentChunk, NOT_CLOSED, TrustedLease, block_in,
 };
 pub use lease_mark::LeaseMark;
+pub use mapped_run::MappedRun;
 pub use modified::{modified_time, modified_word};
 pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,

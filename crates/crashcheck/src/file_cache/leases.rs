@@ -6,7 +6,8 @@ use crate::file_cache::machine::{FILES, Watched};
 use crate::file_cache::script::FileStep;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use tidegate_file_cache::{LeasedFile, MappedRun, PoolLease};
+use tidegate_file_cache::{LeasedFile, PoolLease};
+use tidegate_layout::file_cache::MappedRun;
 
 /// A lease of a file, and the program that has it.
 pub(crate) struct Lent {

@@ -36,36 +36,13 @@ use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::lanes::slots::Slot;
 use crate::sync::finding_room::WithoutRoom;
+use crate::tiers::write_back::in_pieces;
 use std::ops::Range;
-use tidegate_layout::file_cache::{CHUNK_BYTES, Class, VERSION_MAX};
+use tidegate_layout::file_cache::{Class, MappedRun, VERSION_MAX};
 use tidegate_media::Region;
 
 /// Parts of a lane's blocks that may be mapped: others need room too.
 const MAPPED_QUARTERS: u64 = 3;
-
-/// Pages of a file that lie one after the other in the pool too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MappedRun {
-    /// Offset in the file.
-    pub at: u64,
-    /// Offset in the pool's memory.
-    pub pool_at: u64,
-    /// How many bytes.
-    pub bytes: u64,
-}
-
-impl MappedRun {
-    /// Where the pages lie in the file.
-    pub fn range(&self) -> Range<u64> {
-        self.at..self.at + self.bytes
-    }
-
-    /// The part of it that lies in `range` of the file.
-    fn within(self, range: &Range<u64>) -> Option<MappedRun> {
-        let (start, end) = (self.at.max(range.start), (self.at + self.bytes).min(range.end));
-        (start < end).then(|| MappedRun { at: start, pool_at: self.pool_at + (start - self.at), bytes: end - start })
-    }
-}
 
 impl<R: Region> FileCache<R> {
     /// Has whole pages of the file mapped: blocks of class `page` or larger that hold the newest
@@ -114,7 +91,7 @@ impl<R: Region> FileCache<R> {
         if !self.lane().may_map(missing.iter().map(|gap| gap.end - gap.start).sum()) {
             return Err(FileError::NoRoomForMapping);
         }
-        for at in missing.into_iter().flat_map(pieces) {
+        for at in in_pieces(missing) {
             let mut bytes = vec![0; usize::try_from(at.end - at.start).expect("a piece is small")];
             self.read_exclusively(file, at.start, &mut bytes)?;
             if !self.lane().map_piece(file, at.start, &bytes)? {
@@ -123,7 +100,7 @@ impl<R: Region> FileCache<R> {
         }
         let lane = self.lane();
         let runs = lane.mapped_of(lane.file(file)?);
-        Ok(Some(joined(runs.into_iter().filter_map(|run| run.within(range)))))
+        Ok(Some(MappedRun::joined(runs.into_iter().filter_map(|run| run.within(range)))))
     }
 
     /// Where the mapped entries of a file lie, one by one.
@@ -312,45 +289,5 @@ impl<R: Region> Lane<R> {
                 }
             }
         }
-    }
-}
-
-/// Ranges of at most a chunk.
-fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let starts = range.clone().step_by(usize::try_from(CHUNK_BYTES).expect("small"));
-    starts.map(move |start| start..range.end.min(start + CHUNK_BYTES))
-}
-
-/// Runs that follow each other in the file and in the pool as one.
-fn joined(runs: impl Iterator<Item = MappedRun>) -> Vec<MappedRun> {
-    let mut all: Vec<MappedRun> = Vec::new();
-    for run in runs {
-        match all.last_mut() {
-            Some(last) if last.at + last.bytes == run.at && last.pool_at + last.bytes == run.pool_at => {
-                last.bytes += run.bytes;
-            }
-            _ => all.push(run),
-        }
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_joined_where_both_places_follow() {
-        let run = |at, pool_at, bytes| MappedRun { at, pool_at, bytes };
-        let runs = [run(0, 100, 10), run(10, 110, 5), run(15, 200, 5), run(30, 205, 5)];
-        assert_eq!(joined(runs.into_iter()), [run(0, 100, 15), run(15, 200, 5), run(30, 205, 5)]);
-        assert_eq!(run(10, 110, 5).within(&(12..40)), Some(run(12, 112, 3)));
-        assert_eq!(run(10, 110, 5).within(&(15..40)), None);
-    }
-
-    #[test]
-    fn pieces_are_at_most_a_chunk() {
-        let all: Vec<_> = pieces(4096..CHUNK_BYTES * 2).collect();
-        assert_eq!(all, [4096..CHUNK_BYTES + 4096, CHUNK_BYTES + 4096..CHUNK_BYTES * 2]);
     }
 }

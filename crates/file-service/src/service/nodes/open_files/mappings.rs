@@ -11,8 +11,8 @@ use rustix::io::{Errno, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tidegate_file_cache::MappedRun;
 use tidegate_layout::file_cache::LEASE_CLASS;
+use tidegate_layout::file_cache::MappedRun;
 use tidegate_media::MappedRuns;
 
 /// Every file that is mapped.
