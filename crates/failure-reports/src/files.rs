@@ -69,6 +69,11 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("put the disk of these files right; then {}", recovery_of(pool));
                 reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
             }
+            ServiceFailure::LeftInPool { pool } => {
+                let why =
+                    "files are missing, were changed by others, or could not be written: the mount's own output tells";
+                reason("left-in-pool", Exit::Refused, why, &recovery_of(pool))
+            }
             ServiceFailure::ServersDied { source_directory, pool, status } => {
                 let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
                 let next = format!("find the reason in the log, and mount {} again", word(source_directory));

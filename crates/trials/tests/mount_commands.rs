@@ -102,6 +102,36 @@ fn explain_tells_where_bytes_lie_and_what_moves_them() {
 }
 
 #[test]
+fn a_file_that_others_changed_meanwhile_is_not_written_over_and_umount_says_so() {
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    let mnt = bed.at("mnt");
+    // Write-back may be faster than the change: then another file is tried.
+    let changed_first = |number: &u32| {
+        let name = format!("file{number}");
+        shell(&mnt, &format!("echo first > {name}; sync {name}"));
+        assert!(bed.tidegate("flush", &bed.pool()).status.success());
+        // The file is closed by now; to write it again, room is reserved below.
+        shell(&mnt, &format!("printf SYNCED | dd of={name} conv=notrunc,fsync status=none"));
+        shell(&bed.at("source"), &format!("echo by others >> {name}; sync {name}"));
+        fs::read(bed.at("source").join(name)).unwrap() == b"first\nby others\n"
+    };
+    let name = format!("file{}", (0..).find(changed_first).unwrap());
+    let below = bed.at("source").join(&name);
+    let changed = fs::read(&below).unwrap();
+    assert_eq!(fs::read(mnt.join(&name)).unwrap(), b"SYNCED");
+    let refused = bed.tidegate("umount", &mnt);
+    assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+    assert!(said(&refused).contains("keeps data that files in SOURCE lack"), "{refused:?}");
+    assert!(!service.wait().unwrap().success());
+    let recovered = bed.tidegate("recover", &bed.pool());
+    assert_eq!(recovered.status.code(), Some(REFUSED), "{recovered:?}");
+    assert_eq!(fs::read(&below).unwrap(), changed);
+    assert!(tidegate("recover", &bed.pool(), &["--force"]).status.success());
+    assert_eq!(fs::read(&below).unwrap(), changed);
+}
+
+#[test]
 fn a_watched_status_tells_what_was_added() {
     let bed = MountFolders::new();
     let mut service = bed.mount();

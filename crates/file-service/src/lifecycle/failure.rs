@@ -121,6 +121,12 @@ pub enum ServiceFailure {
         /// Why.
         error: FileError,
     },
+    /// A mount has ended, and its pool keeps data that files below lack.
+    #[error("the mount has ended, and its pool {} keeps data that files in SOURCE lack", pool.display())]
+    LeftInPool {
+        /// The pool.
+        pool: PathBuf,
+    },
     /// Bytes of the pool cannot be read.
     #[error("the pool {} cannot be read", pool.display())]
     Poisoned {

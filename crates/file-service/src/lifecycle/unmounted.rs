@@ -3,6 +3,7 @@
 use crate::lifecycle::control::status_of;
 use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::pool_of::pool_of_source;
+use crate::pool::record::MountRecord;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,13 @@ pub fn end_mount(mountpoint: &Path, when: Unmount, mut tell: impl FnMut(&str)) -
     if !users.is_empty() {
         tell(&format!("programs use files of the mount, and are waited for: {}", users.join(", ")));
     }
+    let pool = pool_of_source(&source);
     wait_for(&source, &mut tell)?;
-    Ok(source)
+    // A service that has written everything removes it.
+    match pool.filter(|pool| !matches!(MountRecord::read(pool), Ok(None))) {
+        Some(pool) => Err(ServiceFailure::LeftInPool { pool }),
+        None => Ok(source),
+    }
 }
 
 /// Waits until no service has SOURCE.
