@@ -25,6 +25,7 @@ const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, 
 const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const ASK_LATER: &str =
     "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
+const LEFT: &str = "files are missing, were changed by others, or could not be written: the mount's own output tells";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<&ServiceFailure> for Report {
@@ -69,11 +70,7 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("put the disk of these files right; then {}", recovery_of(pool));
                 reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
             }
-            ServiceFailure::LeftInPool { pool } => {
-                let why =
-                    "files are missing, were changed by others, or could not be written: the mount's own output tells";
-                reason("left-in-pool", Exit::Refused, why, &recovery_of(pool))
-            }
+            ServiceFailure::LeftInPool { pool } => reason("left-in-pool", Exit::Refused, LEFT, &recovery_of(pool)),
             ServiceFailure::ServersDied { source_directory, pool, status } => {
                 let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
                 let next = format!("find the reason in the log, and mount {} again", word(source_directory));
