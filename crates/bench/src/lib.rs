@@ -20,6 +20,7 @@ pub mod databases;
 pub mod disk_cache;
 pub mod files;
 pub mod fronts;
+pub mod mappings;
 pub mod mount;
 pub mod placement;
 pub mod replay;

@@ -22,8 +22,8 @@ use tidegate_bench::report::{Style, Tally};
 use tidegate_bench::simulator::{self, Asked, Workload};
 use tidegate_bench::target::{Method, Outcome, Row, Topic, Verdict};
 use tidegate_bench::{
-    append_log, blocks, databases, disk_cache, files, fronts, mount, placement, reproduction, rivalry, rivals, served,
-    verdicts, write_cache,
+    append_log, blocks, databases, disk_cache, files, fronts, mappings, mount, placement, reproduction, rivalry,
+    rivals, served, verdicts, write_cache,
 };
 use tidegate_measure::machine::Machine;
 use tidegate_measure::programs::{NO_CARGO, on_virtual_cores};
@@ -184,6 +184,7 @@ const TOPICS: &[Topic] = &[
     fronts::TOPIC,
     files::TOPIC,
     mount::TOPIC,
+    mappings::TOPIC,
     rivalry::TOPIC,
     simulator::TOPIC,
     reproduction::TOPIC,
