@@ -101,7 +101,7 @@ impl Mapper {
         number(&self.talker.ask(&format!("sync {range} {steps}\n"))?)
     }
 
-    /// The same of the floor.
+    /// The median nanoseconds of a streamed copy and a fence.
     fn floor(&mut self, steps: u32) -> anyhow::Result<f64> {
         number(&self.talker.ask(&format!("floor {steps}\n"))?)
     }

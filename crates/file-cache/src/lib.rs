@@ -77,8 +77,9 @@
 //! - *A clean entry* is one that the medium marks, after the sync below and the commit that makes
 //!   it void (`tiers/clean.rs`), or one that was read from below (`tiers/admit.rs`). A file *rests*
 //!   while nobody has it open: its record and its clean entries stay.
-//! - *A file changed by others* has another stamp than its record says. The record says none before
-//!   the cache itself changes the file, durably.
+//! - *A file changed by others* has another stamp than its record says, which is looked at before
+//!   the cache changes the file, and when it is found again. The record says none before the cache
+//!   itself changes the file, durably. Reserved room changes no byte, and no stamp.
 //! - *Room below* is reserved before a write returns.
 //!
 //! # When the process ends
