@@ -1,6 +1,11 @@
-//! Limits of a process: open descriptors and memory mappings.
+//! Limits of a process: open descriptors, memory mappings, and the size of files.
 
+use crate::threads::is_ignored;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::SIGXFSZ;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Raises the limit on descriptors as far as it goes without privileges; where it is then.
 pub fn raise_descriptors() -> u64 {
@@ -17,14 +22,40 @@ pub fn mappings_max() -> u64 {
     text.trim().parse().unwrap_or(u64::MAX)
 }
 
+/// Has a write past this process's limit on the size of files answer `EFBIG` from now on, in place
+/// of the signal that ends the process. Programs that it starts get the signal as before: a caught
+/// signal has its default again in them, and one that was ignored from the start stays so.
+pub fn refuse_writes_past_the_limit() -> io::Result<()> {
+    if !is_ignored(SIGXFSZ) {
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+    }
+    Ok(())
+}
+
+/// The largest file that this process may write, if there is a limit.
+pub fn file_bytes_max() -> Option<u64> {
+    getrlimit(Resource::Fsize).current
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Signal, getpid, kill_process};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
 
     #[test]
     fn descriptors_are_raised_as_far_as_they_go() {
         raise_descriptors();
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         assert_eq!(current, maximum);
+    }
+    #[test]
+    fn the_signal_of_a_write_past_the_limit_ends_programs_but_not_this_process() {
+        refuse_writes_past_the_limit().expect("a signal that can be caught");
+        let signal = Signal::XFSZ;
+        kill_process(getpid(), signal).expect("this process");
+        let program = Command::new("sh").args(["-c", "kill -XFSZ $$"]).status().expect("a shell");
+        assert_eq!(program.signal(), Some(signal.as_raw()));
     }
 }

@@ -13,6 +13,7 @@ mod disk;
 mod encrypted;
 mod examined;
 mod foreign;
+mod limits;
 mod listed;
 mod logs;
 mod manual;
