@@ -28,8 +28,8 @@ use tidegate_nbd_client::client::{Client, Operation};
 
 pub(crate) const BLOCK: u64 = 4096;
 const DISK_BYTES: u64 = 32 << 20;
-const USAGE: i32 = 2;
-const REFUSED: i32 = 3;
+pub(crate) const USAGE: i32 = 2;
+pub(crate) const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
 pub(crate) const ENVIRONMENT: i32 = 5;
 

@@ -18,6 +18,7 @@ mod listed;
 mod logs;
 mod manual;
 mod metrics_page;
+mod mirrored;
 mod odd_paths;
 mod packaged;
 mod program;
