@@ -1,8 +1,23 @@
 //! Mirrors that are refused: they change nothing, and tell what to do.
 
-use crate::disk::{USAGE, assert_tells};
+use crate::disk::{REFUSED, USAGE, assert_tells};
 use crate::program::{Folder, run};
 use std::fs;
+
+#[test]
+fn a_refused_mirror_leaves_no_file_that_it_made() {
+    let folder = Folder::new();
+    let in_memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (pmem, absent) = (folder.text("v"), in_memory.path().join("absent"));
+    let empty = in_memory.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    for twin in [&absent, &empty] {
+        let refused = run(&["create", "--pmem", &pmem, "--mirror", twin.to_str().unwrap(), "--size", "20M"]);
+        assert_tells(&refused, REFUSED, &["do not survive the same failures"]);
+        assert!(!folder.path("v").exists() && !absent.exists());
+        assert_eq!(fs::read(&empty).unwrap(), b"");
+    }
+}
 
 #[test]
 fn two_names_of_one_file_are_no_two_sides() {
