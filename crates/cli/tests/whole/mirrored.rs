@@ -31,3 +31,17 @@ fn two_names_of_one_file_are_no_two_sides() {
         assert_tells(&refused, USAGE, &["cannot be both sides of a mirror"]);
     }
 }
+
+#[test]
+fn an_empty_side_is_missing_until_it_is_rebuilt() {
+    let folder = Folder::new();
+    let [one, other] = ["one", "other"].map(|name| folder.text(name));
+    assert_eq!(run(&["create", "--pmem", &one, "--mirror", &other, "--size", "20M"]).code, 0);
+    fs::write(&other, "").unwrap();
+    let both = ["--pmem", &one, "--mirror", &other];
+    let rebuild = format!("tidegate rebuild --pmem {one} --mirror {other}");
+    assert_tells(&run(&[&["check"][..], &both].concat()), REFUSED, &["the file is empty", &rebuild]);
+    let rebuilt = run(&[&["rebuild"][..], &both].concat());
+    assert_eq!(rebuilt.code, 0, "{}", rebuilt.stderr);
+    assert_eq!(run(&[&["check"][..], &both].concat()).code, 0);
+}
