@@ -4,7 +4,7 @@ use crate::cache::{other_mark, take, unlocked};
 use crate::status::CallFailure;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_append_log::{
@@ -159,7 +159,7 @@ fn make_room(below: &Path, capacity: u64) -> Result<bool, CallFailure> {
         Ok(_) => Ok(sized(File::options().write(true).open(below)?).map(|()| false)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = UnfinishedFile(Some(below));
-            sized(File::options().write(true).create_new(true).open(below)?)?;
+            sized(File::options().write(true).create_new(true).mode(0o600).open(below)?)?;
             made.finish();
             Ok(true)
         }
@@ -177,6 +177,7 @@ impl From<LogError> for CallFailure {
 mod tests {
     use super::*;
     use crate::status::{Status, ended};
+    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
     use tempfile::TempDir;
 
@@ -192,6 +193,8 @@ mod tests {
         let (folder, pmem, below) = scratch();
         let open = || Log::open(&pmem, &below, OnDamage::Refuse);
         Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
+        let modes = [&pmem, &below].map(|file| file.metadata().unwrap().permissions().mode() & 0o777);
+        assert_eq!(modes, [0o600, 0o600], "only its owner reads the log");
         let log = open().unwrap();
         assert_eq!(log.append(&vec![5; 300_000]).unwrap(), 300_000, "more than the window has");
         assert_eq!(log.sync().unwrap(), 300_000);
