@@ -162,6 +162,14 @@ fn a_c_program_appends_to_a_log_and_finds_it_again() {
         let told = [(0, 1000), (500, 2000), (1250, 3000)][turn - 1];
         assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("{}..{}", told.0, told.1));
     }
+    let elsewhere = scratch.path().join("elsewhere");
+    fs::rename(&below, &elsewhere).unwrap();
+    let mut run = made_of("../examples/log.c", scratch.path(), &folder);
+    let refused = run.arg(&pmem).arg(&below).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(1) && said.contains("is not there") && !said.contains("create"), "{said}");
+    fs::rename(&elsewhere, &below).unwrap();
+    succeeded(made_of("../examples/log.c", scratch.path(), &folder).arg(&pmem).arg(&below), "gcc");
 }
 
 #[test]
