@@ -1,6 +1,6 @@
 /* Appends a thousand records to a log, each durable before the next one, and reads the whole log.
  *
- *   cc log.c $(pkg-config --cflags --libs tidegate) -o log
+ *   cc log.c $(pkg-config --cflags --libs tidegate) -o log    (libtidegate.so.0: docs/guide/c-api.md)
  *   ./log /mnt/pmem/events.pmem events.log
  */
 #include <errno.h>

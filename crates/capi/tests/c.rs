@@ -173,6 +173,27 @@ fn a_c_program_appends_to_a_log_and_finds_it_again() {
 }
 
 #[test]
+fn the_commands_of_the_guide_make_a_program_that_runs() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = libraries();
+    let crate_folder = env!("CARGO_MANIFEST_DIR");
+    let guide = fs::read_to_string(Path::new(crate_folder).join("../../docs/guide/c-api.md")).unwrap();
+    let commands = guide.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // The libraries are built, and lie in another folder, as does the program.
+    let library = folder.join("libtidegate.so");
+    std::os::unix::fs::symlink(library, scratch.path().join("libtidegate.so")).unwrap();
+    let commands = commands
+        .replace("cargo build", ": cargo build")
+        .replace("\"$PWD/target/release\"", "\"$PWD\"")
+        .replace("target/release", ".")
+        .replace("crates/capi", crate_folder)
+        .replace("/mnt/pmem", ".");
+    let run = Command::new("sh").args(["-ec", &commands]).current_dir(&scratch).output().unwrap();
+    let said = (String::from_utf8(run.stdout).unwrap(), String::from_utf8(run.stderr).unwrap());
+    assert_eq!(said.0.trim(), "0..1000", "{commands}{}", said.1);
+}
+
+#[test]
 fn children_of_a_c_program_leave_its_region_to_it() {
     let scratch = tempfile::tempdir().unwrap();
     let (pmem, disk) = (scratch.path().join("pmem"), scratch.path().join("disk"));
