@@ -225,7 +225,10 @@ mod tests {
             std::fs::write(&pair.sides[1], "").expect("a file cut short");
             let missing = pair.both().err();
             assert!(
-                matches!(missing, Some(RegionFailure::Mirror(MirrorFailure::Missing { found: "the file is empty", .. }))),
+                matches!(
+                    missing,
+                    Some(RegionFailure::Mirror(MirrorFailure::Missing { found: "the file is empty", .. }))
+                ),
                 "{missing:?}"
             );
             let rebuilt = pair.rebuild(0, contents).expect("an empty file holds nothing");
@@ -319,7 +322,7 @@ mod tests {
     #[test]
     fn a_source_whose_page_is_damaged_is_told_apart_from_a_plain_region() {
         let pair = Pair::new();
-        let file = std::fs::File::options().write(true).open(&pair.sides[0]).expect("a side");
+        let file = File::options().write(true).open(&pair.sides[0]).expect("a side");
         MIRROR_SLOTS_AT.into_iter().for_each(|slot| {
             file.write_all_at(&[0xff], BYTES - MIRROR_PAGE_BYTES + slot + 16).expect("a byte within each set id");
         });
