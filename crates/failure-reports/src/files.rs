@@ -5,6 +5,7 @@ use crate::{Exit, Report};
 use std::error::Error;
 use std::path::Path;
 use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
+use tidegate_host::rlimits::lifting;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::MapError;
@@ -95,7 +96,11 @@ fn not_mapped(error: &MapError) -> Report {
     {
         return limited;
     }
-    Report::new(("pool", Exit::Environment), error.to_string(), cause_of(error), NAME_POOL)
+    let lift = match error {
+        MapError::Io { source, .. } => lifting(source),
+        _ => None,
+    };
+    Report::new(("pool", Exit::Environment), error.to_string(), cause_of(error), lift.unwrap_or(NAME_POOL))
 }
 
 fn volatile(is: &str) -> String {

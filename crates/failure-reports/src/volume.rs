@@ -10,7 +10,7 @@ use crate::{Exit, Report};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
-use tidegate_host::rlimits::file_bytes_max;
+use tidegate_host::rlimits::{file_bytes_max, lifting};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::LockHolder;
@@ -214,9 +214,10 @@ fn read_only(what: String) -> Report {
 }
 
 fn of_the_system(what: String, error: &io::Error) -> Report {
-    let next = match is_of_the_path(error) {
-        true => "correct the path: --pmem FILE",
-        false => "see the kernel's log (dmesg) for the device under this file",
+    let next = match lifting(error) {
+        Some(lift) => lift,
+        None if is_of_the_path(error) => "correct the path: --pmem FILE",
+        None => "see the kernel's log (dmesg) for the device under this file",
     };
     Report::new(("io", Exit::Environment), what, error.to_string(), next)
 }

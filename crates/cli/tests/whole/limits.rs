@@ -45,3 +45,28 @@ fn blocks_past_the_limit_on_files_stay_dirty_and_the_server_goes_on() {
     assert_eq!(run(&flush).code, 0);
     assert!(blocks.into_iter().all(|block| pair.on_disk(block) == stamped(block, 7)));
 }
+
+#[test]
+fn a_limit_on_address_space_is_named() {
+    let folder = Folder::new();
+    let pmem = folder.text("v");
+    assert_eq!(run(&["create", "--pmem", &pmem, "--size", "2G", "--sparse"]).code, 0);
+    for command in ["check", "serve", "info"] {
+        let refused = ended(limited("-v 1000000").args([command, "--pmem", &pmem]));
+        assert_tells(&refused, ENVIRONMENT, &["Cannot allocate memory", "ulimit -v unlimited"]);
+    }
+    let other = folder.text("other");
+    let refused = ended(limited("-v 1000000").args(["create", "--pmem", &other, "--size", "2G", "--sparse"]));
+    assert_tells(&refused, ENVIRONMENT, &["ulimit -v unlimited"]);
+    assert!(!Path::new(&other).exists());
+}
+
+#[test]
+fn a_limit_on_open_files_is_named() {
+    let folder = Folder::new();
+    let (pmem, listen) = (folder.volume("v"), format!("unix:{}", folder.text("s")));
+    for files in 5..=9 {
+        let refused = ended(limited(&format!("-n {files}")).args(["serve", "--pmem", &pmem, "--listen", &listen]));
+        assert_tells(&refused, ENVIRONMENT, &["Too many open files", "ulimit -n"]);
+    }
+}
