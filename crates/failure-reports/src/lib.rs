@@ -100,8 +100,8 @@ impl Report {
         Report { kind, what: what.into(), why: why.into(), next: next.into(), exit }
     }
 
-    /// What the system answered while `doing`, which it ought never to refuse unless a limit of this
-    /// process forbids it.
+    /// What the system answered while `doing`, which it ought never to refuse unless a limit of
+    /// this process forbids it.
     pub fn of_system(doing: &str, error: &io::Error) -> Report {
         if let Some(next) = lifting_for_threads(error) {
             let what = format!("failed while {doing}");

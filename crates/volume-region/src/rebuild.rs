@@ -24,8 +24,8 @@ pub enum TargetContents {
     Overwrite,
 }
 
-/// Makes the region at `target`, created if absent or empty, the other side of the set that `source` is a
-/// side of. `tell` hears how far it is.
+/// Makes the region at `target`, created if absent or empty, the other side of the set that
+/// `source` is a side of. `tell` hears how far it is.
 ///
 /// # Errors
 /// `source` is not a side that has every write, or `target` holds bytes that `contents` keeps.
