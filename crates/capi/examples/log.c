@@ -1,8 +1,9 @@
 /* Appends a thousand records to a log, each durable before the next one, and reads the whole log.
  *
- *   cc log.c $(pkg-config --cflags --libs tidegate) -o log
+ *   cc log.c $(pkg-config --cflags --libs tidegate) -o log    (libtidegate.so.0: docs/guide/c-api.md)
  *   ./log /mnt/pmem/events.pmem events.log
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,15 +71,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s PMEM FILE\n", argv[0]);
         return 2;
     }
-    if (tidegate_log_open(argv[1], argv[2], &log) == TIDEGATE_SYSTEM) {
+    if (access(argv[1], F_OK) != 0 && errno == ENOENT) {
         /* A window of 64 KiB; 0 would make one of 40 MiB. */
         done(tidegate_log_create(argv[1], 96 << 10, argv[2], 64 << 20), "create");
-        done(tidegate_log_open(argv[1], argv[2], &log), "open");
     }
-    if (log == NULL) {
-        fprintf(stderr, "open: %s\n", tidegate_message());
-        return 1;
-    }
+    done(tidegate_log_open(argv[1], argv[2], &log), "open");
     done(tidegate_log_places(log, &begin, &end), "places");
     /* Half of what is there is no longer needed. */
     begin += (end - begin) / RECORD / 2 * RECORD;

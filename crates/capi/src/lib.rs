@@ -330,7 +330,8 @@ pub unsafe extern "C" fn tidegate_log_create(
 /// Opens the log in `pmem` in front of `below`: it ends with the last sync that was answered, or
 /// with one that was under way. `*out` is to be closed by tidegate_log_close(). A thread of the
 /// library moves full parts of the log below. If bytes of the log are damaged, opening is refused
-/// (TIDEGATE_REFUSED), and the message names them.
+/// (TIDEGATE_REFUSED), and the message names them. It is refused too if `below` is absent or too
+/// short; TIDEGATE_SYSTEM means that `pmem` is not there, or that the system refused.
 ///
 /// # Safety
 /// L2 for both paths, L4 for `out`.

@@ -4,15 +4,15 @@ use crate::cache::{other_mark, take, unlocked};
 use crate::status::CallFailure;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_append_log::{
-    AppendLog, CHUNK_BYTES_DEFAULT, LogError, Making, OnDamage, REGION_BYTES_DEFAULT, create, identify,
+    AppendLog, CHUNK_BYTES_DEFAULT, LogError, LogOpenError, Making, OnDamage, REGION_BYTES_DEFAULT, create, identify,
 };
 use tidegate_background::LogThread;
 use tidegate_media::{
-    Access, Allocation, DiskAccess, FencedFile, FileDisk, MappedRegion, Process, UnfinishedFile, claim_of,
+    Access, Allocation, DiskAccess, FencedFile, FileDisk, MapError, MappedRegion, Process, UnfinishedFile, claim_of,
 };
 use uuid::Uuid;
 
@@ -67,12 +67,17 @@ impl Log {
     pub(crate) fn open(pmem: &Path, below: &Path, on_damage: OnDamage) -> Result<Log, CallFailure> {
         let region = FencedFile::new(unlocked(|| MappedRegion::open(pmem, Access::ReadWrite))?);
         let facts = identify(&region)?.ok_or(CallFailure::NoLog)?;
-        let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE))?;
+        let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE)).map_err(not_below)?;
         if disk.identity().0 != facts.below {
             return Err(CallFailure::AnotherBelow);
         }
         refuse_taken(&disk, facts.uuid)?;
-        let log = AppendLog::open(region, Arc::new(disk), on_damage)?;
+        let log = AppendLog::open(region, Arc::new(disk), on_damage).map_err(|error| match error {
+            LogOpenError::Below { needs, has, .. } if has < needs => {
+                CallFailure::BelowShort { below: below.to_owned(), needs, has }
+            }
+            error => error.into(),
+        })?;
         let opened = match log.damage().is_empty() {
             true => Opened::Whole(LogThread::start(log)?),
             false => Opened::Damaged(Box::new(log)),
@@ -141,6 +146,15 @@ impl Log {
     }
 }
 
+/// Why the file or disk below a log that is there is not opened.
+fn not_below(error: MapError) -> CallFailure {
+    match error {
+        MapError::NotFound { path } => CallFailure::BelowAbsent(path),
+        MapError::Empty { path } => CallFailure::BelowEmpty(path),
+        error => error.into(),
+    }
+}
+
 /// Refuses a file or disk that is marked for another region than `own`.
 fn refuse_taken(disk: &FileDisk, own: [u8; 16]) -> Result<(), CallFailure> {
     match other_mark(disk, own) {
@@ -159,7 +173,7 @@ fn make_room(below: &Path, capacity: u64) -> Result<bool, CallFailure> {
         Ok(_) => Ok(sized(File::options().write(true).open(below)?).map(|()| false)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = UnfinishedFile(Some(below));
-            sized(File::options().write(true).create_new(true).open(below)?)?;
+            sized(File::options().write(true).create_new(true).mode(0o600).open(below)?)?;
             made.finish();
             Ok(true)
         }
@@ -177,6 +191,7 @@ impl From<LogError> for CallFailure {
 mod tests {
     use super::*;
     use crate::status::{Status, ended};
+    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
     use tempfile::TempDir;
 
@@ -192,6 +207,8 @@ mod tests {
         let (folder, pmem, below) = scratch();
         let open = || Log::open(&pmem, &below, OnDamage::Refuse);
         Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
+        let modes = [&pmem, &below].map(|file| file.metadata().unwrap().permissions().mode() & 0o777);
+        assert_eq!(modes, [0o600, 0o600], "only its owner reads the log");
         let log = open().unwrap();
         assert_eq!(log.append(&vec![5; 300_000]).unwrap(), 300_000, "more than the window has");
         assert_eq!(log.sync().unwrap(), 300_000);
@@ -224,6 +241,33 @@ mod tests {
         std::fs::copy(&below, folder.path().join("copy")).unwrap();
         let copy = Log::open(&pmem, &folder.path().join("copy"), OnDamage::Refuse);
         assert_eq!(ended(|| copy.map(drop)), Status::TidegateRefused, "another file");
+    }
+
+    #[test]
+    fn a_log_without_the_bytes_below_is_refused_and_kept() {
+        let (folder, pmem, below) = scratch();
+        Log::create(&pmem, 128 << 10, &below, 8 << 20).unwrap();
+        let refused = || {
+            let opened = Log::open(&pmem, &below, OnDamage::Refuse).map(drop);
+            let words = opened.as_ref().unwrap_err().to_string();
+            assert_eq!(ended(|| opened), Status::TidegateRefused, "{words}");
+            assert!(words.contains(below.to_str().unwrap()) && !words.contains("volume"), "{words}");
+            words
+        };
+        let file = File::options().write(true).open(&below).unwrap();
+        file.set_len(4 << 20).unwrap();
+        assert!(refused().contains("8388608 bytes"));
+        file.set_len(0).unwrap();
+        assert!(refused().contains("is empty"));
+        file.set_len(8 << 20).unwrap();
+        drop(file);
+        std::fs::rename(&below, folder.path().join("elsewhere")).unwrap();
+        assert!(refused().contains("is not there"));
+        std::fs::rename(folder.path().join("elsewhere"), &below).unwrap();
+        Log::open(&pmem, &below, OnDamage::Refuse).unwrap().close().unwrap();
+        std::fs::remove_file(&pmem).unwrap();
+        let absent = Log::open(&pmem, &below, OnDamage::Refuse).map(drop);
+        assert_eq!(ended(|| absent), Status::TidegateSystem, "the region is absent: a log may be made");
     }
 
     #[test]

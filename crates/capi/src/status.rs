@@ -87,6 +87,18 @@ pub(crate) enum CallFailure {
     NoLog,
     #[error("the log belongs to another file or disk below")]
     AnotherBelow,
+    #[error(
+        "the file or disk below the log, {0:?}, is not there: name where it is, or bring it back; the region is as it was, and has the newest bytes"
+    )]
+    BelowAbsent(PathBuf),
+    #[error(
+        "the file below the log, {0:?}, is empty: the bytes that were moved there are gone from it; bring back a copy of its contents, and keep the region, which has the newest bytes"
+    )]
+    BelowEmpty(PathBuf),
+    #[error(
+        "the file or disk below the log, {below:?}, has {has} bytes, and the log needs {needs} bytes there: it was cut short; bring back its contents, and keep the region, which has the newest bytes"
+    )]
+    BelowShort { below: PathBuf, needs: u64, has: u64 },
     #[error("the file below has {0} bytes already: name one that is empty or not there")]
     BelowHolds(u64),
     #[error("the disk below holds {0}: erase it with `wipefs`, or name another one")]
@@ -139,6 +151,8 @@ impl CallFailure {
             CallFailure::OfAnother(_) | CallFailure::Taken { .. } | CallFailure::UnderWay(_) => Status::TidegateRefused,
             CallFailure::NoLog | CallFailure::AnotherBelow | CallFailure::BelowHolds(_) => Status::TidegateRefused,
             CallFailure::BelowClaimed(_) | CallFailure::BelowTaken { .. } => Status::TidegateRefused,
+            CallFailure::BelowAbsent(_) | CallFailure::BelowEmpty(_) => Status::TidegateRefused,
+            CallFailure::BelowShort { .. } => Status::TidegateRefused,
             CallFailure::LogCreate(CreateError::Sealed(_)) => Status::TidegateSealed,
             CallFailure::LogCreate(_) => Status::TidegateMisuse,
             CallFailure::LogOpen(LogOpenError::Medium(error)) => of_device(error),

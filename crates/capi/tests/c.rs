@@ -162,6 +162,35 @@ fn a_c_program_appends_to_a_log_and_finds_it_again() {
         let told = [(0, 1000), (500, 2000), (1250, 3000)][turn - 1];
         assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("{}..{}", told.0, told.1));
     }
+    let elsewhere = scratch.path().join("elsewhere");
+    fs::rename(&below, &elsewhere).unwrap();
+    let mut run = made_of("../examples/log.c", scratch.path(), &folder);
+    let refused = run.arg(&pmem).arg(&below).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(1) && said.contains("is not there") && !said.contains("create"), "{said}");
+    fs::rename(&elsewhere, &below).unwrap();
+    succeeded(made_of("../examples/log.c", scratch.path(), &folder).arg(&pmem).arg(&below), "gcc");
+}
+
+#[test]
+fn the_commands_of_the_guide_make_a_program_that_runs() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = libraries();
+    let crate_folder = env!("CARGO_MANIFEST_DIR");
+    let guide = fs::read_to_string(Path::new(crate_folder).join("../../docs/guide/c-api.md")).unwrap();
+    let commands = guide.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    // The libraries are built, and lie in another folder, as does the program.
+    let library = folder.join("libtidegate.so");
+    std::os::unix::fs::symlink(library, scratch.path().join("libtidegate.so")).unwrap();
+    let commands = commands
+        .replace("cargo build", ": cargo build")
+        .replace("\"$PWD/target/release\"", "\"$PWD\"")
+        .replace("target/release", ".")
+        .replace("crates/capi", crate_folder)
+        .replace("/mnt/pmem", ".");
+    let run = Command::new("sh").args(["-ec", &commands]).current_dir(&scratch).output().unwrap();
+    let said = (String::from_utf8(run.stdout).unwrap(), String::from_utf8(run.stderr).unwrap());
+    assert_eq!(said.0.trim(), "0..1000", "{commands}{}", said.1);
 }
 
 #[test]

@@ -19,9 +19,13 @@ use commands::volume::{check, create, info, list, rebuild, serve, stat, stop, to
 use errors::{Exit, Failure};
 use grammar::{Command, Parsed, Program, ServeMount};
 use std::process::ExitCode;
+use tidegate_host::rlimits;
 use tracing::Level;
 
 fn main() -> ExitCode {
+    if let Err(error) = rlimits::refuse_writes_past_the_limit() {
+        return errors::report(&Failure::system("preparing for the limit on the size of files")(error), false).into();
+    }
     match grammar::parse(std::env::args_os().collect()) {
         Parsed::Run(program) => run(&program),
         Parsed::ServeMount(said) => {

@@ -4,6 +4,7 @@ use crate::volume::is_of_the_path;
 use crate::{Exit, Report};
 use std::path::Path;
 use tidegate_host::owned;
+use tidegate_host::rlimits::lifting;
 use tidegate_host::shell::word;
 use tidegate_host::units::{Exact, Human};
 use tidegate_media::{LockHolder, MapError};
@@ -104,6 +105,7 @@ fn next_of_unusable(error: &MapError) -> String {
             "run as a user who may write to it, or make it writable".to_owned()
         }
         MapError::Io { source, .. } if is_of_the_path(source) => "correct the path: --disk".to_owned(),
+        MapError::Io { source, .. } if lifting(source).is_some() => lifting(source).unwrap_or_default().to_owned(),
         _ => "see the kernel's log (dmesg) for the device".to_owned(),
     }
 }

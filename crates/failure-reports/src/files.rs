@@ -1,9 +1,11 @@
 //! Reasons why a mount does not begin or end, and why its pool is not recovered.
 
+use crate::volume::past_the_limit;
 use crate::{Exit, Report};
 use std::error::Error;
 use std::path::Path;
 use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
+use tidegate_host::rlimits::lifting;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::MapError;
@@ -84,10 +86,23 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }
-            ServiceFailure::Map(error) => reason("pool", Exit::Environment, &cause_of(error), NAME_POOL),
+            ServiceFailure::Map(error) => not_mapped(error),
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
     }
+}
+
+fn not_mapped(error: &MapError) -> Report {
+    if let MapError::TooLarge { path, len } = error
+        && let Some(limited) = past_the_limit(format!("cannot create {}", path.display()), *len)
+    {
+        return limited;
+    }
+    let lift = match error {
+        MapError::Io { source, .. } => lifting(source),
+        _ => None,
+    };
+    Report::new(("pool", Exit::Environment), error.to_string(), cause_of(error), lift.unwrap_or(NAME_POOL))
 }
 
 fn volatile(is: &str) -> String {

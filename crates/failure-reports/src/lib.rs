@@ -22,6 +22,7 @@ pub use volume::block_size;
 use serde::Serialize;
 use std::io;
 use std::process::ExitCode;
+use tidegate_host::rlimits::lifting_for_threads;
 
 /// How the program ends. Scripts rely on these numbers; `--help` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +100,13 @@ impl Report {
         Report { kind, what: what.into(), why: why.into(), next: next.into(), exit }
     }
 
-    /// What the system answered while `doing`, which it ought never to refuse.
+    /// What the system answered while `doing`, which it ought never to refuse unless a limit of
+    /// this process forbids it.
     pub fn of_system(doing: &str, error: &io::Error) -> Report {
+        if let Some(next) = lifting_for_threads(error) {
+            let what = format!("failed while {doing}");
+            return Report::new(("limit", Exit::Environment), what, error.to_string(), next);
+        }
         let next = "try again with -v; if it stays, report it with this message";
         Report::new(("system", Exit::Unexpected), format!("failed while {doing}"), error.to_string(), next)
     }

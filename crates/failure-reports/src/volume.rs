@@ -10,6 +10,7 @@ use crate::{Exit, Report};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
+use tidegate_host::rlimits::{file_bytes_max, lifting};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::LockHolder;
@@ -178,8 +179,19 @@ fn not_longer(what: String, path: &Path, refused: Report) -> Report {
 }
 
 fn too_large(what: String, bytes: u64) -> Report {
+    if let Some(limited) = past_the_limit(what.clone(), bytes) {
+        return limited;
+    }
     let why = format!("{bytes} bytes ({}) are more than one file or mapping can have here", Human(bytes));
     Report::new(("too-large", Exit::Environment), what, why, "choose a smaller --size")
+}
+
+/// The report of a file of `bytes` that is not made, if the limit of this process is why.
+pub(crate) fn past_the_limit(what: String, bytes: u64) -> Option<Report> {
+    let max = file_bytes_max().filter(|max| *max < bytes)?;
+    let why = format!("{bytes} bytes ({}) are more than this process may write to a file: {max}", Human(bytes));
+    let next = "lift the limit, and do it again: ulimit -f unlimited";
+    Some(Report::new(("too-large", Exit::Environment), what, why, next))
 }
 
 fn no_space(what: String, bytes: u64) -> Report {
@@ -202,9 +214,10 @@ fn read_only(what: String) -> Report {
 }
 
 fn of_the_system(what: String, error: &io::Error) -> Report {
-    let next = match is_of_the_path(error) {
-        true => "correct the path: --pmem FILE",
-        false => "see the kernel's log (dmesg) for the device under this file",
+    let next = match lifting(error) {
+        Some(lift) => lift,
+        None if is_of_the_path(error) => "correct the path: --pmem FILE",
+        None => "see the kernel's log (dmesg) for the device under this file",
     };
     Report::new(("io", Exit::Environment), what, error.to_string(), next)
 }

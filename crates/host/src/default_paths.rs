@@ -59,10 +59,11 @@ pub fn volume_of_control_socket(socket: &Path) -> Option<PathBuf> {
     is_control.then(|| socket.with_extension(""))
 }
 
-/// Whether both paths lead to one file. Paths that lead nowhere are the same if they are written
-/// the same.
+/// Whether both paths lead to one file, by whichever of its names. Paths that lead nowhere are the
+/// same if they are written the same.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+    let file = |path: &Path| path.metadata().map(|about| (about.dev(), about.ino()));
+    one == other || file(one).is_ok_and(|one| file(other).is_ok_and(|other| one == other))
 }
 
 /// Makes the folder of `path`, and the folders above it, if they are absent.

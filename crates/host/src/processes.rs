@@ -48,9 +48,9 @@ impl Process {
         }
         process.locked.sort();
         process.locked.dedup();
-        let listening = fs::read(proc.join("net/unix")).unwrap_or_default();
-        let listening = listening.split(|byte| *byte == b'\n').filter_map(listener);
-        let own = listening.filter(|(inode, _)| inodes.contains(*inode));
+        let table = fs::read(proc.join("net/unix")).unwrap_or_default();
+        let entries = socket_entries(&table);
+        let own = entries.iter().filter_map(|entry| listener(entry)).filter(|(inode, _)| inodes.contains(*inode));
         // A path is as it was when the socket was opened.
         process.sockets = own.map(|(_, path)| folder.join(path)).collect();
         Some(process)
@@ -97,10 +97,32 @@ fn is_locked(about: &Path) -> bool {
     fs::read_to_string(about).is_ok_and(|about| about.lines().any(|line| line.starts_with("lock:")))
 }
 
-/// The inode and the path of a socket that listens, in a line of `/proc/net/unix`.
-fn listener(line: &[u8]) -> Option<(&str, &Path)> {
+/// The sockets in the text of `/proc/net/unix`: a path may have ends of lines, which the kernel
+/// writes as they are.
+fn socket_entries(table: &[u8]) -> Vec<&[u8]> {
+    let (mut entries, mut begin) = (Vec::new(), 0);
+    let ends = table.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(end, _)| end);
+    for end in ends.filter(|end| table.get(end + 1).is_none() || begins_entry(&table[end + 1..])) {
+        entries.push(&table[begin..end]);
+        begin = end + 1;
+    }
+    entries
+}
+
+/// Whether `rest` begins as the kernel begins a socket in `/proc/net/unix`: its address, how many
+/// use it, and the protocol, which is zero.
+fn begins_entry(rest: &[u8]) -> bool {
+    let mut words = rest.splitn(4, u8::is_ascii_whitespace);
+    let is_number = |digits: &[u8]| digits.len() == 8 && digits.iter().all(u8::is_ascii_hexdigit);
+    words.next().is_some_and(|address| address.ends_with(b":"))
+        && words.next().is_some_and(is_number)
+        && words.next() == Some(b"00000000")
+}
+
+/// The inode and the path of a socket that listens, in its entry of `/proc/net/unix`.
+fn listener(entry: &[u8]) -> Option<(&str, &Path)> {
     // Num RefCount Protocol Flags Type St Inode Path
-    let mut rest = line;
+    let mut rest = entry;
     let mut words = [""; 7];
     for word in &mut words {
         rest = rest.trim_ascii_start();
@@ -157,14 +179,14 @@ mod tests {
     fn a_process_is_known_by_the_sockets_it_listens_on_and_the_files_it_locked() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().canonicalize().expect("it is there");
-        let (socket, file) = (folder.join("a socket"), folder.join("file"));
+        let (socket, file) = (folder.join("a\nsocket"), folder.join("file"));
         let _listener = UnixListener::bind(&socket).expect("a socket");
         let locked = fs::File::create(&file).expect("a file");
         let unlocked = fs::File::create(folder.join("other")).expect("a file");
         locked.lock().expect("nobody has it");
         let own = Process::at(std::process::id()).expect("this process");
         assert_eq!(own.user, owned::own());
-        assert!(own.sockets.contains(&socket) && own.listens_as(Path::new("/elsewhere/a socket")), "{own:?}");
+        assert!(own.sockets.contains(&socket) && own.listens_as(Path::new("/elsewhere/a\nsocket")), "{own:?}");
         assert!(own.locked.contains(&file) && !own.locked.contains(&folder.join("other")), "{own:?}");
         drop(unlocked);
     }
@@ -178,6 +200,14 @@ mod tests {
         assert_eq!(read(&line("00010000", " @abstract")), None);
         assert_eq!(read(&line("00010000", "")), None);
         assert_eq!(read("Num       RefCount Protocol Flags    Type St Inode Path"), None);
+    }
+
+    #[test]
+    fn a_path_with_ends_of_lines_is_one_entry() {
+        let head = "0000: 00000002 00000000 00010000 0001 01 4711";
+        let table = format!("Num RefCount\n{head} /a\nb\n\n{head}\n{head} /c\n");
+        let read: Vec<_> = socket_entries(table.as_bytes()).into_iter().filter_map(listener).collect();
+        assert_eq!(read, [("4711", Path::new("/a\nb\n")), ("4711", Path::new("/c"))]);
     }
 
     #[test]

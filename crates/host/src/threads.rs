@@ -10,3 +10,4 @@ pub use on_demand::{DemandBell, OnDemand};
 pub use periodic::Periodic;
 pub use side_by_side::side_by_side;
 pub use signals::SignalsHandedOn;
+pub(crate) use signals::is_ignored;

@@ -88,9 +88,9 @@ impl Error {
     }
 }
 
-/// Whether the system means by `errno` that there is no room.
+/// Whether the system means by `errno` that there is no room, or none for this process.
 pub(crate) fn tells_of_no_room(errno: Errno) -> bool {
-    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+    matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
 }
 
 /// A rule of a format that bytes on the medium break.

@@ -374,13 +374,15 @@ pub enum MirrorFailure {
         /// The region.
         path: PathBuf,
     },
-    /// A side that is absent, whose twin was named too.
+    /// A side that is absent or empty, whose twin was named too.
     #[error("there is no side {}", path.display())]
     Missing {
         /// The absent side.
         path: PathBuf,
         /// The other one.
         other: PathBuf,
+        /// What is there instead.
+        found: &'static str,
     },
     /// A rebuild met a region that holds bytes of its own.
     #[error("{} is not overwritten", path.display())]

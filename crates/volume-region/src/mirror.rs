@@ -206,8 +206,10 @@ fn warn_of_loss(survivor: &MirrorSide) {
 
 /// One of two regions. Without it the other one may go on alone.
 fn in_pair(mapped: Result<MappedRegion, VolumeFailure>, other: &Path) -> Result<MappedRegion, RegionFailure> {
+    let missing = |path, found| MirrorFailure::Missing { path, other: other.to_owned(), found }.into();
     mapped.map_err(|failure| match failure {
-        VolumeFailure::Absent { path } => MirrorFailure::Missing { path, other: other.to_owned() }.into(),
+        VolumeFailure::Absent { path } => missing(path, "no such file"),
+        VolumeFailure::Blank { path, bytes: 0 } => missing(path, "the file is empty"),
         failure => failure.into(),
     })
 }

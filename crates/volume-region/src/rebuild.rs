@@ -5,6 +5,8 @@ use crate::mapping::map_file;
 use crate::mirror::{once_a_second, refuse_other_domain};
 use crate::xattrs::Xattr;
 use crate::{MirrorFailure, RegionFailure, VolumeFailure};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::File;
 use std::path::Path;
 use tidegate_host::Doing;
 use tidegate_host::default_paths::is_same_file;
@@ -22,8 +24,8 @@ pub enum TargetContents {
     Overwrite,
 }
 
-/// Makes the region at `target`, created if absent, the other side of the set that `source` is a
-/// side of. `tell` hears how far it is.
+/// Makes the region at `target`, created if absent or empty, the other side of the set that
+/// `source` is a side of. `tell` hears how far it is.
 ///
 /// # Errors
 /// `source` is not a side that has every write, or `target` holds bytes that `contents` keeps.
@@ -38,13 +40,21 @@ pub fn rebuild(
     }
     let from = map_file(source, Access::ReadWrite)?;
     let side = tidegate_mirror::side_of(&from, 0).map_err(|error| MirrorFailure::of_one(source, error))?;
-    let onto = match target.try_exists().unwrap_or(true) {
-        true if contents == TargetContents::Keep => unused(target, map_file(target, Access::ReadWrite)?, &side)?,
-        true => map_file(target, Access::ReadWrite)?,
-        false => MappedRegion::create(target, from.len(), Allocation::Full)
+    let there = match target.try_exists().unwrap_or(true) {
+        true if is_empty_file(target) => There::Empty,
+        true => There::Region,
+        false => There::Nothing,
+    };
+    let onto = match there {
+        There::Region if contents == TargetContents::Keep => {
+            unused(target, map_file(target, Access::ReadWrite)?, &side)?
+        }
+        There::Region => map_file(target, Access::ReadWrite)?,
+        There::Empty => lengthened(target, from.len())?,
+        There::Nothing => MappedRegion::create(target, from.len(), Allocation::Full)
             .map_err(|error| VolumeFailure::of_map(Doing::Create, error))?,
     };
-    refuse_other_domain([source, target], [&from, &onto])?;
+    refuse_other_domain([source, target], [&from, &onto]).inspect_err(|_| there.restore(target, &onto))?;
     // While the target is as it was.
     let of_two = |error| MirrorFailure::of_two([source, target], error);
     tidegate_mirror::refuse_unfit([&from, &onto]).map_err(of_two)?;
@@ -52,6 +62,43 @@ pub fn rebuild(
     let (set, progress) = (Uuid::new_v4().into_bytes(), &mut once_a_second("copied", tell));
     let rebuilt = tidegate_mirror::rebuild([&from, &onto], set, MappedRegion::sync_file, progress);
     Ok(rebuilt.map_err(of_two)?)
+}
+
+/// What is found at the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum There {
+    Nothing,
+    /// A file without a byte.
+    Empty,
+    Region,
+}
+
+impl There {
+    /// Leaves `target`, whose region `made` is refused, as it was found. Why it is refused is told;
+    /// zeroes that stay are overwritten by the next rebuild.
+    fn restore(self, target: &Path, made: &MappedRegion) {
+        let _ = match self {
+            There::Nothing => std::fs::remove_file(target),
+            There::Empty => made.file().map_or(Ok(()), |file| file.set_len(0)),
+            There::Region => Ok(()),
+        };
+    }
+}
+
+fn is_empty_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|about| about.is_file() && about.len() == 0)
+}
+
+/// The empty file at `path`, made a region of `bytes` zeroes.
+fn lengthened(path: &Path, bytes: u64) -> Result<MappedRegion, VolumeFailure> {
+    let file = File::options().read(true).write(true).open(path);
+    let file = file.map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
+    if let Err(errno) = fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        let _ = file.set_len(0);
+        return Err(VolumeFailure::of_allocation(path, bytes, errno.into()));
+    }
+    file.sync_all().map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
+    map_file(path, Access::ReadWrite)
 }
 
 /// Lets the target have no note but those of the source. What it noted of the disk is older than
@@ -153,7 +200,7 @@ mod tests {
             let pair = Pair::new();
             std::fs::remove_file(&pair.sides[lost]).expect("removed");
             let missing = pair.both().err();
-            let Some(RegionFailure::Mirror(MirrorFailure::Missing { path, other })) = missing else {
+            let Some(RegionFailure::Mirror(MirrorFailure::Missing { path, other, .. })) = missing else {
                 panic!("{missing:?}")
             };
             assert_eq!([path, other], [pair.sides[lost].clone(), pair.sides[1 - lost].clone()]);
@@ -169,6 +216,43 @@ mod tests {
             std::fs::remove_file(&pair.sides[1 - lost]).expect("removed");
             assert_eq!(first_byte(&pair.alone(lost).expect("a whole side")), 2);
         }
+    }
+
+    #[test]
+    fn a_side_without_a_byte_is_made_anew() {
+        for contents in [TargetContents::Keep, TargetContents::Overwrite] {
+            let pair = Pair::new();
+            std::fs::write(&pair.sides[1], "").expect("a file cut short");
+            let missing = pair.both().err();
+            assert!(
+                matches!(
+                    missing,
+                    Some(RegionFailure::Mirror(MirrorFailure::Missing { found: "the file is empty", .. }))
+                ),
+                "{missing:?}"
+            );
+            let rebuilt = pair.rebuild(0, contents).expect("an empty file holds nothing");
+            assert_eq!((rebuilt.side, rebuilt.copied_lines), (1, 1));
+            let both = pair.both().expect("both have every write");
+            assert_eq!((state(&both), first_byte(&both)), ((vec![0, 1], "mirrored"), 1));
+        }
+    }
+
+    #[test]
+    fn a_side_that_is_refused_leaves_what_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let in_memory = tempfile::tempdir_in("/dev/shm").expect("memory");
+        let sides = ["a", "b"].map(|name| folder.path().join(name));
+        let regions = sides.each_ref().map(|path| fresh(path, BYTES));
+        drop(mirror::create([&sides[0], &sides[1]], regions).expect("two regions of one length"));
+        let [absent, empty] = ["absent", "empty"].map(|name| in_memory.path().join(name));
+        std::fs::write(&empty, "").expect("a file");
+        for target in [&absent, &empty] {
+            let refused = rebuild(&sides[0], target, TargetContents::Keep, |_| ()).err();
+            assert!(matches!(refused, Some(RegionFailure::Mirror(MirrorFailure::Domains { .. }))), "{refused:?}");
+        }
+        assert!(!absent.exists());
+        assert_eq!(std::fs::read(&empty).expect("it stays"), b"");
     }
 
     #[test]
@@ -238,7 +322,7 @@ mod tests {
     #[test]
     fn a_source_whose_page_is_damaged_is_told_apart_from_a_plain_region() {
         let pair = Pair::new();
-        let file = std::fs::File::options().write(true).open(&pair.sides[0]).expect("a side");
+        let file = File::options().write(true).open(&pair.sides[0]).expect("a side");
         MIRROR_SLOTS_AT.into_iter().for_each(|slot| {
             file.write_all_at(&[0xff], BYTES - MIRROR_PAGE_BYTES + slot + 16).expect("a byte within each set id");
         });
@@ -272,6 +356,10 @@ mod tests {
         let Some(RegionFailure::Mirror(MirrorFailure::Two { error, .. })) = short else { panic!("{short:?}") };
         assert_eq!(error, MirrorError::Lengths { lengths: [BYTES, BYTES - 4096] });
         let same = refused(&pair.sides[0], &pair.sides[0]);
+        assert!(matches!(same, Some(RegionFailure::Mirror(MirrorFailure::Same { .. }))), "{same:?}");
+        let link = pair.at("link");
+        std::fs::hard_link(&pair.sides[0], &link).expect("a second name");
+        let same = refused(&pair.sides[0], &link);
         assert!(matches!(same, Some(RegionFailure::Mirror(MirrorFailure::Same { .. }))), "{same:?}");
         pair.both().expect("nothing was changed");
     }

@@ -26,22 +26,22 @@ use std::path::PathBuf;
 use tidegate_media::Durability;
 use tidegate_nbd_client::client::{Client, Operation};
 
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 const DISK_BYTES: u64 = 32 << 20;
-const USAGE: i32 = 2;
-const REFUSED: i32 = 3;
+pub(crate) const USAGE: i32 = 2;
+pub(crate) const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
-const ENVIRONMENT: i32 = 5;
+pub(crate) const ENVIRONMENT: i32 = 5;
 
 /// A disk in a file, and a region of a quarter of its size in front of it.
-struct Pair {
-    folder: Folder,
-    pmem: String,
+pub(crate) struct Pair {
+    pub(crate) folder: Folder,
+    pub(crate) pmem: String,
     disk: String,
 }
 
 impl Pair {
-    fn new() -> Pair {
+    pub(crate) fn new() -> Pair {
         let folder = Folder::new();
         let disk = folder.text("disk");
         Pair::over(folder, disk)
@@ -72,11 +72,11 @@ impl Pair {
         Server::start(&[&["--pmem", &self.pmem, "--listen", &listen], more].concat())
     }
 
-    fn client(&self) -> Client<UnixStream> {
+    pub(crate) fn client(&self) -> Client<UnixStream> {
         Server::client(&self.folder.path("s"))
     }
 
-    fn on_disk(&self, block: u64) -> Vec<u8> {
+    pub(crate) fn on_disk(&self, block: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(BLOCK).unwrap()];
         File::open(&self.disk).unwrap().read_exact_at(&mut bytes, block * BLOCK).unwrap();
         bytes
@@ -94,7 +94,7 @@ impl Pair {
         json(&["info", "--pmem", &self.pmem])
     }
 
-    fn dirty_bytes(&self) -> u64 {
+    pub(crate) fn dirty_bytes(&self) -> u64 {
         self.info()["disk"]["dirty_bytes"].as_u64().unwrap()
     }
 
@@ -115,22 +115,22 @@ impl Pair {
     }
 }
 
-fn stamped(block: u64, turn: u64) -> Vec<u8> {
+pub(crate) fn stamped(block: u64, turn: u64) -> Vec<u8> {
     [block.to_le_bytes(), turn.to_le_bytes()].concat().repeat(usize::try_from(BLOCK).unwrap() / 16)
 }
 
-fn read(client: &mut Client<UnixStream>, block: u64) -> Vec<u8> {
+pub(crate) fn read(client: &mut Client<UnixStream>, block: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(BLOCK).unwrap()];
     client.read(block * BLOCK, &mut bytes).unwrap();
     bytes
 }
 
-fn write(client: &mut Client<UnixStream>, block: u64, turn: u64) {
+pub(crate) fn write(client: &mut Client<UnixStream>, block: u64, turn: u64) {
     client.write(block * BLOCK, &stamped(block, turn), Durability::Volatile).unwrap();
 }
 
 #[track_caller]
-fn assert_tells(ended: &Ended, code: i32, phrases: &[&str]) {
+pub(crate) fn assert_tells(ended: &Ended, code: i32, phrases: &[&str]) {
     assert_eq!(ended.code, code, "{}{}", ended.stdout, ended.stderr);
     for phrase in phrases {
         assert!(ended.stderr.contains(phrase), "no {phrase:?} in: {}", ended.stderr);

@@ -1,6 +1,6 @@
 //! Paths that are no text: every command takes them, and tells them in JSON.
 
-use crate::program::{Ended, Folder, Server, tidegate};
+use crate::program::{Ended, Folder, Server, run, tidegate};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -41,4 +41,20 @@ fn a_volume_and_a_disk_whose_names_are_no_text() {
     assert_eq!(named("scrub", &[])["served"], true);
     assert_eq!(named("detach", &[])["served"], true);
     assert!(server.stop().success(), "{}", server.said);
+}
+
+#[test]
+fn a_server_whose_path_has_an_end_of_line_is_found_and_told_in_one_line() {
+    let folder = Folder::new();
+    let (pmem, socket) = (folder.volume("a\nb"), folder.text("s"));
+    let mut server = Server::start(&["--pmem", &pmem, "--listen", &format!("unix:{socket}")]);
+    let list = run(&["list"]).stdout;
+    let told = list.lines().find(|line| line.contains(&format!("process {} of", server.pid()))).unwrap();
+    assert!(told.contains("asked on") && told.ends_with("a\\nb.control"), "{told}");
+    assert!(list.lines().any(|line| line.trim_start().starts_with("volume") && line.contains("a\\nb in /")), "{list}");
+    server.hear_or_heard("a\\nb.control");
+    assert!(!server.said.lines().any(|line| line.starts_with('b')), "{}", server.said);
+    let stop = run(&["stop", &pmem]);
+    assert_eq!(stop.code, 0, "{}{}", stop.stdout, stop.stderr);
+    assert!(server.wait().success());
 }

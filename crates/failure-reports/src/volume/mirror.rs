@@ -17,7 +17,7 @@ impl From<&MirrorFailure> for Report {
             MirrorFailure::Unknown { path, bytes } => unknown(what, path, *bytes),
             MirrorFailure::LookAtDevice { path } => look_at_device(what, path),
             MirrorFailure::Same { .. } => same(what),
-            MirrorFailure::Missing { path, other } => missing(what, path, other),
+            MirrorFailure::Missing { path, other, found } => missing(what, [path, other], found),
             MirrorFailure::Holds { holds, .. } => held(what, holds),
             MirrorFailure::Domains { domains, .. } => domains_differ(what, *domains),
             MirrorFailure::One { path, error } => of_one(what, path, *error),
@@ -67,9 +67,9 @@ fn same(what: String) -> Report {
     Report::new(("mirror-same", Exit::Usage), what, "both paths lead to one file", next)
 }
 
-fn missing(what: String, path: &Path, other: &Path) -> Report {
+fn missing(what: String, [path, other]: [&Path; 2], found: &str) -> Report {
     let next = format!("correct the path; if it is lost, {}", without(path, other));
-    Report::new(("mirror-missing", Exit::Refused), what, "no such file", next)
+    Report::new(("mirror-missing", Exit::Refused), what, found, next)
 }
 
 fn held(what: String, holds: &str) -> Report {

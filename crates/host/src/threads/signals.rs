@@ -85,8 +85,13 @@ fn send(signal: i32, program: &OwnedFd) {
 /// The signals that are handed on to a program. A signal that is ignored here (by nohup, or a shell
 /// without job control) stays so in the program.
 fn signals_handed_on() -> impl Iterator<Item = i32> {
+    HANDED_ON.into_iter().filter(|signal| !is_ignored(*signal))
+}
+
+/// Whether this process ignores `signal`.
+pub(crate) fn is_ignored(signal: i32) -> bool {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status));
-    HANDED_ON.into_iter().filter(move |signal| ignored & bit(*signal) == 0)
+    ignored & bit(signal) != 0
 }
 
 /// The place of a signal in the kernel's masks.

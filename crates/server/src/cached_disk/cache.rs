@@ -6,6 +6,7 @@ use crate::cached_disk::refused::{Kind, RefusedBlocks};
 use crate::cached_disk::state::{DiskState, Hits, NotAdmitted};
 use crate::failure::{AtFault, DiskFailure, Obstacle};
 use crate::stats::registry::{Metric, MetricSource, Unit};
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -268,6 +269,9 @@ pub struct UnreadableBlocks {
 fn refused(first: Lba, in_all: u64, last: Option<Refusal>, error: &Error) -> String {
     let others = if in_all > 1 { format!(" and {} others", in_all - 1) } else { String::new() };
     match last {
+        Some(last) if last.errno == Errno::FBIG.raw_os_error() => {
+            format!("{first}{others}: {last}; this process may not write so far: ulimit -f unlimited lifts its limit")
+        }
         Some(last) if (last.range.first.0..last.range.end()).contains(&first.0) => format!("{first}{others}: {last}"),
         Some(last) => format!("{first}{others}: {error}; the last refusal: {last}"),
         None => format!("{first}{others}: {error}"),

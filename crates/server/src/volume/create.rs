@@ -65,17 +65,43 @@ fn both_sides(args: &CreateOptions, twin: &Path) -> Result<(VolumeRegion, Conten
     if args.sparse {
         return Err(MirrorFailure::Sparse.into());
     }
-    let is_new = !path.try_exists().unwrap_or(true);
+    let found = [path, twin].map(Found::at);
     let (first, contents) = region_of(args)?;
     let twin_args = CreateOptions { pmem: twin.to_owned(), ..args.clone() };
-    let (second, of_twin) = region_of(&twin_args).inspect_err(|_| {
-        if is_new {
-            // The twin's failure is told; an empty region that stays is in the way of no other.
-            let _ = std::fs::remove_file(path);
-        }
-    })?;
+    let (second, of_twin) = region_of(&twin_args).inspect_err(|_| found[0].leave(path))?;
     let contents = if of_twin == Contents::Zeroed { contents } else { of_twin };
-    Ok((mirror::create([path, twin], [first, second])?, contents))
+    let made = mirror::create([path, twin], [first, second]);
+    let region = made.inspect_err(|_| found.iter().zip([path, twin]).for_each(|(found, path)| found.leave(path)))?;
+    Ok((region, contents))
+}
+
+/// What was at a path before a region was made there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// A file without a byte.
+    Empty,
+    Bytes,
+}
+
+impl Found {
+    fn at(path: &Path) -> Found {
+        match path.metadata() {
+            Ok(there) if there.is_file() && there.len() == 0 => Found::Empty,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
+            _ => Found::Bytes,
+        }
+    }
+
+    /// Leaves `path` as it was found. The failure that led here is told; an empty region that stays
+    /// is in the way of no other.
+    fn leave(self, path: &Path) {
+        let _ = match self {
+            Found::Nothing => std::fs::remove_file(path),
+            Found::Empty => File::options().write(true).open(path).and_then(|file| file.set_len(0)),
+            Found::Bytes => Ok(()),
+        };
+    }
 }
 
 fn check_size_of(args: &CreateOptions, size: u64) -> Result<(), CreateFailure> {

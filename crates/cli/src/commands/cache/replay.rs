@@ -13,10 +13,10 @@ use tidegate_disk_cache::{FoundJournal, find_journal, recover_disk};
 use tidegate_host::columns::line;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::CACHE_BLOCK_BYTES_MIN;
-use tidegate_media::DiskAccess;
+use tidegate_media::{DiskAccess, MapError};
 use tidegate_server::cached_disk::contents;
 use tidegate_server::cached_disk::disk;
-use tidegate_server::failure::JournalFailure;
+use tidegate_server::failure::{DiskFailure, JournalFailure};
 use uuid::Uuid;
 
 /// What `replay` answers.
@@ -67,6 +67,9 @@ impl fmt::Display for ReplayReport {
 pub(crate) fn run(args: &Replay, json: bool) -> Result<Exit, Failure> {
     let path = &args.disk;
     if !args.force {
+        if !path.try_exists().unwrap_or(true) {
+            return Err(DiskFailure::Unusable { error: MapError::NotFound { path: path.clone() } }.into());
+        }
         return Err(JournalFailure::RegionNotLost { disk: path.clone() }.into());
     }
     let last_written_s = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.mtime());

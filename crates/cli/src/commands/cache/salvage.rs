@@ -7,6 +7,7 @@ use crate::output;
 use serde::Serialize;
 use std::fmt;
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use tidegate_disk_cache::{Guard, Journaling, retire_journal};
 use tidegate_host::columns::line;
@@ -68,7 +69,9 @@ pub(crate) fn run(args: &Salvage, json: bool) -> Result<Exit, Failure> {
     let needs = identity.disk_blocks * u64::from(identity.block_size);
     let existed = args.to.try_exists().unwrap_or(true);
     if !existed {
-        let made = File::create_new(&args.to).and_then(|file| file.set_len(needs));
+        // It holds what the disk holds, which other users may not read.
+        let own = File::options().write(true).create_new(true).mode(0o600).open(&args.to);
+        let made = own.and_then(|file| file.set_len(needs));
         made.map_err(|error| VolumeFailure::of_io(&args.to, Doing::Create, error))?;
     } else if !args.force {
         return Err(DiskFailure::TargetHolds { to: args.to.clone() }.into());

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tidegate_file_service::{self as file_service, FoundMount, LeftMemory, LeftMountPool, MountStatus};
 use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
-use tidegate_host::shell::word;
+use tidegate_host::shell::{Ends, shown, word};
 use tidegate_host::units::Human;
 use tidegate_server::control::client;
 use tidegate_server::stats::snapshot::VolumeCounts;
@@ -112,6 +112,8 @@ impl fmt::Display for Listing {
         } else if self.leftovers.is_empty() {
             lines.push(named("left", "nothing".to_owned()));
         }
+        // A path begins no line of its own.
+        let lines: Vec<String> = lines.iter().map(|line| shown(line, Ends::OfNothing)).collect();
         f.write_str(&lines.join("\n"))
     }
 }

@@ -3,7 +3,7 @@
 use super::{BLOCK, ENVIRONMENT, Pair, REFUSED, Undo, assert_tells, read, stamped, write};
 use crate::program::{Folder, json, need_root, peer, run};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use tidegate_media::Durability;
 use tidegate_nbd_client::client::{Client, ClientError};
@@ -39,6 +39,7 @@ fn a_disk_without_room_loses_nothing_and_what_it_lacks_is_salvaged() {
     assert_tells(&run(&["salvage", "--pmem", &pair.pmem, "--to", &to]), REFUSED, &["exists already", "--force"]);
     // Each block is on the disk or was salvaged.
     let saved = File::open(&to).unwrap();
+    assert_eq!(saved.metadata().unwrap().permissions().mode() & 0o777, 0o600, "nobody else may read it");
     let mut bytes = stamped(0, 0);
     let mut salvaged = 0;
     for block in 0..1000 {

@@ -1,7 +1,7 @@
 //! A lost disk, and a lost region: what the other one still has, and what is said of it.
 
-use super::{BLOCK, Pair, read, stamped, write};
-use crate::program::{json, run};
+use super::{BLOCK, Pair, REFUSED, assert_tells, read, stamped, write};
+use crate::program::{Folder, json, run};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
@@ -67,4 +67,15 @@ fn a_replay_tells_the_moment_up_to_which_the_disk_has_every_write() {
     drop(server);
     let told = run(&["replay", &pair.disk, "--force"]).stdout;
     assert!(told.contains("moment     number ") && told.contains("what only the region had is lost"), "{told}");
+}
+
+#[test]
+fn a_disk_that_is_not_there_has_no_region() {
+    let folder = Folder::new();
+    let disk = folder.text("disk");
+    for words in [&["replay", &disk][..], &["replay", &disk, "--force"]] {
+        let refused = run(words);
+        assert_tells(&refused, REFUSED, &["no such file", &disk]);
+        assert!(!refused.stderr.contains("region"), "{}", refused.stderr);
+    }
 }
