@@ -35,8 +35,8 @@ impl RealFile {
         unsafe { (self.methods().read)(self.0, buffer.as_mut_ptr().cast(), len, at) }
     }
 
-    /// Writes any number of bytes. Of a longer piece the VFS for Unix takes the length modulo 128 KiB:
-    /// SQLite hands it no more than a page, of 64 KiB at most.
+    /// Writes any number of bytes. Of a longer piece the VFS for Unix takes the length modulo
+    /// 128 KiB: SQLite hands it no more than a page, of 64 KiB at most.
     pub(crate) fn write(self, at: u64, data: &[u8]) -> Code {
         const PIECE_BYTES: usize = 1 << 16;
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
