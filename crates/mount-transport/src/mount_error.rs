@@ -6,6 +6,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tidegate_fuse::TooOld;
 
+/// The kind of our file systems, as `/proc/mounts` shows it.
+pub const KIND: &str = "fuse.tidegate";
+
 /// What is mounted where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountAt {

@@ -2,7 +2,7 @@
 
 use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
-use crate::lifecycle::opening::{check_mark, open_source, record_of};
+use crate::lifecycle::opening::{FoundSource, check_mark, open_covered_source, record_of};
 use crate::pool::hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
@@ -226,8 +226,7 @@ pub fn recover_pool(
         };
     };
     // A mount over SOURCE whose service was killed hides it.
-    remove_dead(&record.source)?;
-    let (source, _lock) = open_source(&record.source)?;
+    let FoundSource { source, lock: _lock, below: _below } = open_covered_source(&record.source)?;
     record_of(&pool.path, &record.source, &source)?;
     check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
@@ -248,6 +247,7 @@ pub fn recover_pool(
         if layout == Layout::Pool {
             pool.remove_volatile()?;
         }
+        remove_dead(&record.source)?;
     }
     Ok(PoolRecovered { source: Some(record.source), files: recovered, salvage })
 }
