@@ -96,6 +96,12 @@ pub enum MountError {
         /// The directory.
         mountpoint: PathBuf,
     },
+    /// Another user mounted it.
+    #[error("{mountpoint} was mounted by another user: unmount it as that user, or as root")]
+    OfAnotherUser {
+        /// The directory.
+        mountpoint: PathBuf,
+    },
     /// Programs use files of the mount.
     #[error("programs use files below {mountpoint}: end them, or unmount lazily")]
     Busy {
