@@ -1,6 +1,8 @@
-//! Limits of a process: open descriptors and memory mappings.
+//! Limits of a process: open descriptors, bytes of a file and memory mappings.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Raises the limit on descriptors as far as it goes without privileges; where it is then.
 pub fn raise_descriptors() -> u64 {
@@ -9,6 +11,15 @@ pub fn raise_descriptors() -> u64 {
         Ok(()) => maximum.unwrap_or(u64::MAX),
         Err(_) => current.unwrap_or(u64::MAX),
     }
+}
+
+/// Has a write behind the limit of a file's bytes fail with `EFBIG`, instead of ending the process.
+///
+/// # Errors
+/// What the system answered.
+pub fn outlive_file_limit() -> std::io::Result<()> {
+    let noticed = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noticed).map(drop)
 }
 
 /// Returns how many mappings the kernel lets a process have; no limit if it does not say.

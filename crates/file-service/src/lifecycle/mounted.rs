@@ -14,13 +14,13 @@ use crate::lifecycle::opening::{
     FoundSource, check_mark, fresh_record, open_covered_source, open_source, other_pool, record_of,
 };
 use crate::lifecycle::recovered::{RecoveredFile, StrangeNames, recover};
-use crate::pool::hidden::{Cover, Hidden};
+use crate::pool::hidden::{self, Cover, Hidden};
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
-use crate::pool::{LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
+use crate::pool::{LANES_MAX, Layout, Needed, Origin, POOL_BYTES, Pool, default_pool};
 use crate::service::nodes::open_files::OpenFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,18 +119,52 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<Recovered
     }
     let dram = accepted(request.dram_bytes)?;
     let mark = PoolMark::read(&source)?;
-    let mut pool = open_pool(request, mark.as_ref())?;
-    let strange = strange_names(&pool, mark.as_ref())?;
-    let record = record_for((&pool, dram), request, &source, mark.as_ref())?;
+    let pool = open_pool(request, mark.as_ref())?;
+    let made = (pool.origin == Origin::Made).then(|| pool.path.clone());
+    let begun = begin_with(pool, request, (&source, mark.as_ref()), dram);
+    let (pool, hidden, files, recovered) =
+        begun.inspect_err(|_| made.iter().for_each(|made| give_up_made(made, &source)))?;
+    Ok((BegunMount { source, lock, below, pool, hidden, files }, recovered))
+}
+
+/// Begins a mount with a pool, once SOURCE is known.
+fn begin_with(
+    mut pool: Pool,
+    request: &MountRequest,
+    (source, mark): (&Arc<SourceDirectory>, Option<&PoolMark>),
+    dram: u64,
+) -> Result<(Pool, Hidden, OpenFiles, Vec<RecoveredFile>), ServiceFailure> {
+    let covers = request.source == request.mountpoint;
+    let strange = strange_names(&pool, mark)?;
+    let record = record_for((&pool, dram), request, source, mark)?;
     if pool.layout()? == Layout::Blank {
         pool = pool.format()?;
     }
     let cover = if covers { Cover::Mount } else { Cover::Mode };
-    let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let recovery = recover(&pool, dram, SourceFiles::new(&source, None), strange)?;
+    let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, source, cover)?;
+    let recovery = recover(&pool, dram, SourceFiles::new(source, None), strange)?;
     // The first server opens the log of names.
-    let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(&source)))?;
-    Ok((BegunMount { source, lock, below, pool, hidden, files }, recovered))
+    let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(source)))?;
+    Ok((pool, hidden, files, recovered))
+}
+
+/// Removes a pool that was just made for a mount that is refused, and what there is because of it.
+fn give_up_made(path: &Path, source: &SourceDirectory) {
+    let shown = || -> Result<(), ServiceFailure> {
+        if let Some(record) = MountRecord::read(path)? {
+            hidden::show(source, &record, path)?;
+        }
+        let pool = Pool::open(path)?;
+        if pool.layout()? == Layout::Pool {
+            pool.remove_volatile()?;
+        }
+        Ok(())
+    };
+    if let Err(error) = shown() {
+        tracing::debug!("the pool that was made is given up, but not all of it: {error}");
+    }
+    // Nobody had anything in it. If it stays, it is an empty pool.
+    let _ = std::fs::remove_file(path);
 }
 
 /// Opens the pool that is meant, unless SOURCE is marked with another one.
@@ -196,7 +230,11 @@ impl BegunMount {
     /// Ends the mount before it had a server.
     pub(crate) fn end(self) -> Result<(), ServiceFailure> {
         let BegunMount { source, lock: _lock, below: _below, pool, hidden, files } = self;
-        end(&files, &source, &hidden, &pool, &mut |_| {})
+        end(&files, &source, &hidden, &pool, &mut |_| {})?;
+        if pool.origin == Origin::Made {
+            let _ = std::fs::remove_file(&pool.path);
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
+use tidegate_host::rlimits::{outlive_file_limit, raise_descriptors};
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{
     BelowDead, EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, UtabLine, check,
@@ -54,12 +55,19 @@ pub fn run(
         covers_files: request.source == request.mountpoint,
     };
     check(&at)?;
-    tidegate_host::rlimits::raise_descriptors();
+    raise_descriptors();
+    outlive_file_limit().map_err(|error| ServiceFailure::System { doing: "catching signals", error })?;
     let was_covered = dead_at(&at.mountpoint).is_some();
     let (begun, recovered) = begin(&request).inspect_err(|_| cover_again(&at, was_covered))?;
     listener.recovered(&recovered);
     let pool = begun.pool.path.clone();
-    let socket = ControlSocket::open(&pool).inspect_err(|_| cover_again(&at, was_covered))?;
+    let socket = match ControlSocket::open(&pool) {
+        Ok(socket) => socket,
+        Err(error) => {
+            begun.end()?;
+            return Err(error);
+        }
+    };
     // From here on, a signal ends the mount in good order.
     let signals = EndSignals::caught().map_err(system("catching signals"))?;
     let device = match mount(&at, Features::FILE_SERVER.with(Features::RESEND)) {

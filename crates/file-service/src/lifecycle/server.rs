@@ -42,6 +42,7 @@ use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
 use tidegate_host::files::mount_table;
 use tidegate_host::files::users::{Use, users_of};
+use tidegate_host::rlimits::outlive_file_limit;
 use tidegate_host::threads::{OnDemand, Periodic};
 use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
@@ -79,6 +80,7 @@ struct MountServer {
 pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     let signals = EndSignals::caught().map_err(system("catching signals"))?;
     tidegate_host::rlimits::raise_descriptors();
+    outlive_file_limit().map_err(of_system("catching signals"))?;
     let Handover { device, session, replies, restarts, task, store, ends, survived } = Handover::receive()?;
     let [source, pool, socket, nodes, handles] =
         <[OwnedFd; 5]>::try_from(task.descriptors).map_err(|_| HandoverError::Strange)?;
