@@ -221,7 +221,11 @@ pub fn recover_pool(
             return Err(ServiceFailure::Blank { pool: pool.path });
         }
         return match pool.is_empty(dram)? {
-            true => Ok(PoolRecovered { source: None, files: Vec::new(), salvage }),
+            true => {
+                // The look into the pool made the memory that it may belong with.
+                pool.remove_volatile()?;
+                Ok(PoolRecovered { source: None, files: Vec::new(), salvage })
+            }
             false => Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path }.into()),
         };
     };
@@ -250,4 +254,24 @@ pub fn recover_pool(
         remove_dead(&record.source)?;
     }
     Ok(PoolRecovered { source: Some(record.source), files: recovered, salvage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::found::left_memory;
+    use crate::pool::Needed;
+
+    #[test]
+    fn a_pool_that_has_no_data_is_looked_into_without_a_trace() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool");
+        let pool = Pool::open_or_create(&path, 8 << 20, Needed::Anything).expect("room").format().expect("laid out");
+        let id = pool.id().expect("readable").expect("it is laid out");
+        drop(pool);
+        let recovered = recover_pool(&path, Unplaced::Retain, |_| {}).expect("there is nothing to recover");
+        assert_eq!((recovered.source, recovered.files), (None, Vec::new()));
+        let left = left_memory().into_iter().find(|left| left.file.to_string_lossy().contains(&id));
+        assert_eq!(left, None);
+    }
 }
