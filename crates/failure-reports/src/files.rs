@@ -2,6 +2,7 @@
 
 use crate::{Exit, Report};
 use std::error::Error;
+use std::io::ErrorKind;
 use std::path::Path;
 use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::shell::word;
@@ -25,6 +26,8 @@ const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, 
 const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const ASK_LATER: &str =
     "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
+const ASK_AS_OWNER: &str = "ask as the user who mounted it, or as root";
+const END_MOUNT: &str = "and do this again after its end: tidegate umount MOUNTPOINT";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<&ServiceFailure> for Report {
@@ -77,6 +80,13 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Names { error, pool } => {
                 let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
                 reason("names", Exit::Refused, &error.to_string(), &next)
+            }
+            ServiceFailure::NoAnswer { error, .. } if error.kind() == ErrorKind::PermissionDenied => {
+                reason("not-permitted", Exit::Refused, "its socket is another user's", ASK_AS_OWNER)
+            }
+            ServiceFailure::PoolInUse { pool, error } => {
+                let status = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
+                reason("pool-in-use", Exit::InUse, &cause_of(error), &status)
             }
             ServiceFailure::NoAnswer { .. } => reason("no-answer", Exit::Environment, &cause_of(failure), ASK_LATER),
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {

@@ -178,9 +178,28 @@ fn the_mount_of_another_user_is_named_as_such() {
     let mut command = Command::new("sh");
     command.args(["-c", umount, "sh"]).arg(program()).arg("umount").arg(bed.at("mnt"));
     let refused = command.env("HOME", "/").output().unwrap();
+    fs::set_permissions(bed.memory(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", umount, "sh"]).arg(program()).arg("status").arg(bed.pool());
+    let unanswered = command.env("HOME", "/").output().unwrap();
     bed.kill(service);
+    assert_eq!(unanswered.status.code(), Some(REFUSED), "{unanswered:?}");
+    assert!(said(&unanswered).contains("another user's") && said(&unanswered).contains("as root"), "{unanswered:?}");
     assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
     assert!(said(&refused).contains("another user's"), "{refused:?}");
+}
+
+#[test]
+fn check_and_recover_of_a_pool_in_use_name_no_option_that_they_lack() {
+    let bed = MountFolders::new();
+    let service = bed.mount();
+    for command in ["check", "recover"] {
+        let refused = bed.tidegate(command, &bed.pool());
+        assert_eq!(refused.status.code(), Some(IN_USE), "{refused:?}");
+        let next = said(&refused);
+        assert!(next.contains("tidegate status") && !next.contains("--pool"), "{next}");
+    }
+    bed.kill(service);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a mount left in its pool: found below again, and brought to its files.
 
 use crate::lifecycle::belonging::NotTogether;
-use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::lifecycle::failure::{ServiceFailure, in_use, system};
 use crate::lifecycle::opening::{FoundSource, check_mark, open_covered_source, record_of};
 use crate::pool::hidden;
 use crate::pool::name_log::NameLog;
@@ -213,7 +213,7 @@ pub fn recover_pool(
     if !path.exists() {
         return Err(ServiceFailure::NoPool { pool: path.to_owned() });
     }
-    let (pool, dram) = (Pool::open(path)?, accepted(None)?);
+    let (pool, dram) = (Pool::open(path).map_err(in_use(path))?, accepted(None)?);
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;
     let Some(record) = MountRecord::read(&pool.path)? else {
