@@ -120,7 +120,7 @@ fn a_mount_without_its_server_is_replaced_and_nothing_of_it_is_left() {
     for _ in 0..2 {
         drop(mount(&at(folder.path()), WANTED).unwrap());
         let answer = fs::metadata(folder.path()).unwrap_err();
-        assert_eq!(answer.kind(), std::io::ErrorKind::NotConnected);
+        assert_eq!(answer.kind(), ErrorKind::NotConnected);
     }
     unmount(folder.path(), Unmount::Lazily).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -2,7 +2,7 @@
 
 use crate::{Exit, Report};
 use std::error::Error;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::shell::word;
@@ -10,6 +10,9 @@ use tidegate_host::units::Human;
 use tidegate_media::MapError;
 
 const NAME_POOL: &str = "name another pool: --pool FILE";
+const ONE_SERVICE: &str = "a directory has one service";
+const GREATER: &str = "name a greater size: --pool-size 1G";
+const NOT_PERSISTENT: &str = "pool-not-persistent";
 const NAME_NEW_POOL: &str = "name another file, or one that is not there yet: --pool FILE";
 const DISCARD: &str = "or give up what only that pool has: tidegate mount --discard-former-pool";
 const NAME_MOUNTS_POOL: &str = "name the pool of a mount";
@@ -41,9 +44,7 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Nested { .. } => {
                 reason("nested", Exit::Usage, "the service would wait for itself", NAME_MOUNTPOINT)
             }
-            ServiceFailure::SourceInUse { .. } => {
-                reason("source-in-use", Exit::InUse, "a directory has one service", FIND_MOUNT)
-            }
+            ServiceFailure::SourceInUse { .. } => reason("source-in-use", Exit::InUse, ONE_SERVICE, FIND_MOUNT),
             ServiceFailure::FilesInUse { .. } => {
                 let why = "a mount begins and ends without them";
                 reason("files-in-use", Exit::InUse, why, "end these programs, and do it again")
@@ -55,14 +56,10 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("mount its SOURCE, or {}", recovery_of(pool));
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
             }
-            ServiceFailure::NotPersistent { is, .. } => {
-                reason("pool-not-persistent", Exit::Refused, &volatile(is), TRY)
-            }
+            ServiceFailure::NotPersistent { is, .. } => reason(NOT_PERSISTENT, Exit::Refused, &volatile(is), TRY),
             ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
             ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
-            ServiceFailure::NotFormatted { error, .. } => {
-                reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
-            }
+            ServiceFailure::NotFormatted { error, .. } => reason("pool-size", Exit::Usage, &error.to_string(), GREATER),
             ServiceFailure::Dram(refused) => refused.into(),
             ServiceFailure::NotOpened { error, .. } => {
                 let (kind, next) = not_opened(error);
@@ -81,14 +78,14 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
                 reason("names", Exit::Refused, &error.to_string(), &next)
             }
-            ServiceFailure::NoAnswer { error, .. } if error.kind() == ErrorKind::PermissionDenied => {
-                reason("not-permitted", Exit::Refused, "its socket is another user's", ASK_AS_OWNER)
+            ServiceFailure::NoAnswer { error, .. } => {
+                let (kind, exit, why, next) = no_answer(error);
+                reason(kind, exit, &why, next)
             }
             ServiceFailure::PoolInUse { pool, error } => {
-                let status = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
-                reason("pool-in-use", Exit::InUse, &cause_of(error), &status)
+                let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
+                reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
             }
-            ServiceFailure::NoAnswer { .. } => reason("no-answer", Exit::Environment, &cause_of(failure), ASK_LATER),
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }
@@ -96,6 +93,14 @@ impl From<&ServiceFailure> for Report {
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
     }
+}
+
+/// Why a service does not answer: its kind, its exit code, the reason, and what to do.
+fn no_answer(error: &io::Error) -> (&'static str, Exit, String, &'static str) {
+    if error.kind() == ErrorKind::PermissionDenied {
+        return ("not-permitted", Exit::Refused, "its socket is another user's".to_owned(), ASK_AS_OWNER);
+    }
+    ("no-answer", Exit::Environment, error.to_string(), ASK_LATER)
 }
 
 fn volatile(is: &str) -> String {

@@ -248,9 +248,9 @@ impl ServiceFailure {
 /// For a pool that is named itself, and not as one of several that would do.
 pub(crate) fn in_use(pool: &Path) -> impl FnOnce(ServiceFailure) -> ServiceFailure {
     let pool = pool.to_owned();
-    move |failure| match failure {
-        ServiceFailure::Map(error @ MapError::InUse { .. }) => ServiceFailure::PoolInUse { pool, error },
-        failure => failure,
+    move |failure| {
+        let ServiceFailure::Map(error @ MapError::InUse { .. }) = failure else { return failure };
+        ServiceFailure::PoolInUse { pool, error }
     }
 }
 
