@@ -98,7 +98,8 @@ impl From<&ServiceFailure> for Report {
 /// Why a service does not answer: its kind, its exit code, the reason, and what to do.
 fn no_answer(error: &io::Error) -> (&'static str, Exit, String, &'static str) {
     if error.kind() == ErrorKind::PermissionDenied {
-        return ("not-permitted", Exit::Refused, "its socket is another user's".to_owned(), ASK_AS_OWNER);
+        let why = format!("its socket is another user's: {error}");
+        return ("not-permitted", Exit::Environment, why, ASK_AS_OWNER);
     }
     ("no-answer", Exit::Environment, error.to_string(), ASK_LATER)
 }
