@@ -115,10 +115,13 @@ fn a_mountpoint_of_ours_is_not_mounted_twice_and_a_busy_one_stays() {
 }
 
 #[test]
-fn a_mount_without_its_server_is_told_from_others() {
+fn a_mount_without_its_server_is_replaced_and_nothing_of_it_is_left() {
     let folder = tempfile::tempdir().unwrap();
-    let mounted = mount(&at(folder.path()), WANTED).unwrap();
-    drop(mounted);
-    assert!(matches!(mount(&at(folder.path()), WANTED).unwrap_err(), MountError::DeadMount { .. }));
+    for _ in 0..2 {
+        drop(mount(&at(folder.path()), WANTED).unwrap());
+        let answer = fs::metadata(folder.path()).unwrap_err();
+        assert_eq!(answer.kind(), ErrorKind::NotConnected);
+    }
     unmount(folder.path(), Unmount::Lazily).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -3,6 +3,7 @@
 use crate::volume::past_the_limit;
 use crate::{Exit, Report};
 use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::rlimits::lifting;
@@ -11,6 +12,9 @@ use tidegate_host::units::Human;
 use tidegate_media::MapError;
 
 const NAME_POOL: &str = "name another pool: --pool FILE";
+const ONE_SERVICE: &str = "a directory has one service";
+const GREATER: &str = "name a greater size: --pool-size 1G";
+const NOT_PERSISTENT: &str = "pool-not-persistent";
 const NAME_NEW_POOL: &str = "name another file, or one that is not there yet: --pool FILE";
 const DISCARD: &str = "or give up what only that pool has: tidegate mount --discard-former-pool";
 const NAME_MOUNTS_POOL: &str = "name the pool of a mount";
@@ -28,6 +32,8 @@ const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const ASK_LATER: &str =
     "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
 const LEFT: &str = "files are missing, were changed by others, or could not be written: the mount's own output tells";
+const ASK_AS_OWNER: &str = "ask as the user who mounted it, or as root";
+const END_MOUNT: &str = "and do this again after its end: tidegate umount MOUNTPOINT";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<&ServiceFailure> for Report {
@@ -41,9 +47,7 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Nested { .. } => {
                 reason("nested", Exit::Usage, "the service would wait for itself", NAME_MOUNTPOINT)
             }
-            ServiceFailure::SourceInUse { .. } => {
-                reason("source-in-use", Exit::InUse, "a directory has one service", FIND_MOUNT)
-            }
+            ServiceFailure::SourceInUse { .. } => reason("source-in-use", Exit::InUse, ONE_SERVICE, FIND_MOUNT),
             ServiceFailure::FilesInUse { .. } => {
                 let why = "a mount begins and ends without them";
                 reason("files-in-use", Exit::InUse, why, "end these programs, and do it again")
@@ -55,14 +59,10 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("mount its SOURCE, or {}", recovery_of(pool));
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
             }
-            ServiceFailure::NotPersistent { is, .. } => {
-                reason("pool-not-persistent", Exit::Refused, &volatile(is), TRY)
-            }
+            ServiceFailure::NotPersistent { is, .. } => reason(NOT_PERSISTENT, Exit::Refused, &volatile(is), TRY),
             ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
             ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
-            ServiceFailure::NotFormatted { error, .. } => {
-                reason("pool-size", Exit::Usage, &error.to_string(), "name a greater size: --pool-size 1G")
-            }
+            ServiceFailure::NotFormatted { error, .. } => reason("pool-size", Exit::Usage, &error.to_string(), GREATER),
             ServiceFailure::Dram(refused) => refused.into(),
             ServiceFailure::NotOpened { error, .. } => {
                 let (kind, next) = not_opened(error);
@@ -82,7 +82,14 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
                 reason("names", Exit::Refused, &error.to_string(), &next)
             }
-            ServiceFailure::NoAnswer { .. } => reason("no-answer", Exit::Environment, &cause_of(failure), ASK_LATER),
+            ServiceFailure::NoAnswer { error, .. } => {
+                let (kind, exit, why, next) = no_answer(error);
+                reason(kind, exit, &why, next)
+            }
+            ServiceFailure::PoolInUse { pool, error } => {
+                let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
+                reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
+            }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }
@@ -103,6 +110,15 @@ fn not_mapped(error: &MapError) -> Report {
         _ => None,
     };
     Report::new(("pool", Exit::Environment), error.to_string(), cause_of(error), lift.unwrap_or(NAME_POOL))
+}
+
+/// Why a service does not answer: its kind, its exit code, the reason, and what to do.
+fn no_answer(error: &io::Error) -> (&'static str, Exit, String, &'static str) {
+    if error.kind() == ErrorKind::PermissionDenied {
+        let why = format!("its socket is another user's: {error}");
+        return ("not-permitted", Exit::Environment, why, ASK_AS_OWNER);
+    }
+    ("no-answer", Exit::Environment, error.to_string(), ASK_LATER)
 }
 
 fn volatile(is: &str) -> String {

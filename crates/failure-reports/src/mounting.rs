@@ -47,6 +47,17 @@ impl From<&MountError> for Report {
                 let next = "see which mounts there are: tidegate list".to_owned();
                 ("not-mounted", Exit::Refused, what, "/proc/self/mountinfo names none".to_owned(), next)
             }
+            MountError::OfAnotherUser { mountpoint } => {
+                let what = format!("the mount at {} is another user's", mountpoint.display());
+                let next = "unmount it as that user, or as root".to_owned();
+                (
+                    "mount-of-another-user",
+                    Exit::Refused,
+                    what,
+                    "only who mounted it and root unmount it".to_owned(),
+                    next,
+                )
+            }
             other => ("mount", Exit::Environment, "the mount failed".to_owned(), other.to_string(), AGAIN.to_owned()),
         };
         Report { kind, what, why, next, exit }

@@ -50,6 +50,8 @@ const FILES_MAX: u64 = 1 << 16;
 pub(crate) struct Pool {
     pub(crate) path: PathBuf,
     pub(crate) region: Arc<MappedRegion>,
+    /// Whether this process made the file.
+    pub(crate) origin: Origin,
     /// What is laid out on the region, once it was looked at: to find nothing takes a look at every
     /// byte.
     layout: OnceLock<Layout>,
@@ -62,6 +64,15 @@ pub(crate) enum Needed {
     PowerFail,
     /// Any, for a trial.
     Anything,
+}
+
+/// Where a pool is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It was there.
+    Found,
+    /// This process made its file.
+    Made,
 }
 
 /// How a pool was found.
@@ -92,7 +103,7 @@ impl Pool {
         default_paths::make_folder_of(path)?;
         let region = MappedRegion::create(path, bytes, Allocation::Full)?;
         // A file that was just made has nothing.
-        Ok(Pool { path: path.to_owned(), region: Arc::new(region), layout: Layout::Blank.into() })
+        Ok(Pool { path: path.to_owned(), region: Arc::new(region), origin: Origin::Made, layout: Layout::Blank.into() })
     }
 
     /// The pool at `path`, which is there and this user's.
@@ -100,13 +111,13 @@ impl Pool {
         let resolved = owned::resolved(path).map_err(ServiceFailure::of_file("open", path))?;
         let own = |file: &File| accept(file, What::Memory);
         let region = unlocked(|| MappedRegion::open_if(&resolved, Access::ReadWrite, own))?;
-        Ok(Pool { path: resolved, region: Arc::new(region), layout: OnceLock::new() })
+        Ok(Pool { path: resolved, region: Arc::new(region), origin: Origin::Found, layout: OnceLock::new() })
     }
 
     /// The pool at `path` that another process opened and has locked.
     pub(crate) fn of_file(path: PathBuf, file: File) -> Result<Pool, ServiceFailure> {
         let region = MappedRegion::of_file(&path, file)?;
-        Ok(Pool { path, region: Arc::new(region), layout: Layout::Pool.into() })
+        Ok(Pool { path, region: Arc::new(region), origin: Origin::Found, layout: Layout::Pool.into() })
     }
 
     /// Ends the use of the pool's memory and retains the pool for this process.
@@ -263,10 +274,10 @@ mod tests {
     fn a_fresh_pool_of_any_size_can_be_opened() {
         for bytes in [8 << 20, 20 << 20, 130 << 20] {
             let region = Arc::new(MappedRegion::anonymous(bytes).expect("memory"));
-            let pool = Pool { path: "pool".into(), region, layout: OnceLock::new() };
+            let pool = Pool { path: "pool".into(), region, origin: Origin::Found, layout: OnceLock::new() };
             assert_eq!(pool.layout().expect("readable"), Layout::Blank);
             let Pool { path, region, .. } = pool.format().expect("laid out");
-            let pool = Pool { path, region, layout: OnceLock::new() };
+            let pool = Pool { path, region, origin: Origin::Found, layout: OnceLock::new() };
             assert_eq!(pool.layout().expect("readable"), Layout::Pool);
             drop(pool.lanes_open(1 << 20).expect("opened"));
             pool.remove_volatile().expect("removed");
@@ -297,7 +308,7 @@ mod tests {
     fn what_is_no_pool_is_not_touched() {
         let region = Arc::new(MappedRegion::anonymous(8 << 20).expect("memory"));
         region.store_u64(4 << 20, 1);
-        let pool = Pool { path: "pool".into(), region, layout: OnceLock::new() };
+        let pool = Pool { path: "pool".into(), region, origin: Origin::Found, layout: OnceLock::new() };
         assert!(matches!(pool.layout(), Err(ServiceFailure::NotAPool { .. })));
     }
 

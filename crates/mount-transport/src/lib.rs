@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dead;
 mod device;
 mod fusermount;
 mod keep_alive;
@@ -14,6 +15,7 @@ mod mount_error;
 mod utab;
 mod workers;
 
+pub use dead::{BelowDead, dead_at, remove_dead};
 pub use device::{Device, DeviceError};
 pub use keep_alive::descriptors::DescriptorStore;
 pub use keep_alive::ending::{EndDemands, EndSignals};
@@ -21,7 +23,7 @@ pub use keep_alive::handover::{Handover, HandoverError, ServersTask, sockets};
 pub use keep_alive::memory_log::MemoryLog;
 pub use keep_alive::reply_cache::ReplyCache;
 pub use keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
-pub use mount::{KIND, MountedDevice, check, mount, remove_dead, unmount};
-pub use mount_error::{MountAt, MountError, Unmount};
+pub use mount::{MountedDevice, check, cover, mount, unmount};
+pub use mount_error::{KIND, MountAt, MountError, Unmount};
 pub use utab::UtabLine;
 pub use workers::{Answers, Serving, serve};

@@ -3,20 +3,22 @@
 //! Root mounts by `mount(2)`, for all users: the kernel checks permissions by the files' owners and
 //! modes. Other users mount by `fusermount3`, which is set-user-ID root, for themselves alone.
 
+use crate::dead::{BelowDead, dead_at, leave_one, remove_dead, take_topmost_away};
 use crate::device::{Device, Received, RequestBuffer};
 use crate::fusermount;
-use crate::mount_error::{MountAt, MountError, Unmount};
+use crate::mount_error::{KIND, MountAt, MountError, Unmount};
 use crate::utab;
 use rustix::fd::AsRawFd;
+use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::CString;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+};
+use std::ffi::{CStr, CString};
 use std::path::Path;
 use tidegate_fuse::{Agreement, DATA_BYTES_MAX, Features, Operation, Request, Session};
 use tidegate_host::files::mount_table::{self, MountedFileSystem};
-
-/// The kind of our file systems, as `/proc/mounts` shows it.
-pub const KIND: &str = "fuse.tidegate";
 
 /// A file system that was just mounted. The kernel waits for its first answers.
 #[derive(Debug)]
@@ -28,31 +30,36 @@ pub struct MountedDevice {
 }
 
 /// Mounts, and agrees with the kernel on a session. `wanted` are the features that are used where
-/// the kernel has them.
+/// the kernel has them. A dead mount of ours that is there is replaced.
 pub fn mount(at: &MountAt, wanted: Features) -> Result<MountedDevice, MountError> {
-    check_mountpoint(at)?;
-    let device = if is_root() { mount_as_root(at)? } else { fusermount::mount(at, &common_options())? };
+    let replaces = dead_at(&at.mountpoint).is_some();
+    if !replaces {
+        check_mountpoint(at)?;
+    }
+    let device = mount_raw(at)?;
     let session = agree(&device, wanted).inspect_err(|_| {
-        // What is half mounted would block every program that looks at it.
-        let _ = unmount(&at.mountpoint, Unmount::Lazily);
+        // What is half mounted would block every program that looks at it. In place of a dead mount
+        // it becomes one, which covers what that covered.
+        if !replaces {
+            let _ = unmount(&at.mountpoint, Unmount::Lazily);
+        }
     })?;
     Ok(MountedDevice { device, session })
 }
 
-/// Takes away a mount of ours at a directory whose service died, and which only answers errors.
-pub fn remove_dead(mountpoint: &Path) -> Result<(), MountError> {
-    let is_dead = |error: std::io::Error| Errno::from_io_error(&error) == Some(Errno::NOTCONN);
-    // A dead mount has no path of its own any more, but its folder has.
-    let (Some(folder), Some(name)) = (mountpoint.parent(), mountpoint.file_name()) else { return Ok(()) };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
-    let mountpoint = folder.join(name);
-    while std::fs::metadata(&mountpoint).is_err_and(is_dead)
-        && mount_table::at(&mountpoint).is_some_and(|mounted| mounted.kind == KIND)
-    {
-        unmount(&mountpoint, Unmount::Lazily)?;
+/// Covers a mountpoint again from which a dead mount was taken away: with a dead one.
+pub fn cover(at: &MountAt) -> Result<(), MountError> {
+    mount_raw(at).map(drop)
+}
+
+fn mount_raw(at: &MountAt) -> Result<Device, MountError> {
+    if is_root() {
+        return mount_as_root(at);
     }
-    Ok(())
+    // Whatever can refuse comes before a dead mount is taken away.
+    Device::open().map_err(MountError::NoDevice)?;
+    remove_dead(&at.mountpoint)?;
+    fusermount::mount(at, &common_options())
 }
 
 /// Unmounts what is mounted at a directory.
@@ -83,8 +90,22 @@ fn common_options() -> String {
 
 /// Whether it makes sense to go on: the mountpoint is one, and the device can be opened.
 pub fn check(at: &MountAt) -> Result<(), MountError> {
-    check_mountpoint(at)?;
+    match dead_at(&at.mountpoint) {
+        Some(mountpoint) => check_below(at, &mountpoint)?,
+        None => check_mountpoint(at)?,
+    }
     Device::open().map(drop).map_err(MountError::NoDevice)
+}
+
+/// Checks the directory below a dead mount as far as this user sees it.
+fn check_below(at: &MountAt, mountpoint: &Path) -> Result<(), MountError> {
+    let below = if at.covers_files { None } else { BelowDead::open(mountpoint).ok() };
+    let entries = below.and_then(|below| rustix::fs::Dir::read_from(&below.directory).ok());
+    let is_entry = |name: &CStr| name != c"." && name != c"..";
+    match entries.into_iter().flatten().flatten().any(|entry| is_entry(entry.file_name())) {
+        true => Err(MountError::NotEmpty { mountpoint: at.mountpoint.clone() }),
+        false => Ok(()),
+    }
 }
 
 fn check_mountpoint(at: &MountAt) -> Result<(), MountError> {
@@ -118,10 +139,14 @@ fn check_mountpoint(at: &MountAt) -> Result<(), MountError> {
 fn mount_as_root(at: &MountAt) -> Result<Device, MountError> {
     let device = Device::open().map_err(MountError::NoDevice)?;
     let descriptor = rustix::fd::AsFd::as_fd(&device).as_raw_fd();
+    if dead_at(&at.mountpoint).is_some() && mount_below_dead(at, descriptor).is_ok() {
+        return Ok(device);
+    }
     let common = common_options();
     let options = format!("fd={descriptor},rootmode=40000,user_id=0,group_id=0,allow_other,{common}");
     let refused = |errno| MountError::Refused { mountpoint: at.mountpoint.clone(), errno };
     let options = CString::new(options).map_err(|_| refused(Errno::INVAL))?;
+    remove_dead(&at.mountpoint)?;
     rustix::mount::mount(&at.source, &at.mountpoint, KIND, MountFlags::empty(), options.as_c_str()).map_err(
         |errno| match errno {
             Errno::NODEV => MountError::NoDevice(errno),
@@ -129,6 +154,30 @@ fn mount_as_root(at: &MountAt) -> Result<Device, MountError> {
         },
     )?;
     Ok(device)
+}
+
+/// Mounts below a dead mount, and then takes that away: at no moment does a program reach what both
+/// cover. Linux has that since 6.5.
+fn mount_below_dead(at: &MountAt, descriptor: i32) -> rustix::io::Result<()> {
+    let (kind, subtype) = KIND.split_once('.').unwrap_or((KIND, ""));
+    let fresh = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&fresh, "source", &at.source)?;
+    fsconfig_set_string(&fresh, "subtype", subtype)?;
+    fsconfig_set_string(&fresh, "fd", descriptor.to_string())?;
+    for (name, value) in [("rootmode", "40000"), ("user_id", "0"), ("group_id", "0")] {
+        fsconfig_set_string(&fresh, name, value)?;
+    }
+    fsconfig_set_string(&fresh, "max_read", DATA_BYTES_MAX.to_string())?;
+    fsconfig_set_flag(&fresh, "allow_other")?;
+    fsconfig_set_flag(&fresh, "default_permissions")?;
+    fsconfig_create(&fresh)?;
+    let mounted = fsmount(&fresh, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    utab::forget(&at.mountpoint);
+    leave_one(&at.mountpoint)?;
+    let below = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_BENEATH;
+    move_mount(&mounted, "", CWD, &at.mountpoint, below)?;
+    // Nothing but the dead mount is asked to go: the fresh one does not answer yet.
+    take_topmost_away(&at.mountpoint)
 }
 
 /// Answers the kernel's first requests.

@@ -6,6 +6,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tidegate_fuse::TooOld;
 
+/// The kind of our file systems, as `/proc/mounts` shows it.
+pub const KIND: &str = "fuse.tidegate";
+
 /// What is mounted where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountAt {
@@ -90,6 +93,12 @@ pub enum MountError {
     /// Nothing is mounted there.
     #[error("nothing is mounted at {mountpoint}")]
     NotMounted {
+        /// The directory.
+        mountpoint: PathBuf,
+    },
+    /// Another user mounted it.
+    #[error("{mountpoint} was mounted by another user: unmount it as that user, or as root")]
+    OfAnotherUser {
         /// The directory.
         mountpoint: PathBuf,
     },

@@ -35,9 +35,10 @@ impl RealFile {
         unsafe { (self.methods().read)(self.0, buffer.as_mut_ptr().cast(), len, at) }
     }
 
-    /// Writes any number of bytes: one call takes no more than 1 GiB.
+    /// Writes any number of bytes. Of a longer piece the VFS for Unix takes the length modulo
+    /// 128 KiB: SQLite hands it no more than a page, of 64 KiB at most.
     pub(crate) fn write(self, at: u64, data: &[u8]) -> Code {
-        const PIECE_BYTES: usize = 1 << 20;
+        const PIECE_BYTES: usize = 1 << 16;
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let place = i64::try_from(at + (number * PIECE_BYTES) as u64);
             let (Ok(len), Ok(at)) = (c_int::try_from(piece.len()), place) else { return IOERR_WRITE };

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
-use tidegate_trials::mounted::send_kill;
-use tidegate_trials::served::program;
+use tidegate_trials::mounted::{kill_all, send_kill};
+use tidegate_trials::served::{program, until};
 
 /// The names of a directory's extended attributes of users.
 fn attributes(directory: &Path) -> Vec<u8> {
@@ -184,6 +184,95 @@ fn a_mount_waits_for_a_service_that_was_killed_and_is_not_gone_yet() {
         service = next;
     }
     bed.kill(service);
+}
+
+/// Whether a mount is there that has lost its service.
+fn is_dead(mountpoint: &Path) -> bool {
+    rustix::fs::statfs(mountpoint).err() == Some(rustix::io::Errno::NOTCONN)
+}
+
+/// A service as [`MountFolders::mount_directory`] starts it, while a dead mount may be there.
+fn mount_again(bed: &MountFolders, source: &str, pool: &Path) -> Child {
+    let mut command = Command::new(program());
+    command.arg("mount").args([bed.at(source), bed.at("mnt")]).arg("--pool").arg(pool);
+    command.args(["--pool-size", "64M", "--dram", "16M", "--try"]).stdout(Stdio::null()).spawn().expect("it starts")
+}
+
+#[test]
+fn a_refused_mount_leaves_the_dead_one_over_what_it_covers() {
+    for source in ["mnt", "source"] {
+        let bed = MountFolders::new();
+        let (mnt, other) = (bed.at("mnt"), bed.memory().join("other"));
+        let mut service = bed.mount_directory(source, &bed.pool(), &[]);
+        shell(&mnt, "echo mine > file; sync file");
+        kill_all(&mut service);
+        let refused = mount_again(&bed, source, &other).wait().expect("it was started here");
+        assert_eq!(refused.code(), Some(3), "{source}: SOURCE belongs to another pool");
+        assert!(is_dead(&mnt), "{source}: programs reach what the mount covers");
+        let mut service = mount_again(&bed, source, &bed.pool());
+        until("the mount", || fs::read(mnt.join("file")).is_ok());
+        assert_eq!(shell(&mnt, "cat file"), "mine", "{source}");
+        assert!(bed.tidegate("umount", &mnt).status.success());
+        assert!(service.wait().expect("it was started here").success());
+        assert!(!bed.is_mounted(), "{source}: nothing of the dead mount is left");
+        assert_eq!(shell(&bed.at(source), "cat file"), "mine", "{source}");
+    }
+}
+
+#[test]
+fn recovery_below_a_dead_mount_over_source_writes_to_the_files_and_takes_it_away() {
+    let bed = MountFolders::new();
+    let mnt = bed.at("mnt");
+    let mut service = bed.mount_directory("mnt", &bed.pool(), &[]);
+    shell(&mnt, "echo mine > file; sync file");
+    kill_all(&mut service);
+    let recovered = bed.tidegate("recover", &bed.pool());
+    assert!(recovered.status.success(), "{recovered:?}");
+    assert!(!bed.is_mounted());
+    assert_eq!(shell(&mnt, "cat file"), "mine");
+}
+
+#[test]
+fn at_no_moment_does_a_program_reach_what_lies_below_while_a_mount_takes_a_dead_ones_place() {
+    let bed = MountFolders::new();
+    let mnt = bed.at("mnt");
+    let mut service = bed.mount();
+    for round in 0..4 {
+        kill_all(&mut service);
+        let mut next = mount_again(&bed, "source", &bed.pool());
+        // As a program does that tries again until it can.
+        while fs::File::create(mnt.join(format!("file{round}"))).is_err() {
+            assert_eq!(next.try_wait().expect("it was started here"), None, "round {round}: it was refused");
+        }
+        service = next;
+    }
+    assert!(bed.tidegate("umount", &mnt).status.success());
+    assert!(service.wait().expect("it was started here").success());
+    assert_eq!(shell(&mnt, "ls"), "", "files below the mount");
+    assert_eq!(shell(&bed.at("source"), "ls"), "file0\nfile1\nfile2\nfile3");
+}
+
+#[test]
+fn a_mount_takes_the_place_of_one_that_was_killed_and_is_not_gone_yet() {
+    let bed = MountFolders::new();
+    let mnt = bed.at("mnt");
+    let mut service = bed.mount();
+    for round in 0..8 {
+        shell(&mnt, "dd if=/dev/zero of=file bs=1M count=12 status=none; stat . > /dev/null");
+        send_kill(&mut service);
+        let next = mount_again(&bed, "source", &bed.pool());
+        service.wait().expect("it was started here");
+        service = next;
+        let mut ended = None;
+        until("the next mount", || {
+            ended = service.try_wait().expect("it was started here");
+            // The kernel remembers no answer to this.
+            ended.is_some() || rustix::fs::statfs(&mnt).is_ok()
+        });
+        assert_eq!(ended, None, "round {round}: it was refused");
+    }
+    assert!(bed.tidegate("umount", &mnt).status.success());
+    assert!(service.wait().expect("it was started here").success());
 }
 
 #[test]

@@ -4,15 +4,17 @@
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
+use tidegate_trials::mounted::kill_all;
 use tidegate_trials::served::program;
 
 const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
+const ENVIRONMENT: i32 = 5;
 
 /// The only line of JSON on stdout.
 fn answer(output: &Output) -> Value {
@@ -176,6 +178,59 @@ fn umount_names_the_program_that_uses_the_mount_and_lazily_waits_for_it() {
     user.kill().unwrap();
     user.wait().unwrap();
     assert!(lazy.wait().unwrap().success() && service.wait().unwrap().success());
+}
+
+#[test]
+fn umount_finds_a_mount_by_any_path_to_it_dead_or_not() {
+    let bed = MountFolders::new();
+    let mnt = bed.at("mnt");
+    std::os::unix::fs::symlink("mnt", bed.at("link")).unwrap();
+    let absolute = format!("/{}", mnt.display());
+    let mut is_dead = false;
+    for path in ["mnt/", "./mnt/", &absolute, "source/../mnt", "link", "link/"] {
+        let mut service = bed.mount();
+        if is_dead {
+            kill_all(&mut service);
+        }
+        let umount = Command::new(program()).arg("umount").arg(path).current_dir(bed.at(".")).output().unwrap();
+        assert!(umount.status.success(), "{path}: {umount:?}");
+        assert!(!bed.is_mounted(), "{path}");
+        assert!(is_dead || service.wait().unwrap().success());
+        is_dead = !is_dead;
+    }
+}
+
+#[test]
+fn the_mount_of_another_user_is_named_as_such() {
+    let bed = MountFolders::new();
+    let service = bed.mount();
+    let umount = "exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+    fs::set_permissions(bed.at("."), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", umount, "sh"]).arg(program()).arg("umount").arg(bed.at("mnt"));
+    let refused = command.env("HOME", "/").output().unwrap();
+    fs::set_permissions(bed.memory(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", umount, "sh"]).arg(program()).arg("status").arg(bed.pool());
+    let unanswered = command.env("HOME", "/").output().unwrap();
+    bed.kill(service);
+    assert_eq!(unanswered.status.code(), Some(ENVIRONMENT), "{unanswered:?}");
+    assert!(said(&unanswered).contains("another user's") && said(&unanswered).contains("as root"), "{unanswered:?}");
+    assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
+    assert!(said(&refused).contains("another user's"), "{refused:?}");
+}
+
+#[test]
+fn check_and_recover_of_a_pool_in_use_name_no_option_that_they_lack() {
+    let bed = MountFolders::new();
+    let service = bed.mount();
+    for command in ["check", "recover"] {
+        let refused = bed.tidegate(command, &bed.pool());
+        assert_eq!(refused.status.code(), Some(IN_USE), "{refused:?}");
+        let next = said(&refused);
+        assert!(next.contains("tidegate status") && !next.contains("--pool"), "{next}");
+    }
+    bed.kill(service);
 }
 
 #[test]

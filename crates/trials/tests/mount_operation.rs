@@ -63,6 +63,28 @@ fn systemd_hears_of_the_beginning_of_a_dead_server_and_of_the_end() {
 }
 
 #[test]
+fn servers_of_a_mount_in_the_background_do_not_look_for_who_waited_for_its_beginning() {
+    let bed = MountFolders::new();
+    let waiting = UnixDatagram::bind(bed.at("notify")).unwrap();
+    waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut mount = Command::new(program());
+    mount.args(["mount", "--background"]).args([bed.at("source"), bed.at("mnt")]).args(OPTIONS);
+    mount.arg("--pool").arg(bed.pool()).env("NOTIFY_SOCKET", bed.at("notify"));
+    let mut mount = mount.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    hear(&waiting, "READY=1");
+    drop(waiting);
+    for server in servers_of(mount.id()) {
+        kill_process(server, Signal::KILL).unwrap();
+    }
+    // The next server answers.
+    shell(&bed.at("mnt"), "echo mine > file; sync file");
+    assert!(bed.tidegate("umount", &bed.at("mnt")).status.success());
+    assert!(mount.wait().unwrap().success());
+    let told = std::io::read_to_string(mount.stderr.take().unwrap()).unwrap();
+    assert!(!told.contains("NOTIFY_SOCKET"), "{told}");
+}
+
+#[test]
 fn a_signal_in_the_first_moments_of_a_mount_ends_it_with_everything_written_back() {
     let bed = MountFolders::new();
     for round in 0..4 {

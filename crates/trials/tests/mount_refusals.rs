@@ -160,6 +160,35 @@ fn sizes_of_dram_that_cannot_be_had_are_refused_and_leave_no_pool() {
     }
 }
 
+#[test]
+fn a_refused_mount_leaves_nothing_that_it_made() {
+    let bed = MountFolders::new();
+    let (source, mnt) = (bed.at("source"), bed.at("mnt"));
+    let memory = || shell(Path::new("/dev/shm"), "find . -maxdepth 1 -name 'tidegate-*' -size 0 | sort");
+    let before = memory();
+    let sized = |program: &mut Command, pool: &str, dram: &str| {
+        program.args(["mount", "--try", "--pool-size", pool, "--dram", dram, "--pool"]);
+        program.arg(bed.pool()).args([&source, &mnt]);
+    };
+    let mut small = Command::new(program());
+    sized(&mut small, "1M", "16M");
+    assert_mount_refused(&bed, small, USAGE, &["--pool-size"]);
+    assert!(!bed.pool().exists(), "the size");
+    // The limit is on the pool in the first case, and in the second on the memory of a lane.
+    for blocks in ["100", "40000"] {
+        let line = format!("ulimit -f {blocks}; exec \"$@\"");
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &line, "sh"]).arg(program());
+        sized(&mut limited, "8M", "128M");
+        assert_mount_refused(&bed, limited, ENVIRONMENT, &["too many"]);
+        assert!(!bed.pool().exists(), "{blocks} blocks");
+        assert!(!bed.memory().join("pool.mount").exists(), "{blocks} blocks");
+    }
+    assert_eq!(memory(), before, "memory without a byte");
+    let service = bed.mount();
+    end(&bed, service);
+}
+
 fn damaged_pool_is_refused(bed: &MountFolders) {
     let service = bed.mount();
     shell(&bed.at("mnt"), "echo mine > file; sync file");

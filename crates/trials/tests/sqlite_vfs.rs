@@ -85,6 +85,23 @@ fn a_database_outside_of_a_mount_is_as_without_the_vfs() {
 }
 
 #[test]
+fn a_transaction_of_more_than_memory_takes_commits_by_a_journal() {
+    let testbed = MountTestbed::new();
+    let database = testbed.mountpoint().join("large.db");
+    // Pages that lie side by side are one run of bytes.
+    let script = format!(
+        "pragma journal_mode=delete; pragma cache_size=10; {TABLE}
+         begin; insert into t(v) select hex(randomblob(4000)) from generate_series(1, 8000); commit;
+         begin; update t set v = upper(v) || '.'; commit;
+         select count(*), sum(length(v)) from t;"
+    );
+    let said = said(&mut with_vfs(&testbed, &database, &script));
+    assert_eq!(said.lines().last(), Some("8000|64008000"), "{said}");
+    is_sound(&database, "after two large transactions");
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
 fn several_databases_change_together_by_journals() {
     let testbed = MountTestbed::new();
     let [first, second] = ["first.db", "second.db"].map(|name| testbed.mountpoint().join(name));

@@ -5,6 +5,7 @@ use super::{Exit, Report};
 use std::io;
 use std::path::{Path, PathBuf};
 use tidegate_doctor::{FileMistake, RefusedAt};
+use tidegate_host::shell::word;
 use tidegate_host::spelling::nearest;
 
 /// Why a configuration file is not followed.
@@ -228,7 +229,8 @@ fn same_mount(path: &Path, name: &str) -> Report {
 
 fn which_mount(path: &Path, names: &[String]) -> Report {
     let what = format!("{} has several mounts", path.display());
-    let next = format!("say which one: --name {}", names.join(", --name "));
+    let ways: Vec<_> = names.iter().map(|name| format!("--name {}", word(name))).collect();
+    let next = format!("say which one: {}", ways.join(", "));
     Report::new(("config-which-mount", Exit::Usage), what, "each of them has a service of its own", next)
 }
 
@@ -236,7 +238,7 @@ fn unknown_mount(path: &Path, name: &str, names: &[String]) -> Report {
     let what = format!("{} has no mount {name:?}", path.display());
     let why = format!("the mounts there are {}", names.join(", "));
     let next = match nearest(name, names.iter().map(String::as_str)) {
-        Some(near) => format!("write --name {near} if that was meant"),
+        Some(near) => format!("write --name {} if that was meant", word(near)),
         None => "add [[mount]] with this name, or name one of those".to_owned(),
     };
     Report::new(("config-unknown-mount", Exit::Usage), what, why, next)

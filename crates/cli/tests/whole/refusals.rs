@@ -437,7 +437,7 @@ fn what_the_user_may_not_do_is_told() {
     let _service = UnixListener::bind(format!("{pool}.control")).unwrap();
     fs::set_permissions(format!("{pool}.control"), fs::Permissions::from_mode(0o000)).unwrap();
     let status = ended(as_nobody(&folder).args(["status", &pool]));
-    assert_tells(&status, ENVIRONMENT, &["does not answer", "Permission denied"]);
+    assert_tells(&status, ENVIRONMENT, &["does not answer", "Permission denied", "as root"]);
     fs::set_permissions(volume, fs::Permissions::from_mode(0o000)).unwrap();
     let info = ended(as_nobody(&folder).args(["info", "--pmem", volume]));
     assert_tells(&info, ENVIRONMENT, &["no permission to read"]);

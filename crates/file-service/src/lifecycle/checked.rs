@@ -1,6 +1,6 @@
 //! Checking the pool of a mount, without a change and while no service has it.
 
-use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::failure::{ServiceFailure, in_use};
 use crate::pool::record::MountRecord;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub fn check_pool(path: &Path) -> Result<PoolChecked, ServiceFailure> {
     }
     let resolved = owned::resolved(path).map_err(ServiceFailure::of_file("open", path))?;
     let own = |file: &std::fs::File| accept(file, What::Memory);
-    let region = Arc::new(unlocked(|| MappedRegion::open_if(&resolved, Access::Private, own))?);
+    let region = unlocked(|| MappedRegion::open_if(&resolved, Access::Private, own));
+    let region = Arc::new(region.map_err(|error| in_use(path)(error.into()))?);
     let source = MountRecord::read(&resolved)?.map(|record| record.source);
     let report = check(&region).map_err(|error| ServiceFailure::NotOpened { pool: resolved, error })?;
     Ok(PoolChecked { source, report })

@@ -66,6 +66,15 @@ pub enum ServiceFailure {
         /// The pool.
         pool: PathBuf,
     },
+    /// A mount has the pool, or another process that uses or looks at it.
+    #[error("the pool {} is in use", pool.display())]
+    PoolInUse {
+        /// The pool.
+        pool: PathBuf,
+        /// By which process.
+        #[source]
+        error: MapError,
+    },
     /// The pool does not survive a power loss.
     #[error("the pool {} is not persistent memory", pool.display())]
     NotPersistent {
@@ -239,6 +248,15 @@ impl ServiceFailure {
     pub(crate) fn of_file(doing: &'static str, file: &Path) -> impl FnOnce(io::Error) -> ServiceFailure {
         let file = file.to_owned();
         move |error| ServiceFailure::File { doing, file, error }
+    }
+}
+
+/// For a pool that is named itself, and not as one of several that would do.
+pub(crate) fn in_use(pool: &Path) -> impl FnOnce(ServiceFailure) -> ServiceFailure {
+    let pool = pool.to_owned();
+    move |failure| {
+        let ServiceFailure::Map(error @ MapError::InUse { .. }) = failure else { return failure };
+        ServiceFailure::PoolInUse { pool, error }
     }
 }
 

@@ -10,21 +10,24 @@
 
 use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, system};
-use crate::lifecycle::opening::{check_mark, fresh_record, open_source, other_pool, record_of};
+use crate::lifecycle::opening::{
+    FoundSource, check_mark, fresh_record, open_covered_source, open_source, other_pool, record_of,
+};
 use crate::lifecycle::recovered::{RecoveredFile, StrangeNames, recover};
-use crate::pool::hidden::{Cover, Hidden};
+use crate::pool::hidden::{self, Cover, Hidden};
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
-use crate::pool::{LANES_MAX, Layout, Needed, POOL_BYTES, Pool, default_pool};
+use crate::pool::{LANES_MAX, Layout, Needed, Origin, POOL_BYTES, Pool, default_pool};
 use crate::service::nodes::open_files::OpenFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_host::files::users::{Use, users_of};
+use tidegate_host::files::mount_table;
+use tidegate_host::files::users::{Use, users_below};
 use tidegate_media::LockedFile;
-use tidegate_mount_transport::remove_dead;
+use tidegate_mount_transport::{BelowDead, KIND};
 use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_source_files::mark::PoolMark;
 use tidegate_source_files::recovery::SourceFiles;
@@ -67,6 +70,8 @@ pub enum FormerPool {
 pub(crate) struct BegunMount {
     pub(crate) source: Arc<SourceDirectory>,
     pub(crate) lock: LockedFile,
+    /// If SOURCE was found below a dead mount.
+    pub(crate) below: Option<BelowDead>,
     pub(crate) pool: Pool,
     pub(crate) hidden: Hidden,
     pub(crate) files: OpenFiles,
@@ -79,12 +84,11 @@ impl MountRequest {
     }
 
     /// SOURCE and MOUNTPOINT as the kernel names them. Neither may lie in the other.
-    /// A dead mount of ours that is there is taken away.
+    /// A mount that is there is not asked, and stays.
     pub fn resolved(mut self) -> Result<MountRequest, ServiceFailure> {
-        remove_dead(&self.mountpoint)?;
         self.source = resolve_source(&self.source)?;
         let failed = ServiceFailure::of_file("open", &self.mountpoint);
-        self.mountpoint = self.mountpoint.canonicalize().map_err(failed)?;
+        self.mountpoint = mount_table::resolved(&self.mountpoint).map_err(failed)?;
         let (source, mountpoint) = (&self.source, &self.mountpoint);
         if source != mountpoint && (source.starts_with(mountpoint) || mountpoint.starts_with(source)) {
             let (source_directory, mountpoint) = (source.clone(), mountpoint.clone());
@@ -95,30 +99,72 @@ impl MountRequest {
 }
 
 fn resolve_source(source: &Path) -> Result<PathBuf, ServiceFailure> {
-    source.canonicalize().map_err(|error| ServiceFailure::NoSource { source_directory: source.to_owned(), error })
+    mount_table::resolved(source)
+        .map_err(|error| ServiceFailure::NoSource { source_directory: source.to_owned(), error })
 }
 
 /// Begins a mount that was [resolved](MountRequest::resolved): everything up to the first server.
 pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<RecoveredFile>), ServiceFailure> {
-    let (source, lock) = open_source(&request.source)?;
-    let users = users_of(&request.source, Use::Changing);
+    let covers = request.source == request.mountpoint;
+    let FoundSource { source, lock, below } = match covers {
+        true => open_covered_source(&request.source)?,
+        false => open_source(&request.source).map(|(source, lock)| FoundSource { source, lock, below: None })?,
+    };
+    // Programs may still have files of a dead mount open, and SOURCE lies below that.
+    let dead = if below.is_some() { mount_table::all_at(&request.source) } else { Vec::new() };
+    let dead: Vec<_> = dead.into_iter().filter(|mounted| mounted.kind == KIND).collect();
+    let users = users_below(&request.source, Use::Changing, &dead);
     if !users.is_empty() {
         return Err(ServiceFailure::FilesInUse { source_directory: request.source.clone(), users });
     }
     let dram = accepted(request.dram_bytes)?;
     let mark = PoolMark::read(&source)?;
-    let mut pool = open_pool(request, mark.as_ref())?;
-    let strange = strange_names(&pool, mark.as_ref())?;
-    let record = record_for((&pool, dram), request, &source, mark.as_ref())?;
+    let pool = open_pool(request, mark.as_ref())?;
+    let made = (pool.origin == Origin::Made).then(|| pool.path.clone());
+    let begun = begin_with(pool, request, (&source, mark.as_ref()), dram);
+    let (pool, hidden, files, recovered) =
+        begun.inspect_err(|_| made.iter().for_each(|made| give_up_made(made, &source)))?;
+    Ok((BegunMount { source, lock, below, pool, hidden, files }, recovered))
+}
+
+/// Begins a mount with a pool, once SOURCE is known.
+fn begin_with(
+    mut pool: Pool,
+    request: &MountRequest,
+    (source, mark): (&Arc<SourceDirectory>, Option<&PoolMark>),
+    dram: u64,
+) -> Result<(Pool, Hidden, OpenFiles, Vec<RecoveredFile>), ServiceFailure> {
+    let covers = request.source == request.mountpoint;
+    let strange = strange_names(&pool, mark)?;
+    let record = record_for((&pool, dram), request, source, mark)?;
     if pool.layout()? == Layout::Blank {
         pool = pool.format()?;
     }
-    let cover = if request.source == request.mountpoint { Cover::Mount } else { Cover::Mode };
-    let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, &source, cover)?;
-    let recovery = recover(&pool, dram, SourceFiles::new(&source, None), strange)?;
+    let cover = if covers { Cover::Mount } else { Cover::Mode };
+    let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, source, cover)?;
+    let recovery = recover(&pool, dram, SourceFiles::new(source, None), strange)?;
     // The first server opens the log of names.
-    let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(&source)))?;
-    Ok((BegunMount { source, lock, pool, hidden, files }, recovered))
+    let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(source)))?;
+    Ok((pool, hidden, files, recovered))
+}
+
+/// Removes a pool that was just made for a mount that is refused, and what there is because of it.
+fn give_up_made(path: &Path, source: &SourceDirectory) {
+    let shown = || -> Result<(), ServiceFailure> {
+        if let Some(record) = MountRecord::read(path)? {
+            hidden::show(source, &record, path)?;
+        }
+        let pool = Pool::open(path)?;
+        if pool.layout()? == Layout::Pool {
+            pool.remove_volatile()?;
+        }
+        Ok(())
+    };
+    if let Err(error) = shown() {
+        tracing::debug!("the pool that was made is given up, but not all of it: {error}");
+    }
+    // Nobody had anything in it. If it stays, it is an empty pool.
+    let _ = std::fs::remove_file(path);
 }
 
 /// Opens the pool that is meant, unless SOURCE is marked with another one.
@@ -183,8 +229,12 @@ fn discard_former(mark: &PoolMark, source: &SourceDirectory) -> Result<(), Servi
 impl BegunMount {
     /// Ends the mount before it had a server.
     pub(crate) fn end(self) -> Result<(), ServiceFailure> {
-        let BegunMount { source, lock: _lock, pool, hidden, files } = self;
-        end(&files, &source, &hidden, &pool, &mut |_| {})
+        let BegunMount { source, lock: _lock, below: _below, pool, hidden, files } = self;
+        end(&files, &source, &hidden, &pool, &mut |_| {})?;
+        if pool.origin == Origin::Made {
+            let _ = std::fs::remove_file(&pool.path);
+        }
+        Ok(())
     }
 }
 

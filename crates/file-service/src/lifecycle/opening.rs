@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidegate_host::unlocked::unlocked;
 use tidegate_media::{LockedFile, MapError};
+use tidegate_mount_transport::{BelowDead, dead_at, remove_dead};
 use tidegate_source_files::mark::PoolMark;
 use tidegate_source_files::{SourceDirectory, about};
 
@@ -18,6 +19,30 @@ pub(crate) fn open_source(path: &Path) -> Result<(Arc<SourceDirectory>, LockedFi
     let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
     let lock = lock_source(&source, path)?;
     Ok((Arc::new(source), lock))
+}
+
+/// SOURCE, which a mount may cover that lost its service.
+pub(crate) struct FoundSource {
+    pub(crate) source: Arc<SourceDirectory>,
+    pub(crate) lock: LockedFile,
+    /// What covers it stays, and it is used below that, for as long as this exists.
+    pub(crate) below: Option<BelowDead>,
+}
+
+/// Opens SOURCE for one service alone, as [`open_source`], also below a dead mount. Only if this
+/// user cannot look below that, it is taken away.
+pub(crate) fn open_covered_source(path: &Path) -> Result<FoundSource, ServiceFailure> {
+    let below = dead_at(path).and_then(|dead| BelowDead::open(&dead).ok());
+    let Some(below) = below else {
+        remove_dead(path)?;
+        let (source, lock) = open_source(path)?;
+        return Ok(FoundSource { source, lock, below: None });
+    };
+    let source =
+        below.directory.try_clone().map_err(|error| ServiceFailure::System { doing: "copying a descriptor", error })?;
+    let source = SourceDirectory::of(source).map_err(system("looking at SOURCE"))?;
+    let lock = lock_source(&source, path)?;
+    Ok(FoundSource { source: Arc::new(source), lock, below: Some(below) })
 }
 
 /// Locks SOURCE for one service alone, or takes over the lock of an earlier process with the same

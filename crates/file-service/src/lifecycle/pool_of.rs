@@ -11,7 +11,7 @@ use tidegate_source_files::mark::PoolMark;
 /// The pool that `path` means: that of the mount, if it is a mountpoint or a SOURCE; else itself.
 pub fn pool_of(path: &Path) -> PathBuf {
     // A mountpoint is not looked at, as its service may not answer.
-    let mountpoint = std::path::absolute(path).ok().filter(|path| shown_at(path).is_some());
+    let mountpoint = mount_table::resolved(path).ok().filter(|path| shown_at(path).is_some());
     let directory = mountpoint.or_else(|| if path.is_dir() { path.canonicalize().ok() } else { None });
     directory.and_then(|directory| pool_of_source(&source_of(directory))).unwrap_or_else(|| path.to_owned())
 }

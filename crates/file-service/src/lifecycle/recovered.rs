@@ -1,8 +1,8 @@
 //! What a mount left in its pool: found below again, and brought to its files.
 
 use crate::lifecycle::belonging::NotTogether;
-use crate::lifecycle::failure::{ServiceFailure, system};
-use crate::lifecycle::opening::{check_mark, open_source, record_of};
+use crate::lifecycle::failure::{ServiceFailure, in_use, system};
+use crate::lifecycle::opening::{FoundSource, check_mark, open_covered_source, record_of};
 use crate::pool::hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
@@ -221,7 +221,7 @@ pub fn recover_pool(
     if !path.exists() {
         return Err(ServiceFailure::NoPool { pool: path.to_owned() });
     }
-    let (pool, dram) = (Pool::open(path)?, accepted(None)?);
+    let (pool, dram) = (Pool::open(path).map_err(in_use(path))?, accepted(None)?);
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;
     let Some(record) = MountRecord::read(&pool.path)? else {
@@ -229,13 +229,16 @@ pub fn recover_pool(
             return Err(ServiceFailure::Blank { pool: pool.path });
         }
         return match pool.is_empty(dram)? {
-            true => Ok(PoolRecovered { source: None, files: Vec::new(), salvage }),
+            true => {
+                // The look into the pool made the memory that it may belong with.
+                pool.remove_volatile()?;
+                Ok(PoolRecovered { source: None, files: Vec::new(), salvage })
+            }
             false => Err(NotTogether::NoRecord { record: record::path_of(&pool.path), pool: pool.path }.into()),
         };
     };
     // A mount over SOURCE whose service was killed hides it.
-    remove_dead(&record.source)?;
-    let (source, _lock) = open_source(&record.source)?;
+    let FoundSource { source, lock: _lock, below: _below } = open_covered_source(&record.source)?;
     record_of(&pool.path, &record.source, &source)?;
     check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
@@ -256,6 +259,27 @@ pub fn recover_pool(
         if layout == Layout::Pool {
             pool.remove_volatile()?;
         }
+        remove_dead(&record.source)?;
     }
     Ok(PoolRecovered { source: Some(record.source), files: recovered, salvage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::found::left_memory;
+    use crate::pool::Needed;
+
+    #[test]
+    fn a_pool_that_has_no_data_is_looked_into_without_a_trace() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool");
+        let pool = Pool::open_or_create(&path, 8 << 20, Needed::Anything).expect("room").format().expect("laid out");
+        let id = pool.id().expect("readable").expect("it is laid out");
+        drop(pool);
+        let recovered = recover_pool(&path, Unplaced::Retain, |_| {}).expect("there is nothing to recover");
+        assert_eq!((recovered.source, recovered.files), (None, Vec::new()));
+        let left = left_memory().into_iter().find(|left| left.file.to_string_lossy().contains(&id));
+        assert_eq!(left, None);
+    }
 }

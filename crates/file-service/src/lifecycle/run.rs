@@ -15,10 +15,11 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
+use tidegate_host::rlimits::raise_descriptors;
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{
-    EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, UtabLine, check, keep_alive,
-    mount,
+    BelowDead, EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, UtabLine, check,
+    cover, dead_at, keep_alive, mount,
 };
 
 /// What a program hears of its mount.
@@ -54,11 +55,18 @@ pub fn run(
         covers_files: request.source == request.mountpoint,
     };
     check(&at)?;
-    tidegate_host::rlimits::raise_descriptors();
-    let (begun, recovered) = begin(&request)?;
+    raise_descriptors();
+    let was_covered = dead_at(&at.mountpoint).is_some();
+    let (begun, recovered) = begin(&request).inspect_err(|_| cover_again(&at, was_covered))?;
     listener.recovered(&recovered);
     let pool = begun.pool.path.clone();
-    let socket = ControlSocket::open(&pool)?;
+    let socket = match ControlSocket::open(&pool) {
+        Ok(socket) => socket,
+        Err(error) => {
+            begun.end()?;
+            return Err(error);
+        }
+    };
     // From here on, a signal ends the mount in good order.
     let signals = EndSignals::caught().map_err(system("catching signals"))?;
     let device = match mount(&at, Features::FILE_SERVER.with(Features::RESEND)) {
@@ -71,7 +79,7 @@ pub fn run(
     };
     let _utab = UtabLine::add(at.source.as_os_str(), &at.mountpoint);
     log_lacks(&device.session);
-    let (task, _locks) = task_of(begun, &request, &socket)?;
+    let (task, _retained) = task_of(begun, &request, &socket)?;
     let tell = |event| match event {
         MountEvent::Serves { restarts: 0 } => listener.mounted(&pool),
         MountEvent::Serves { restarts } => listener.restarted(restarts),
@@ -86,13 +94,26 @@ pub fn run(
     }
 }
 
-/// What every server gets, and the locks that outlive the servers.
+/// What this process has for itself until the mount ends.
+type Retained = ([LockedFile; 2], Option<BelowDead>);
+
+/// Covers SOURCE as before where a mount was refused that had to take a dead one away.
+fn cover_again(at: &MountAt, was_covered: bool) {
+    if was_covered
+        && dead_at(&at.mountpoint).is_none()
+        && let Err(error) = cover(at)
+    {
+        tracing::warn!("{} shows the files below the mount now: {error}", at.mountpoint.display());
+    }
+}
+
+/// What every server gets, and what outlives the servers: locks, and SOURCE below a dead mount.
 fn task_of(
     begun: BegunMount,
     request: &MountRequest,
     socket: &ControlSocket,
-) -> Result<(ServersTask, [LockedFile; 2]), ServiceFailure> {
-    let BegunMount { source, lock, pool, hidden: _, files } = begun;
+) -> Result<(ServersTask, Retained), ServiceFailure> {
+    let BegunMount { source, lock, below, pool, hidden: _, files } = begun;
     drop(files);
     let served = ServedMount {
         source: request.source.clone(),
@@ -117,5 +138,5 @@ fn task_of(
         memory("tidegate-nodes")?,
         memory("tidegate-handles")?,
     ];
-    Ok((ServersTask { text: served.to_text(), descriptors }, [lock, pool]))
+    Ok((ServersTask { text: served.to_text(), descriptors }, ([lock, pool], below)))
 }

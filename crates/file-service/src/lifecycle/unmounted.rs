@@ -16,11 +16,13 @@ use tidegate_mount_transport::{KIND, MountError, Unmount, unmount};
 /// Between two looks whether the service has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Unmounts `mountpoint`, and waits until its service has written everything back. Returns SOURCE.
+/// Unmounts the mount at `given`, and waits until its service has written everything back.
+/// Returns SOURCE.
 /// `tell` hears which programs are waited for, and once a second how much is left and how fast it
 /// goes.
-pub fn end_mount(mountpoint: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Result<PathBuf, ServiceFailure> {
-    let mountpoint = std::path::absolute(mountpoint).map_err(ServiceFailure::of_file("find", mountpoint))?;
+pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Result<PathBuf, ServiceFailure> {
+    let mountpoint = mount_table::resolved(given).or_else(|_| std::path::absolute(given));
+    let mountpoint = mountpoint.map_err(ServiceFailure::of_file("find", given))?;
     let source = match mount_table::at(&mountpoint) {
         Some(MountedFileSystem { kind, source_name, .. }) if kind == KIND => PathBuf::from(source_name),
         _ => return Err(MountError::NotMounted { mountpoint }.into()),
@@ -31,6 +33,11 @@ pub fn end_mount(mountpoint: &Path, when: Unmount, mut tell: impl FnMut(&str)) -
         Err(MountError::Busy { mountpoint }) => {
             let users = users_of(&mountpoint, Use::Any);
             return Err(ServiceFailure::FilesInUse { source_directory: mountpoint, users });
+        }
+        Err(MountError::NotMounted { mountpoint })
+            if mount_table::at(&mountpoint).is_some_and(|at| at.kind == KIND) =>
+        {
+            return Err(MountError::OfAnotherUser { mountpoint }.into());
         }
         ended => ended?,
     }

@@ -74,6 +74,10 @@ impl Volatile {
     /// What a process that was killed left of a lane, or fresh memory of `bytes`.
     pub(crate) fn open_or_create(self, lane: u32, bytes: u64) -> Result<MappedRegion, ServiceFailure> {
         let path = self.path(lane);
+        // A process that was ended while it made the file left no byte in it, and no write.
+        if path.symlink_metadata().is_ok_and(|about| about.is_file() && about.len() == 0) {
+            removed(&path)?;
+        }
         if !path.exists() {
             return Ok(MappedRegion::create(&path, bytes, Allocation::Sparse)?);
         }
@@ -198,6 +202,16 @@ mod tests {
         note.clear().expect("written");
         assert_eq!(volatile.gone().expect("readable"), HashSet::new());
         volatile.remove_gone().expect("removed");
+    }
+
+    #[test]
+    fn memory_that_never_got_a_byte_is_made_anew() {
+        let volatile = Volatile::of(*uuid::Uuid::new_v4().as_bytes());
+        File::create(volatile.path(0)).expect("made");
+        let memory = volatile.open_or_create(0, 1 << 20).expect("made anew");
+        assert_eq!(tidegate_media::Region::len(&memory), 1 << 20);
+        drop(memory);
+        volatile.remove(0).expect("removed");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What is mounted at a directory, as `/proc/self/mountinfo` tells.
 
+use rustix::fd::AsRawFd as _;
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -7,6 +9,8 @@ use std::path::{Path, PathBuf};
 /// A file system at a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedFileSystem {
+    /// The number of the mount, which `/proc/PID/fdinfo` calls `mnt_id`.
+    pub id: String,
     /// Its number, such as `8:1`: no two that are mounted at a time have the same.
     pub number: String,
     /// Its kind, such as `ext4`.
@@ -31,6 +35,22 @@ pub fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
     topmost(&std::fs::read("/proc/self/mountinfo").ok()?, mountpoint.as_os_str())
 }
 
+/// Returns every file system at `mountpoint`, a path as [`at`] takes it: the one on top is last.
+pub fn all_at(mountpoint: &Path) -> Vec<MountedFileSystem> {
+    let mounts = parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
+    mounts.into_iter().filter(|(at, _)| at == mountpoint).map(|(_, mounted)| mounted).collect()
+}
+
+/// Returns `path` as an absolute path without links. What is mounted there is not asked, as it may
+/// not answer any more.
+///
+/// # Errors
+/// What the system answered.
+pub fn resolved(path: &Path) -> std::io::Result<PathBuf> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
 /// Returns every mount of a table as `/proc/self/mountinfo` has them, in its order, each with its
 /// directory. Lines that cannot be read are left out.
 pub fn parsed(table: &[u8]) -> Vec<(PathBuf, MountedFileSystem)> {
@@ -47,13 +67,14 @@ fn topmost(table: &[u8], mountpoint: &OsStr) -> Option<MountedFileSystem> {
 /// A line: numbers, root, mountpoint, options, optional fields, `-`, kind, source, options.
 fn parse(line: &[u8]) -> Option<(Vec<u8>, MountedFileSystem)> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let number = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let id = String::from_utf8_lossy(fields.next()?).into_owned();
+    let number = String::from_utf8_lossy(fields.nth(1)?).into_owned();
     let mountpoint = unescape(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source_name = OsString::from_vec(unescape(fields.next()?));
     let options = String::from_utf8_lossy(&unescape(fields.next().unwrap_or_default())).into_owned();
-    Some((mountpoint, MountedFileSystem { number, kind, source_name, options }))
+    Some((mountpoint, MountedFileSystem { id, number, kind, source_name, options }))
 }
 
 /// Replaces `\040` and so on by the byte with this number in octal.
@@ -101,6 +122,8 @@ mod tests {
         assert_eq!(source.as_deref(), Some(OsStr::new("/srv/x")));
         let number = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.number);
         assert_eq!(number.as_deref(), Some("0:42"));
+        let id = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.id);
+        assert_eq!(id.as_deref(), Some("32"));
     }
 
     #[test]
@@ -116,6 +139,18 @@ mod tests {
     fn the_systems_own_table_is_read() {
         assert!(at(Path::new("/proc")).is_some_and(|mounted| mounted.kind == "proc"));
         assert_eq!(at(Path::new("/no such directory")), None);
+    }
+
+    #[test]
+    fn a_path_is_resolved_whatever_it_looks_like() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().canonicalize().expect("it is there");
+        std::fs::create_dir(place.join("a")).expect("made");
+        std::os::unix::fs::symlink("a", place.join("link")).expect("made");
+        for path in ["a", "a/", "./a", "a/../a", "link", "link/"] {
+            assert_eq!(resolved(&place.join(path)).expect("it is there"), place.join("a"), "{path}");
+        }
+        assert!(resolved(&place.join("absent")).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Programs that have files of a directory open, by what the kernel tells of each process.
 
+use crate::files::mount_table::MountedFileSystem;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,24 +23,35 @@ pub enum Use {
 /// Programs that use files below `directory`, each with one file, as far as this user may look at
 /// them. This process is none of them.
 pub fn users_of(directory: &Path, asked: Use) -> Vec<String> {
+    users_below(directory, asked, &[])
+}
+
+/// Programs that use files of `directory` itself, as [`users_of`]: files of `mounts`, which cover
+/// it, are none of them.
+pub fn users_below(directory: &Path, asked: Use, mounts: &[MountedFileSystem]) -> Vec<String> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let others = numbers.filter(|pid| *pid != std::process::id());
     let named = others.filter_map(|pid| {
         let proc = PathBuf::from(format!("/proc/{pid}"));
-        let file = opened(&proc, directory, asked).or_else(|| mapped(&proc, directory, asked))?;
+        let file = opened(&proc, (directory, mounts), asked).or_else(|| mapped(&proc, (directory, mounts), asked))?;
         let name = fs::read_to_string(proc.join("comm")).unwrap_or_default();
         Some(format!("{} ({pid}) {}", name.trim_end(), file.display()))
     });
     named.take(PROGRAMS_NAMED_MAX).collect()
 }
 
-fn opened(proc: &Path, directory: &Path, asked: Use) -> Option<PathBuf> {
+fn opened(proc: &Path, (directory, mounts): (&Path, &[MountedFileSystem]), asked: Use) -> Option<PathBuf> {
     let descriptors = fs::read_dir(proc.join("fd")).into_iter().flatten().flatten();
     let found = descriptors.filter_map(|entry| {
         let file = fs::read_link(entry.path()).ok().filter(|file| file.starts_with(directory))?;
         let about = proc.join("fdinfo").join(entry.file_name());
-        (asked == Use::Any || writes(&fs::read_to_string(about).ok()?)).then_some(file)
+        let is_meant = || {
+            let about = fs::read_to_string(about).ok()?;
+            let is_of = |mount: &MountedFileSystem| word_of(&about, "mnt_id:") == Some(&*mount.id);
+            Some((asked == Use::Any || writes(&about)) && !mounts.iter().any(is_of))
+        };
+        is_meant()?.then_some(file)
     });
     let folder =
         || fs::read_link(proc.join("cwd")).ok().filter(|file| asked == Use::Any && file.starts_with(directory));
@@ -48,18 +60,31 @@ fn opened(proc: &Path, directory: &Path, asked: Use) -> Option<PathBuf> {
 
 /// Whether a descriptor that the kernel describes so is open for writing.
 fn writes(about: &str) -> bool {
-    let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
-    flags.is_some_and(|flags| u32::from_str_radix(flags.trim(), 8).is_ok_and(|flags| flags & WRITES != 0))
+    word_of(about, "flags:").is_some_and(|flags| u32::from_str_radix(flags, 8).is_ok_and(|flags| flags & WRITES != 0))
 }
 
-fn mapped(proc: &Path, directory: &Path, asked: Use) -> Option<PathBuf> {
+/// What the kernel says of a descriptor by this name.
+fn word_of<'a>(about: &'a str, name: &str) -> Option<&'a str> {
+    about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Whether a mapping is of a file on the device of `mount`.
+fn is_on(mount: &MountedFileSystem, device: &[u8]) -> bool {
+    let number =
+        mount.number.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    number.is_some_and(|(major, minor): (u32, u32)| format!("{major:02x}:{minor:02x}").as_bytes() == device)
+}
+
+fn mapped(proc: &Path, (directory, mounts): (&Path, &[MountedFileSystem]), asked: Use) -> Option<PathBuf> {
     let maps = fs::read(proc.join("maps")).ok()?;
     maps.split(|byte| *byte == b'\n').find_map(|line| {
         let slash = line.iter().position(|byte| *byte == b'/')?;
         let file = Path::new(std::ffi::OsStr::from_bytes(&line[slash..]));
-        let mode = line.split(|byte| *byte == b' ').nth(1)?;
+        let mut words = line.split(|byte| *byte == b' ');
+        let (mode, device) = (words.nth(1)?, words.nth(1)?);
+        let is_of_mount = mounts.iter().any(|mount| is_on(mount, device));
         let stores = mode.get(1) == Some(&b'w') && mode.get(3) == Some(&b's');
-        (file.starts_with(directory) && (asked == Use::Any || stores)).then(|| file.to_owned())
+        (file.starts_with(directory) && !is_of_mount && (asked == Use::Any || stores)).then(|| file.to_owned())
     })
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
     if args.background {
         rustix::process::setsid().map_err(|errno| Failure::system("leaving the terminal")(errno.into()))?;
     }
+    let is_awaited = args.background;
     let args = mount_config::completed(args)?;
     let mountpoint = args.mountpoint.clone().unwrap_or_default();
     let request = MountRequest {
@@ -119,6 +120,10 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         // The program itself, whatever is at its path by now.
         let mut server = Command::new("/proc/self/exe");
         server.args(said.words());
+        if is_awaited {
+            // Whoever started this process waits for the beginning only, and listens no more.
+            server.env_remove("NOTIFY_SOCKET");
+        }
         // A signal of the terminal comes to this process alone, which hands it on.
         server.process_group(0);
         server

@@ -167,6 +167,8 @@ mod tests {
         let source = |name| chosen((Path::new("/etc/m.toml"), text), Some(name)).expect("it is there").source;
         assert_eq!((source("one"), source("two")), ("/s".into(), "/t".into()));
         assert!(refused(text, None).contains("--name one"));
+        assert!(refused(&text.replace("two", "a b"), None).contains("--name 'a b'"));
+        assert!(refused(&text.replace("two", "a b"), Some("ab")).contains("write --name 'a b'"));
         let told = refused(text, Some("tow"));
         assert!(told.contains("no mount \"tow\"") && told.contains("--name two"), "{told}");
         assert!(refused(&text.replace("two", "one"), Some("one")).contains("two mounts are named \"one\""));
