@@ -31,7 +31,8 @@ const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, 
 const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const ASK_LATER: &str =
     "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
-const LEFT: &str = "files are missing, were changed by others, or could not be written: the mount's own output tells";
+const LEFT: &str =
+    "its service was killed, or could not write all files: some are missing, were changed by others, or refuse";
 const ASK_AS_OWNER: &str = "ask as the user who mounted it, or as root";
 const END_MOUNT: &str = "and do this again after its end: tidegate umount MOUNTPOINT";
 const AGAIN: &str = "put right what the reason says, and do it again";

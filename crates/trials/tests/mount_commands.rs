@@ -124,7 +124,7 @@ fn a_file_that_others_changed_meanwhile_is_not_written_over_and_umount_says_so()
     assert_eq!(fs::read(mnt.join(&name)).unwrap(), b"SYNCED");
     let refused = bed.tidegate("umount", &mnt);
     assert_eq!(refused.status.code(), Some(REFUSED), "{refused:?}");
-    assert!(said(&refused).contains("keeps data that files in SOURCE lack"), "{refused:?}");
+    assert!(said(&refused).contains("may keep data that files in SOURCE lack"), "{refused:?}");
     assert!(!service.wait().unwrap().success());
     let recovered = bed.tidegate("recover", &bed.pool());
     assert_eq!(recovered.status.code(), Some(REFUSED), "{recovered:?}");
@@ -193,7 +193,8 @@ fn umount_finds_a_mount_by_any_path_to_it_dead_or_not() {
             kill_all(&mut service);
         }
         let umount = Command::new(program()).arg("umount").arg(path).current_dir(bed.at(".")).output().unwrap();
-        assert!(umount.status.success(), "{path}: {umount:?}");
+        // Nobody knows what a killed service left in the pool.
+        assert_eq!(umount.status.code(), Some(if is_dead { REFUSED } else { 0 }), "{path}: {umount:?}");
         assert!(!bed.is_mounted(), "{path}");
         assert!(is_dead || service.wait().unwrap().success());
         is_dead = !is_dead;

@@ -180,7 +180,7 @@ fn a_refused_mount_leaves_nothing_that_it_made() {
         let mut limited = Command::new("sh");
         limited.args(["-c", &line, "sh"]).arg(program());
         sized(&mut limited, "8M", "128M");
-        assert_mount_refused(&bed, limited, ENVIRONMENT, &["too many"]);
+        assert_mount_refused(&bed, limited, ENVIRONMENT, &["may write to a file", "ulimit -f unlimited"]);
         assert!(!bed.pool().exists(), "{blocks} blocks");
         assert!(!bed.memory().join("pool.mount").exists(), "{blocks} blocks");
     }

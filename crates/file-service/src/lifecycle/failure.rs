@@ -130,8 +130,8 @@ pub enum ServiceFailure {
         /// Why.
         error: FileError,
     },
-    /// A mount has ended, and its pool keeps data that files below lack.
-    #[error("the mount has ended, and its pool {} keeps data that files in SOURCE lack", pool.display())]
+    /// A mount has ended, and its pool may keep data that files below lack.
+    #[error("the mount has ended, and its pool {} may keep data that files in SOURCE lack", pool.display())]
     LeftInPool {
         /// The pool.
         pool: PathBuf,

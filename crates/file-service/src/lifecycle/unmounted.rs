@@ -46,7 +46,7 @@ pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Res
     }
     let pool = pool_of_source(&source);
     wait_for(&source, &mut tell)?;
-    // A service that has written everything removes it.
+    // A service that has written everything removes its record; one that was killed does not.
     match pool.filter(|pool| !matches!(MountRecord::read(pool), Ok(None))) {
         Some(pool) => Err(ServiceFailure::LeftInPool { pool }),
         None => Ok(source),
