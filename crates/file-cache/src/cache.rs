@@ -118,10 +118,16 @@ impl<R: Region> FileCache<R> {
             (cached.backing()?.clone(), cached.modified, cached.record.is_some_and(|record| record.modified != 0))
         };
         let before = backing.status()?;
-        settle()?;
-        if owes_time {
-            // It was promised, and the record says it no more.
-            backing.sync()?;
+        let settled = settle().and_then(|()| {
+            // The time was promised and the record says it no more, or it is another one now, by
+            // which the record is to know the file.
+            let is_as_before = backing.status()?.stamp.has_contents_of(before.stamp);
+            if owes_time || !is_as_before { backing.sync() } else { Ok(()) }
+        });
+        if let Err(refused) = settled {
+            // Nobody knows what a power cut leaves of it.
+            self.lane().touch(file)?;
+            return Err(refused.into());
         }
         let after = backing.status()?;
         let mut lane = self.lane();

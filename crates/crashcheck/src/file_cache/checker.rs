@@ -366,7 +366,11 @@ impl Process {
     }
 
     fn reopen(&mut self, small: &SmallPool) -> Result<(), Failure> {
-        recover_on(&self.machine)?;
+        if let Err(failure) = recover_on(&self.machine) {
+            // The process before has ended all the same.
+            *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
+            return Err(failure);
+        }
         self.machine.renew_dram(small.dram(&self.machine.region));
         // A file that was never synced and has nothing to complete may lose its cuts still.
         // Nor is one brought below of which nothing is here any more.
