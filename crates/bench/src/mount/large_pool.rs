@@ -9,6 +9,7 @@ use crate::files::testbed::missing;
 use crate::served::server::pause;
 use crate::target::Outcome;
 use anyhow::{Context, ensure};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -91,10 +92,11 @@ impl LargePool {
             Ok(file)
         };
         let files = (0..FILES).map(begin).collect::<anyhow::Result<Vec<_>>>()?;
-        // Where no room is reserved below yet: the file is marked as one that was changed there.
+        // A hole is made below at once, so that the pool has no mark of the file any more: what
+        // stands in for it below has none.
         for file in &files {
-            file.write_all_at(block.bytes(), self.file_bytes() - BLOCK_BYTES as u64)?;
-            file.sync_data()?;
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, hole, self.file_bytes() - 2 * BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
         }
         self.mounted.kill()
     }
