@@ -7,6 +7,7 @@ use tidegate_file_cache::{
     Below, Displaced, Disposition, FileError, FileIdentity, FilePool, Outcome, Persistence, PoolFile, Recovered,
     Refused,
 };
+use tidegate_layout::file_cache::LEASE_CLASS;
 use tidegate_sim::Region;
 
 const OLD: &[u8] = b"what the file had before";
@@ -148,6 +149,27 @@ fn discarded_bytes_are_gone_and_the_file_is_as_it_was() {
     assert_eq!((outcome, pool.files()), (Outcome::Discarded(Displaced::Missing), Vec::new()));
     assert_eq!(machine.contents(), before);
     assert_eq!(machine.open().unwrap().files(), Vec::new());
+}
+
+/// A program that outlives the service goes on to store to its pages.
+#[test]
+fn pages_that_a_program_has_mapped_still_stay_what_they_are() {
+    let machine = machine();
+    let pool = machine.open().unwrap();
+    let file = pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    pool.write(file, 0, &[7; 4096], Persistence::Synchronous).unwrap();
+    let mapped = pool.map(file, 0..4096, LEASE_CLASS).unwrap();
+    drop(pool);
+    let dispositions: [fn(&Arc<Machine>) -> Disposition; 2] =
+        [|_| Disposition::Discard, |machine| Disposition::Salvage(backing(machine, 1))];
+    for disposition in dispositions {
+        let pool = machine.open().unwrap();
+        pool.map_again(LEASE_CLASS, &mut |_| true);
+        let below = Decided { machine: machine.clone(), found: Ok(false), disposition };
+        let recovered = pool.recover(&below).unwrap();
+        assert_eq!(recovered[0].outcome, Outcome::Retained(Displaced::Missing));
+        assert_eq!(pool.mapped(pool.detached()[0].0), mapped);
+    }
 }
 
 /// As after the last link to it was removed.

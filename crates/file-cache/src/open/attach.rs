@@ -85,6 +85,7 @@ impl<R: Region> FileCache<R> {
     /// removed, or is not wanted any more. One that is open is read from below from now on.
     pub fn discard(&self, file: FileId) -> Result<(), FileError> {
         self.exclusively(file, || {
+            self.refuse_mapped(file, 0)?;
             let mut lane = self.lane();
             lane.forget_contents(file)?;
             let discarded = lane.file_mut(file)?;

@@ -81,6 +81,8 @@ impl<R: Region> FileCache<R> {
         match done {
             Ok(()) => Ok(outcome),
             Err(FileError::Below(refused)) => Ok(Outcome::Retained(Displaced::Refused(refused))),
+            // A program that outlived the service stores to its blocks, which stay what they are.
+            Err(FileError::Mapped) => Ok(Outcome::Retained(why)),
             Err(error) => Err(error),
         }
     }
