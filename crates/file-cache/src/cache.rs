@@ -119,17 +119,23 @@ impl<R: Region> FileCache<R> {
         };
         let before = backing.status()?;
         let settled = settle().and_then(|()| {
+            let after = backing.status()?;
+            if !owes_time && after.stamp.has_contents_of(before.stamp) {
+                return Ok(after);
+            }
             // The time was promised and the record says it no more, or it is another one now, by
             // which the record is to know the file.
-            let is_as_before = backing.status()?.stamp.has_contents_of(before.stamp);
-            if owes_time || !is_as_before { backing.sync() } else { Ok(()) }
+            backing.sync()?;
+            backing.status()
         });
-        if let Err(refused) = settled {
-            // Nobody knows what a power cut leaves of it.
-            self.lane().touch(file)?;
-            return Err(refused.into());
-        }
-        let after = backing.status()?;
+        let after = match settled {
+            Ok(after) => after,
+            Err(refused) => {
+                // Nobody knows what a power cut leaves of it.
+                self.lane().touch(file)?;
+                return Err(refused.into());
+            }
+        };
         let mut lane = self.lane();
         if is_used(lane.file(file)?) {
             return Ok(false);

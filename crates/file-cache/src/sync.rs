@@ -43,10 +43,16 @@ enum Destination {
 impl<R: Region> FileCache<R> {
     /// Makes everything durable that was written to the file before, in one atomic commit.
     pub fn sync(&self, file: FileId) -> Result<Synced, FileError> {
-        self.sync_mapped_of(file)?;
-        if self.ready(file)?.commit_all_unsynced(file)? {
+        let mut lane = self.ready(file)?;
+        if !lane.file(file)?.mapped.is_empty() {
+            drop(lane);
+            self.sync_mapped_of(file)?;
+            lane = self.ready(file)?;
+        }
+        if lane.commit_all_unsynced(file)? {
             return Ok(Synced::Atomically);
         }
+        drop(lane);
         let synced = self.finding_room(|without| self.exclusively(file, || self.sync_exclusively(file, without)))?;
         Ok(synced.unwrap_or(Synced::Below))
     }

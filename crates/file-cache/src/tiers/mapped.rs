@@ -38,8 +38,11 @@ use crate::lanes::slots::Slot;
 use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::write_back::in_pieces;
 use std::ops::Range;
-use tidegate_layout::file_cache::{Class, MappedRun, VERSION_MAX};
+use tidegate_layout::file_cache::{CHUNK_BYTES, Class, MappedRun, VERSION_MAX};
 use tidegate_media::Region;
+
+/// Every byte that a file may have.
+const ALL: Range<u64> = 0..u64::MAX;
 
 /// Parts of a lane's blocks that may be mapped: others need room too.
 const MAPPED_QUARTERS: u64 = 3;
@@ -98,15 +101,12 @@ impl<R: Region> FileCache<R> {
                 return Ok(None);
             }
         }
-        let lane = self.lane();
-        let runs = lane.mapped_of(lane.file(file)?);
-        Ok(Some(MappedRun::joined(runs.into_iter().filter_map(|run| run.within(range)))))
+        Ok(Some(MappedRun::joined(self.lane().mapped_in(file, range)?)))
     }
 
     /// Where the mapped entries of a file lie, one by one.
     pub fn mapped(&self, file: FileId) -> Vec<MappedRun> {
-        let lane = self.lane();
-        lane.file(file).map_or_else(|_| Vec::new(), |cached| lane.mapped_of(cached))
+        self.lane().mapped_in(file, &ALL).unwrap_or_default()
     }
 
     /// Bytes of the lane's mapped entries.
@@ -141,11 +141,7 @@ impl<R: Region> FileCache<R> {
         mut write: impl FnMut((u64, &[u8])) -> Result<Option<()>, FileError>,
     ) -> Result<Option<()>, FileError> {
         let range = at..at + data.len() as u64;
-        let mapped = {
-            let lane = self.lane();
-            let parts: Vec<_> = lane.mapped_in(file, &range)?.iter().map(MappedRun::range).collect();
-            united(parts)
-        };
+        let mapped = united(self.lane().mapped_in(file, &range)?.iter().map(MappedRun::range).collect());
         let of = |part: &Range<u64>| {
             let [from, until] = [part.start, part.end].map(|place| usize::try_from(place - at));
             &data[from.unwrap_or(usize::MAX)..until.unwrap_or(usize::MAX)]
@@ -180,26 +176,25 @@ impl<R: Region> FileCache<R> {
 
     /// An error if a file has mapped pages behind `end`.
     pub(crate) fn refuse_mapped(&self, file: FileId, end: u64) -> Result<(), FileError> {
-        let lane = self.lane();
-        let mapped = lane.mapped_of(lane.file(file)?);
-        if mapped.iter().any(|run| run.range().end > end) { Err(FileError::Mapped) } else { Ok(()) }
+        if self.lane().is_mapped_in(file, &(end..ALL.end))? { Err(FileError::Mapped) } else { Ok(()) }
     }
 }
 
 impl<R: Region> Lane<R> {
-    fn mapped_of(&self, file: &File) -> Vec<MappedRun> {
+    /// The mapped parts of a range of a file, ascending.
+    fn runs<'l>(&'l self, file: &'l File, range: &'l Range<u64>) -> impl Iterator<Item = MappedRun> + 'l {
+        // No block is longer than a chunk.
+        let touching = file.mapped.range(range.start.saturating_sub(CHUNK_BYTES)..range.end);
         let run = |slot: &u32| {
             let extent = self.slots.used(*slot).extent;
             let (pool_at, bytes) = (self.medium.plan.block_at(extent.unit), extent.length.into());
             MappedRun { at: extent.offset, pool_at, bytes }
         };
-        file.mapped.values().map(run).collect()
+        touching.filter_map(move |(_, slot)| run(slot).within(range))
     }
 
-    /// The mapped parts of a range, ascending.
     fn mapped_in(&self, file: FileId, range: &Range<u64>) -> Result<Vec<MappedRun>, FileError> {
-        let runs = self.mapped_of(self.file(file)?);
-        Ok(runs.into_iter().filter_map(|run| run.within(range)).collect())
+        Ok(self.runs(self.file(file)?, range).collect())
     }
 
     /// The parts of a range that are not mapped.
@@ -210,8 +205,7 @@ impl<R: Region> Lane<R> {
 
     /// Whether any of a range is mapped.
     pub(crate) fn is_mapped_in(&self, file: FileId, range: &Range<u64>) -> Result<bool, FileError> {
-        let cached = self.file(file)?;
-        Ok(!cached.mapped.is_empty() && !self.mapped_in(file, range)?.is_empty())
+        Ok(self.runs(self.file(file)?, range).next().is_some())
     }
 
     /// Whether a slot of the file is mapped.
@@ -220,7 +214,7 @@ impl<R: Region> Lane<R> {
     }
 
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.files.iter().flatten().flat_map(|file| self.mapped_of(file)).map(|run| run.bytes).sum()
+        self.files.iter().flatten().flat_map(|file| self.runs(file, &ALL)).map(|run| run.bytes).sum()
     }
 
     fn may_map(&self, bytes: u64) -> bool {
