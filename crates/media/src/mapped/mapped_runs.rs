@@ -3,7 +3,7 @@
 //!
 //! Each part has a lock on its place in the file (`F_OFD_SETLK`), which the mapping keeps: it goes
 //! when no process has any of it mapped any more, however that came. Several processes may have one
-//! part.
+//! part. [`MappedPart::is_mapped`](crate::MappedPart::is_mapped) tells.
 
 use crate::mapped::mapped_part::{LockKind, lock};
 use crate::memory::{Instructions, Mapping, Sharing};
@@ -77,13 +77,6 @@ impl MappedRuns {
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.len) };
     }
 
-    /// Whether anybody has mapped any of these bytes, as this or by [`MappedPart::of`].
-    ///
-    /// [`MappedPart::of`]: crate::MappedPart::of
-    pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
-        crate::MappedPart::is_mapped(file, at, len)
-    }
-
     /// Has mapped bytes written back to the medium: durable after this thread's next
     /// [`MappedRuns::fence`].
     ///
@@ -106,6 +99,7 @@ impl MappedRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MappedPart;
     use std::fs::File;
     use std::os::fd::AsFd;
 
@@ -132,7 +126,7 @@ mod tests {
         MappedRuns::fence();
         assert_eq!(std::fs::read(&path).expect("readable")[..3], [1, 9, 1]);
         let other = open();
-        let is_mapped = |at| MappedRuns::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
+        let is_mapped = |at| MappedPart::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
         assert_eq!([0, 4096, 8192].map(is_mapped), [true, false, true]);
         // SAFETY: nobody uses them any more.
         unsafe { runs.give_up() };

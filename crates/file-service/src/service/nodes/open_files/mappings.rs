@@ -1,9 +1,9 @@
 //! Files of which programs have pages of the pool mapped: see `docs/decisions/0047`.
 //!
-//! A program that has a block mapped holds a lock on the block's place in the pool's file
-//! ([`MappedRuns`]): the kernel drops it with the last mapping, in whichever process that is. So
-//! these locks say what is mapped. They are looked at once a second, and when a server takes a
-//! mount over. A file counts as open as long as it is mapped.
+//! A program that has a block mapped holds a lock on the block's place in the pool's file (see
+//! `MappedRuns`): the kernel drops it with the last mapping, in whichever process that is. So these
+//! locks say what is mapped. They are looked at once a second, and when a server takes a mount
+//! over. A file counts as open as long as it is mapped.
 
 use super::{OpenFile, OpenFiles, ServedFrom, errno_of};
 use rustix::fd::BorrowedFd;
@@ -11,9 +11,8 @@ use rustix::io::{Errno, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tidegate_layout::file_cache::LEASE_CLASS;
-use tidegate_layout::file_cache::MappedRun;
-use tidegate_media::MappedRuns;
+use tidegate_layout::file_cache::{LEASE_CLASS, MappedRun};
+use tidegate_media::MappedPart;
 
 /// Every file that is mapped.
 #[derive(Default)]
@@ -80,7 +79,7 @@ impl OpenFiles {
     fn still_mapped(&self, file: &OpenFile, pool: BorrowedFd<'_>) -> Result<bool> {
         let ServedFrom::Pool(number) = file.read_state().served_from else { return Ok(false) };
         // A lock that cannot be asked about is taken for one.
-        let has = |run: &MappedRun| MappedRuns::is_mapped(pool, run.pool_at, run.bytes).unwrap_or(true);
+        let has = |run: &MappedRun| MappedPart::is_mapped(pool, run.pool_at, run.bytes).unwrap_or(true);
         Ok(self.pool.unmap(number, has).map_err(|error| errno_of(&error))? > 0)
     }
 
