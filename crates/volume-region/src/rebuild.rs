@@ -1,12 +1,11 @@
 //! The copy of a side onto a new region, which becomes its twin.
 
 use crate::contents;
-use crate::mapping::map_file;
+use crate::found::FoundAtPath;
+use crate::mapping::{map_emptied, map_file};
 use crate::mirror::{once_a_second, refuse_other_domain};
 use crate::xattrs::Xattr;
 use crate::{MirrorFailure, RegionFailure, VolumeFailure};
-use rustix::fs::{FallocateFlags, fallocate};
-use std::fs::File;
 use std::path::Path;
 use tidegate_host::Doing;
 use tidegate_host::default_paths::is_same_file;
@@ -40,21 +39,17 @@ pub fn rebuild(
     }
     let from = map_file(source, Access::ReadWrite)?;
     let side = tidegate_mirror::side_of(&from, 0).map_err(|error| MirrorFailure::of_one(source, error))?;
-    let there = match target.try_exists().unwrap_or(true) {
-        true if is_empty_file(target) => There::Empty,
-        true => There::Region,
-        false => There::Nothing,
-    };
-    let onto = match there {
-        There::Region if contents == TargetContents::Keep => {
+    let found = FoundAtPath::of(target);
+    let onto = match found {
+        FoundAtPath::Bytes if contents == TargetContents::Keep => {
             unused(target, map_file(target, Access::ReadWrite)?, &side)?
         }
-        There::Region => map_file(target, Access::ReadWrite)?,
-        There::Empty => lengthened(target, from.len())?,
-        There::Nothing => MappedRegion::create(target, from.len(), Allocation::Full)
+        FoundAtPath::Bytes => map_file(target, Access::ReadWrite)?,
+        FoundAtPath::Empty => map_emptied(target, from.len(), Allocation::Full)?,
+        FoundAtPath::Nothing => MappedRegion::create(target, from.len(), Allocation::Full)
             .map_err(|error| VolumeFailure::of_map(Doing::Create, error))?,
     };
-    refuse_other_domain([source, target], [&from, &onto]).inspect_err(|_| there.restore(target, &onto))?;
+    refuse_other_domain([source, target], [&from, &onto]).inspect_err(|_| found.leave(target))?;
     // While the target is as it was.
     let of_two = |error| MirrorFailure::of_two([source, target], error);
     tidegate_mirror::refuse_unfit([&from, &onto]).map_err(of_two)?;
@@ -62,43 +57,6 @@ pub fn rebuild(
     let (set, progress) = (Uuid::new_v4().into_bytes(), &mut once_a_second("copied", tell));
     let rebuilt = tidegate_mirror::rebuild([&from, &onto], set, MappedRegion::sync_file, progress);
     Ok(rebuilt.map_err(of_two)?)
-}
-
-/// What is found at the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum There {
-    Nothing,
-    /// A file without a byte.
-    Empty,
-    Region,
-}
-
-impl There {
-    /// Leaves `target`, whose region `made` is refused, as it was found. Why it is refused is told;
-    /// zeroes that stay are overwritten by the next rebuild.
-    fn restore(self, target: &Path, made: &MappedRegion) {
-        let _ = match self {
-            There::Nothing => std::fs::remove_file(target),
-            There::Empty => made.file().map_or(Ok(()), |file| file.set_len(0)),
-            There::Region => Ok(()),
-        };
-    }
-}
-
-fn is_empty_file(path: &Path) -> bool {
-    path.metadata().is_ok_and(|about| about.is_file() && about.len() == 0)
-}
-
-/// The empty file at `path`, made a region of `bytes` zeroes.
-fn lengthened(path: &Path, bytes: u64) -> Result<MappedRegion, VolumeFailure> {
-    let file = File::options().read(true).write(true).open(path);
-    let file = file.map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
-    if let Err(errno) = fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-        let _ = file.set_len(0);
-        return Err(VolumeFailure::of_allocation(path, bytes, errno.into()));
-    }
-    file.sync_all().map_err(|error| VolumeFailure::of_io(path, Doing::Write, error))?;
-    map_file(path, Access::ReadWrite)
 }
 
 /// Lets the target have no note but those of the source. What it noted of the disk is older than
@@ -322,7 +280,7 @@ mod tests {
     #[test]
     fn a_source_whose_page_is_damaged_is_told_apart_from_a_plain_region() {
         let pair = Pair::new();
-        let file = File::options().write(true).open(&pair.sides[0]).expect("a side");
+        let file = std::fs::File::options().write(true).open(&pair.sides[0]).expect("a side");
         MIRROR_SLOTS_AT.into_iter().for_each(|slot| {
             file.write_all_at(&[0xff], BYTES - MIRROR_PAGE_BYTES + slot + 16).expect("a byte within each set id");
         });

@@ -6,17 +6,14 @@
 use crate::cached_disk::create as create_cache;
 use crate::failure::{CreateFailure, Doing, Failure, MirrorFailure, VolumeFailure};
 use crate::options::CreateOptions;
-use rustix::fs::FallocateFlags;
-use std::fs::File;
-use std::io;
 use std::path::Path;
 use tidegate_btt::{Contents, FormatError, FormatSpec, Identity, format, identify};
 use tidegate_host::default_paths;
-use tidegate_host::unlocked::unlocked;
 use tidegate_layout::btt::{ARENA_BYTES_MIN, PAGE_BYTES, SECTOR_SIZES, Version};
-use tidegate_media::{Access, Allocation, LockedFile, MapError, MappedRegion, Region};
+use tidegate_media::{Allocation, MappedRegion, Region};
 use tidegate_volume_region::description::{Description, Memory};
-use tidegate_volume_region::mapping::map_file;
+use tidegate_volume_region::found::FoundAtPath;
+use tidegate_volume_region::mapping::map_emptied;
 use tidegate_volume_region::region::{map_to_overwrite, sync};
 use tidegate_volume_region::{VolumeRegion, contents, mirror};
 use uuid::Uuid;
@@ -65,7 +62,7 @@ fn both_sides(args: &CreateOptions, twin: &Path) -> Result<(VolumeRegion, Conten
     if args.sparse {
         return Err(MirrorFailure::Sparse.into());
     }
-    let found = [path, twin].map(Found::at);
+    let found = [path, twin].map(FoundAtPath::of);
     let (first, contents) = region_of(args)?;
     let twin_args = CreateOptions { pmem: twin.to_owned(), ..args.clone() };
     let (second, of_twin) = region_of(&twin_args).inspect_err(|_| found[0].leave(path))?;
@@ -73,35 +70,6 @@ fn both_sides(args: &CreateOptions, twin: &Path) -> Result<(VolumeRegion, Conten
     let made = mirror::create([path, twin], [first, second]);
     let region = made.inspect_err(|_| found.iter().zip([path, twin]).for_each(|(found, path)| found.leave(path)))?;
     Ok((region, contents))
-}
-
-/// What was at a path before a region was made there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    /// A file without a byte.
-    Empty,
-    Bytes,
-}
-
-impl Found {
-    fn at(path: &Path) -> Found {
-        match path.metadata() {
-            Ok(there) if there.is_file() && there.len() == 0 => Found::Empty,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
-            _ => Found::Bytes,
-        }
-    }
-
-    /// Leaves `path` as it was found. The failure that led here is told; an empty region that stays
-    /// is in the way of no other.
-    fn leave(self, path: &Path) {
-        let _ = match self {
-            Found::Nothing => std::fs::remove_file(path),
-            Found::Empty => File::options().write(true).open(path).and_then(|file| file.set_len(0)),
-            Found::Bytes => Ok(()),
-        };
-    }
 }
 
 fn check_size_of(args: &CreateOptions, size: u64) -> Result<(), CreateFailure> {
@@ -196,26 +164,8 @@ fn tell_what_it_holds(path: &Path, region: &VolumeRegion) {
 
 /// Empties the file and gives it its new size: zeroes everywhere.
 fn grow(args: &CreateOptions) -> Result<MappedRegion, Failure> {
-    let (path, size) = (args.pmem.as_path(), args.size.ok_or(CreateFailure::SizeMissing)?);
-    let failed = |error| VolumeFailure::of_io(path, Doing::Write, error);
-    let opened = File::options().write(true).open(path).map_err(failed)?;
-    let again =
-        || opened.try_clone().map_err(|source| MapError::Io { path: path.to_owned(), action: "open it", source });
-    let file = unlocked(|| LockedFile::exclusive(path, again()?));
-    let file = file.map_err(|error| VolumeFailure::of_map(Doing::Write, error))?;
-    file.set_len(0).map_err(failed)?;
-    let given = match allocation(args) {
-        Allocation::Sparse => file.set_len(size),
-        Allocation::Full => rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, size).map_err(io::Error::from),
-    };
-    if let Err(error) = given {
-        file.set_len(0).map_err(failed)?;
-        return Err(VolumeFailure::of_allocation(path, size, error).into());
-    }
-    file.sync_all().map_err(failed)?;
-    // The lock belongs to this open file: it has to go before the region takes its own.
-    drop(file);
-    Ok(map_file(path, Access::ReadWrite)?)
+    let size = args.size.ok_or(CreateFailure::SizeMissing)?;
+    Ok(map_emptied(&args.pmem, size, allocation(args))?)
 }
 
 /// Formats the region, and sees to it that the result outlives this process.
