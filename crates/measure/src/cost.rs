@@ -27,14 +27,19 @@ pub fn processor_time_of(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// The first number of `schedstat`.
-fn nanoseconds_on_core(counted: &str) -> Option<u64> {
+/// The first number of a thread's `schedstat`: nanoseconds on a core.
+pub fn nanoseconds_on_core(counted: &str) -> Option<u64> {
     counted.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Joules that all processors of this machine have used since some moment; None without counters.
 pub fn joules() -> Option<f64> {
     joules_in(Path::new(COUNTERS))
+}
+
+/// Joules used since [`joules`] said `before`.
+pub fn joules_since(before: Option<f64>) -> Option<f64> {
+    joules().zip(before).map(|(now, before)| now - before)
 }
 
 /// The sum over whole packages. A counter starts over now and then, so that a difference may be

@@ -8,7 +8,7 @@ pub mod stacks;
 pub mod ycsb;
 
 use crate::Scale;
-use crate::figure::{Chart, Figure, Point, Series};
+use crate::figure::{Chart, Figure, Point, Series, bytes_in_words};
 use crate::kernel::{path_in_words, path_ns};
 use anyhow::Context;
 use load::{Load, Times};
@@ -279,8 +279,4 @@ fn published_table_1(kind: Kind) -> Option<f64> {
         _ => return None,
     };
     Some(microseconds / 4.4)
-}
-
-fn bytes_in_words(bytes: u64) -> String {
-    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }

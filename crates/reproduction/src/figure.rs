@@ -163,6 +163,15 @@ pub fn csv_cell(text: &str) -> String {
     }
 }
 
+/// Bytes as people write them.
+pub(crate) fn bytes_in_words(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,5 +199,13 @@ mod tests {
         let read: Figure =
             serde_json::from_str(&serde_json::to_string(&figure).unwrap_or_default()).expect("as written");
         assert_eq!(read, figure);
+    }
+
+    #[test]
+    fn sizes_are_written_in_their_largest_unit() {
+        assert_eq!(
+            [64, 512, 4096, 131_072, 1 << 20, 1536].map(bytes_in_words),
+            ["64 B", "512 B", "4 KiB", "128 KiB", "1 MiB", "1536 B"]
+        );
     }
 }

@@ -76,6 +76,15 @@ fn in_turn<S, T>(
     Ok(taken)
 }
 
+/// The sum of what `work` says on each of so many threads, which it is told by number.
+fn by_threads(threads: u64, work: impl Fn(u64) -> anyhow::Result<u64> + Sync) -> anyhow::Result<u64> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|nth| scope.spawn(move || work(nth))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).sum()
+    })
+}
+
 /// The samples of a subject at a place.
 type PlaceSamples<T> = (String, Vec<T>);
 
@@ -207,15 +216,6 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Bytes as people write them.
-fn bytes_in_words(bytes: u64) -> String {
-    match bytes {
-        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
-        _ => format!("{bytes} B"),
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
@@ -278,13 +278,5 @@ mod tests {
         let mut figure = frame("f", "Fig. 5.5", "", "SET/s", EXT4);
         figure.series = samples.series(|value| *value, &[]);
         assert!(beside_floor(&figure, "1").ends_with("2.50 times ext4's at 1."));
-    }
-
-    #[test]
-    fn sizes_are_written_in_their_largest_unit() {
-        assert_eq!(
-            [64, 512, 4096, 131_072, 1 << 20, 1536].map(bytes_in_words),
-            ["64 B", "512 B", "4 KiB", "128 KiB", "1 MiB", "1536 B"]
-        );
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_background::{DrainPool, Setup};
+use tidegate_measure::cost::nanoseconds_on_core;
 use tidegate_measure::medium;
 use tidegate_measure::subject::Block;
 use tidegate_media::{BlockDevice, Durability, Lba, MappedRegion};
@@ -171,7 +172,7 @@ fn threads_cpu() -> anyhow::Result<u64> {
         let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
         let times = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         if name.starts_with("drain-") {
-            sum += times.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or(0);
+            sum += nanoseconds_on_core(&times).unwrap_or(0);
         }
     }
     Ok(sum)

@@ -18,9 +18,9 @@ pub mod wear;
 
 use super::load::Times;
 use super::stacks::Kind;
-use super::{bytes_in_words, published_fig_5a, published_table_1, warm};
+use super::{published_fig_5a, published_table_1, warm};
 use crate::Scale;
-use crate::figure::{Chart, Figure, Point, Series};
+use crate::figure::{Chart, Figure, Point, Series, bytes_in_words};
 use crate::kernel::path_in_words;
 use crate::keys::Spread;
 use anyhow::Context;

@@ -5,19 +5,18 @@
 //! as behind such a link; a request is a `pwrite` that goes past the page cache, one at a time for
 //! each thread.
 
-use super::{GIB, MIB, Samples, beside_paper, bytes_in_words, disk_is_there, explained, frame, in_turn, noted};
+use super::{GIB, MIB, Samples, beside_paper, by_threads, disk_is_there, explained, frame, in_turn, noted};
 use crate::Scale;
-use crate::figure::Figure;
+use crate::figure::{Figure, bytes_in_words};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_measure::cost::{joules, own_processor_time};
+use tidegate_measure::cost::{joules, joules_since, own_processor_time};
 use tidegate_measure::medium::{self, ScratchPath};
 use tidegate_measure::testbed::disk::Disk;
-use tidegate_media::Region;
+use tidegate_media::{AlignedBytes, Region};
 use tidegate_sim::Rng;
 
 /// The names of the interfaces in figures.
@@ -38,9 +37,6 @@ const LINK_MIB: f64 = 24_267.0 * 1e6 / MIB;
 
 /// Bytes that a thread writes before it looks at the clock, at least.
 const BETWEEN_LOOKS: u64 = 64 << 10;
-
-/// Where the memory of a direct request has to begin.
-const ALIGNMENT: usize = 4096;
 
 type WriteAt = dyn Fn(u64, &[u8]) -> anyhow::Result<()> + Sync;
 
@@ -75,29 +71,22 @@ impl Interface {
     fn sample(&self, (bytes, span): (u64, u64), threads: u64, time: Duration, seed: u64) -> anyhow::Result<Sample> {
         let before = (own_processor_time(), joules());
         let began = Instant::now();
-        let writes = thread::scope(|scope| {
-            let work = |nth| self.work((bytes, span), time, seed + nth);
-            let workers: Vec<_> = (0..threads).map(|nth| scope.spawn(move || work(nth))).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().expect("a worker does not panic"))
-                .sum::<anyhow::Result<u64>>()
-        })?;
+        let writes = by_threads(threads, |nth| self.work((bytes, span), time, seed + nth))?;
         let (taken, used) = (began.elapsed(), own_processor_time() - before.0);
         let written = (writes * bytes) as f64;
         Ok(Sample {
             mib_per_second: written / MIB / taken.as_secs_f64(),
             processor_s_per_gib: used.as_secs_f64() / (written / GIB),
-            joules_per_gib: joules().zip(before.1).map(|(after, before)| (after - before) / (written / GIB)),
+            joules_per_gib: joules_since(before.1).map(|joules| joules / (written / GIB)),
         })
     }
 
     fn work(&self, (bytes, span): (u64, u64), time: Duration, seed: u64) -> anyhow::Result<u64> {
-        let (mut random, buffer) = (Rng::new(seed), Aligned::of(usize::try_from(bytes)?));
+        let (mut random, buffer) = (Rng::new(seed), piece_of(usize::try_from(bytes)?));
         let (began, mut writes) = (Instant::now(), 0);
         while writes == 0 || began.elapsed() < time {
             for _ in 0..BETWEEN_LOOKS.div_ceil(bytes).min(1024) {
-                (self.write)(random.below(span / bytes) * bytes, buffer.bytes())?;
+                (self.write)(random.below(span / bytes) * bytes, &buffer)?;
                 writes += 1;
             }
         }
@@ -105,23 +94,11 @@ impl Interface {
     }
 }
 
-/// Bytes that begin where direct requests want it.
-struct Aligned {
-    bytes: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Aligned {
-    fn of(len: usize) -> Aligned {
-        let bytes = vec![7; len + ALIGNMENT];
-        let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Aligned { bytes, start, len }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[self.start..][..self.len]
-    }
+/// Bytes to write, where direct requests want them.
+fn piece_of(len: usize) -> AlignedBytes {
+    let mut bytes = AlignedBytes::zeroed(len);
+    bytes.fill(7);
+    bytes
 }
 
 /// The interfaces, each over `span` bytes that were written once.
@@ -139,9 +116,9 @@ fn interfaces(span: u64) -> anyhow::Result<Vec<Interface>> {
         Interface::requests(BLOCK, SECTOR_BYTES, direct),
         Interface::requests(BLOCK_DURABLE, SECTOR_BYTES, durable),
     ];
-    let piece = Aligned::of(1 << 20);
+    let piece = piece_of(1 << 20);
     for interface in &interfaces {
-        (0..span).step_by(piece.len).try_for_each(|at| (interface.write)(at, piece.bytes()))?;
+        (0..span).step_by(piece.len()).try_for_each(|at| (interface.write)(at, &piece))?;
     }
     Ok(interfaces)
 }
@@ -260,7 +237,7 @@ mod tests {
         static WRITES: AtomicU64 = AtomicU64::new(0);
         let write = |at: u64, bytes: &[u8]| {
             assert!(at.is_multiple_of(8192) && at + 8192 <= 32_768 && bytes.len() == 8192);
-            assert_eq!(bytes.as_ptr().align_offset(ALIGNMENT), 0);
+            assert_eq!(bytes.as_ptr().align_offset(4096), 0);
             // Relaxed: joining the threads orders it.
             WRITES.fetch_add(1, Ordering::Relaxed);
             Ok(())

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
-use tidegate_measure::cost::{joules, processor_time_of};
+use tidegate_measure::cost::{joules, joules_since, processor_time_of};
 use tidegate_measure::redis::{Load, PROGRAMS, Policy, REMEDY, Report, Server};
 use tidegate_measure::testbed::absent;
 
@@ -53,7 +53,7 @@ fn sample(server: &Server, load: Load) -> anyhow::Result<Sample> {
     let report = server.load(load)?;
     let used = used()?.saturating_sub(before.0);
     let each = f64::from(load.commands);
-    let joules = joules().zip(before.1).map(|(after, before)| (after - before) / each);
+    let joules = joules_since(before.1).map(|joules| joules / each);
     Ok(Sample { report, processor_us: used.as_secs_f64() * 1e6 / each, joules })
 }
 

@@ -2,11 +2,10 @@
 
 use super::writer::{Sample, Task, Writer};
 use super::{
-    DIRECT, EXT4, MEMORY, MOUNT, SUBJECTS, Samples, beside_paper, bytes_in_words, digits, disk_is_there, frame,
-    in_turn, noted,
+    DIRECT, EXT4, MEMORY, MOUNT, SUBJECTS, Samples, beside_paper, digits, disk_is_there, frame, in_turn, noted,
 };
 use crate::Scale;
-use crate::figure::Figure;
+use crate::figure::{Figure, bytes_in_words};
 
 /// Bytes of a write.
 const SIZES: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];

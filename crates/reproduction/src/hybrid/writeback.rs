@@ -7,11 +7,11 @@
 
 use super::writer::{Sample, Task, Writer};
 use super::{
-    DIRECT, EXT4, MEMORY, MOUNT, PAGE_BYTES, SUBJECTS, Samples, beside_paper, bytes_in_words, disk_is_there, explained,
-    frame, in_turn, noted,
+    DIRECT, EXT4, MEMORY, MOUNT, PAGE_BYTES, SUBJECTS, Samples, beside_paper, disk_is_there, explained, frame, in_turn,
+    noted,
 };
 use crate::Scale;
-use crate::figure::Figure;
+use crate::figure::{Figure, bytes_in_words};
 
 /// A mount all of whose pages are written before each sync.
 pub(crate) const TWO_STATES: &str = "mount, two states";

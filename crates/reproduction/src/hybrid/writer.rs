@@ -1,7 +1,7 @@
 //! A program that writes to a file and syncs it: this program's own child, with the direct path or
 //! without. It does what lines of its input say, and tells what they took.
 
-use super::{PAGE_BYTES, Subject};
+use super::{PAGE_BYTES, Subject, by_threads};
 use anyhow::Context;
 use std::fmt;
 use std::fs::File;
@@ -9,9 +9,8 @@ use std::io::{BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::thread;
 use std::time::{Duration, Instant};
-use tidegate_measure::cost::{joules, own_processor_time};
+use tidegate_measure::cost::{joules, joules_since, own_processor_time};
 use tidegate_measure::testbed::{Talker, Testbed};
 use tidegate_sim::Rng;
 
@@ -137,13 +136,7 @@ impl AtRandom<'_> {
     fn by_threads(&self, threads: u64, seed: u64) -> anyhow::Result<Done> {
         anyhow::ensure!(self.bytes <= self.span, "the file has {} bytes", self.span);
         let began = Instant::now();
-        let operations = thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|nth| scope.spawn(move || self.work(seed + nth))).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().expect("a worker does not panic"))
-                .sum::<anyhow::Result<u64>>()
-        })?;
+        let operations = by_threads(threads, |nth| self.work(seed + nth))?;
         let nanoseconds = began.elapsed().as_nanos() as f64 / operations as f64;
         Ok(Done { operations: operations as f64, nanoseconds, sync_ns: 0.0, processor_ns: 0.0 })
     }
@@ -245,8 +238,7 @@ impl Writer {
         let before = (self.testbed.server_processor_time()?, joules());
         let done = self.done(task)?;
         let served = self.testbed.server_processor_time()?.saturating_sub(before.0);
-        let joules = joules().zip(before.1).map(|(after, before)| after - before);
-        Ok(Sample::of(done, bytes, served, joules))
+        Ok(Sample::of(done, bytes, served, joules_since(before.1)))
     }
 }
 

@@ -2,7 +2,7 @@
 //! brings to DRAM.
 
 use super::super::Scale;
-use super::super::figure::{Chart, Figure};
+use super::super::figure::{Chart, Figure, bytes_in_words};
 use super::workloads::{Thread, Walk, Workload};
 use super::{Subject, frame, gib, point, series, slots};
 use tidegate_policy::placement::{IoKind, LINE_BYTES, NamedPlacement, PAGE_BYTES, TierSlots};
@@ -25,7 +25,7 @@ pub fn block_sizes(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         let mut points = [Vec::new(), Vec::new()];
         for unit in [256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10_u32] {
             let (lines, us) = written_by(subject, slots(gib, 4 * gib), gib, unit);
-            let place = if unit < 1024 { format!("{unit} B") } else { format!("{} KiB", unit >> 10) };
+            let place = bytes_in_words(unit.into());
             points[0].push(point(place.clone(), lines * f64::from(LINE_BYTES) / f64::from(unit), None));
             if unit >= 1024 {
                 points[1].push(point(place, us, None));
