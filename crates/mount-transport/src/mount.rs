@@ -59,7 +59,7 @@ fn mount_raw(at: &MountAt) -> Result<Device, MountError> {
     // Whatever can refuse comes before a dead mount is taken away.
     Device::open().map_err(MountError::NoDevice)?;
     remove_dead(&at.mountpoint)?;
-    fusermount::mount(at, &common_options())
+    fusermount::mount(at, &joined(&common_options()))
 }
 
 /// Unmounts what is mounted at a directory.
@@ -83,9 +83,29 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Options that both ways to mount have in common.
-fn common_options() -> String {
-    format!("default_permissions,max_read={DATA_BYTES_MAX}")
+/// An option of a mount, and its value if it has one.
+type MountOption = (&'static str, Option<String>);
+
+/// Options that all ways to mount have in common.
+fn common_options() -> Vec<MountOption> {
+    vec![("default_permissions", None), ("max_read", Some(DATA_BYTES_MAX.to_string()))]
+}
+
+/// All options of a mount by root, whose device has this descriptor.
+fn options_of_root(descriptor: i32) -> Vec<MountOption> {
+    let own = [("fd", descriptor.to_string()), ("rootmode", "40000".to_owned())];
+    let owner = ["user_id", "group_id"].map(|name| (name, Some("0".to_owned())));
+    let own = own.map(|(name, value)| (name, Some(value))).into_iter().chain(owner);
+    own.chain([("allow_other", None)]).chain(common_options()).collect()
+}
+
+/// Options as mount(8) and mount(2) take them.
+fn joined(options: &[MountOption]) -> String {
+    let word = |(name, value): &MountOption| match value {
+        Some(value) => format!("{name}={value}"),
+        None => (*name).to_owned(),
+    };
+    options.iter().map(word).collect::<Vec<_>>().join(",")
 }
 
 /// Whether it makes sense to go on: the mountpoint is one, and the device can be opened.
@@ -142,10 +162,8 @@ fn mount_as_root(at: &MountAt) -> Result<Device, MountError> {
     if dead_at(&at.mountpoint).is_some() && mount_below_dead(at, descriptor).is_ok() {
         return Ok(device);
     }
-    let common = common_options();
-    let options = format!("fd={descriptor},rootmode=40000,user_id=0,group_id=0,allow_other,{common}");
     let refused = |errno| MountError::Refused { mountpoint: at.mountpoint.clone(), errno };
-    let options = CString::new(options).map_err(|_| refused(Errno::INVAL))?;
+    let options = CString::new(joined(&options_of_root(descriptor))).map_err(|_| refused(Errno::INVAL))?;
     remove_dead(&at.mountpoint)?;
     rustix::mount::mount(&at.source, &at.mountpoint, KIND, MountFlags::empty(), options.as_c_str()).map_err(
         |errno| match errno {
@@ -163,13 +181,12 @@ fn mount_below_dead(at: &MountAt, descriptor: i32) -> rustix::io::Result<()> {
     let fresh = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&fresh, "source", &at.source)?;
     fsconfig_set_string(&fresh, "subtype", subtype)?;
-    fsconfig_set_string(&fresh, "fd", descriptor.to_string())?;
-    for (name, value) in [("rootmode", "40000"), ("user_id", "0"), ("group_id", "0")] {
-        fsconfig_set_string(&fresh, name, value)?;
+    for (name, value) in options_of_root(descriptor) {
+        match value {
+            Some(value) => fsconfig_set_string(&fresh, name, value)?,
+            None => fsconfig_set_flag(&fresh, name)?,
+        }
     }
-    fsconfig_set_string(&fresh, "max_read", DATA_BYTES_MAX.to_string())?;
-    fsconfig_set_flag(&fresh, "allow_other")?;
-    fsconfig_set_flag(&fresh, "default_permissions")?;
     fsconfig_create(&fresh)?;
     let mounted = fsmount(&fresh, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
     utab::forget(&at.mountpoint);
