@@ -61,7 +61,7 @@ impl RunMounts {
         allowed: Allowed,
     ) -> Result<Option<Exit>, Failure> {
         for root in roots {
-            if file_service::mount_above(root).is_none() || is_dead(root) {
+            if file_service::mount_above(root).is_none_or(|above| file_service::dead_at(&above).is_some()) {
                 let pool = self.pool_for(root, asked.pool.as_deref())?;
                 if let Some(exit) = self.mount(root, pool, asked, allowed)? {
                     return Ok(Some(exit));
@@ -151,12 +151,6 @@ impl RunMounts {
         let tell = output::teller(self.said.json);
         std::mem::take(&mut self.own).into_iter().rev().filter_map(|mount| mount.end(tell).err()).collect()
     }
-}
-
-/// Whether the mount at `root` has lost its service.
-fn is_dead(root: &Path) -> bool {
-    let answer = std::fs::metadata(root);
-    answer.is_err_and(|error| rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN))
 }
 
 impl OwnMount {
