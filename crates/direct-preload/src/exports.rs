@@ -8,6 +8,7 @@ mod transfers;
 mod vfork;
 
 use crate::{contexts, files, process, trace};
+use libc::c_int;
 use tidegate_preload_common::next;
 
 /// Called by the loader before the program begins.
@@ -24,6 +25,12 @@ extern "C" fn start() {
         contexts::start();
         trace::start();
     });
+}
+
+/// Sets the program's errno.
+fn set_errno(errno: c_int) {
+    // SAFETY: the place is this thread's own.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 extern "C" fn before_fork() {

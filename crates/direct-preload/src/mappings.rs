@@ -50,7 +50,7 @@ const ALLOWED: c_int = MAP_DAX
 const PAGE_BYTES: usize = 4096;
 
 /// Mappings of a process, and parts of such that were cut in two.
-const PAGES_MAX: usize = 1024;
+const MAPPED_MAX: usize = 1024;
 
 /// Bytes that the service is asked for at a time.
 const ASKED_BYTES: usize = 64 << 20;
@@ -75,7 +75,7 @@ struct MappedPages {
 
 /// What is mapped, behind its lock.
 struct Table {
-    segments: [MappedPages; PAGES_MAX],
+    mapped: [MappedPages; MAPPED_MAX],
     used: usize,
     /// None: the kernel does not tell what is written, or was not asked yet.
     eye: Option<WrittenPages>,
@@ -108,7 +108,7 @@ const NO_PAGES: MappedPages = MappedPages { base: 0, end: 0, file: (0, 0) };
 static MAPPINGS: Mappings = Mappings {
     lock: Lock::new(),
     table: UnsafeCell::new(Table {
-        segments: [NO_PAGES; PAGES_MAX],
+        mapped: [NO_PAGES; MAPPED_MAX],
         used: 0,
         eye: None,
         was_asked: false,
@@ -117,7 +117,7 @@ static MAPPINGS: Mappings = Mappings {
     }),
 };
 
-/// How many segments there are: nothing else is looked at where there are none.
+/// How many there are in the table: nothing else is looked at where there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether this process has anything mapped.
@@ -189,7 +189,7 @@ impl Wanted {
             if flags & OFlags::RWMODE != OFlags::RDWR {
                 return Err(Errno::ACCESS);
             }
-            if table.used + 2 > PAGES_MAX {
+            if table.used + 2 > MAPPED_MAX {
                 return Err(Errno::NOMEM);
             }
             let base = self.mapped(table, from, len)?;
@@ -299,8 +299,8 @@ impl Table {
         if mapped == 0 { Err(Errno::IO) } else { Ok(mapped) }
     }
 
-    fn add(&mut self, segment: MappedPages) {
-        self.segments[self.used] = segment;
+    fn add(&mut self, pages: MappedPages) {
+        self.mapped[self.used] = pages;
         self.used += 1;
         COUNT.store(self.used, Ordering::Relaxed);
     }
@@ -309,16 +309,16 @@ impl Table {
     fn forget(&mut self, gone: Range<usize>) {
         let mut place = 0;
         while place < self.used {
-            let segment = self.segments[place];
-            if segment.end <= gone.start || gone.end <= segment.base {
+            let pages = self.mapped[place];
+            if pages.end <= gone.start || gone.end <= pages.base {
                 place += 1;
                 continue;
             }
             self.used -= 1;
-            self.segments[place] = self.segments[self.used];
-            for (base, end) in [(segment.base, gone.start), (gone.end, segment.end)] {
-                if base < end && self.used < PAGES_MAX {
-                    self.add(MappedPages { base, end, ..segment });
+            self.mapped[place] = self.mapped[self.used];
+            for (base, end) in [(pages.base, gone.start), (gone.end, pages.end)] {
+                if base < end && self.used < MAPPED_MAX {
+                    self.add(MappedPages { base, end, ..pages });
                 }
             }
         }
@@ -351,7 +351,7 @@ impl Table {
     /// The parts of these addresses that are ours.
     fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (start, end) = (range.start, range.end);
-        let parts = self.segments[..self.used].iter().map(move |part| part.base.max(start)..part.end.min(end));
+        let parts = self.mapped[..self.used].iter().map(move |part| part.base.max(start)..part.end.min(end));
         parts.filter(|part| !part.is_empty())
     }
 }
@@ -403,8 +403,8 @@ pub(crate) fn sync_file(fd: c_int) -> Result<(), Errno> {
     let Ok(about) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { return Ok(()) };
     let file = (about.st_dev, about.st_ino);
     with(|table| {
-        let own = table.segments[..table.used].iter().filter(|segment| segment.file == file);
-        own.for_each(|segment| table.flush(segment.base..segment.end));
+        let own = table.mapped[..table.used].iter().filter(|pages| pages.file == file);
+        own.for_each(|pages| table.flush(pages.base..pages.end));
         MappedRuns::fence();
     })
 }

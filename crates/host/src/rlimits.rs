@@ -79,6 +79,7 @@ mod tests {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         assert_eq!(current, maximum);
     }
+
     #[test]
     fn the_signal_of_a_write_past_the_limit_ends_programs_but_not_this_process() {
         refuse_writes_past_the_limit().expect("a signal that can be caught");
@@ -87,6 +88,7 @@ mod tests {
         let program = Command::new("sh").args(["-c", "kill -XFSZ $$"]).status().expect("a shell");
         assert_eq!(program.signal(), Some(signal.as_raw()));
     }
+
     #[test]
     fn a_limit_is_named_only_by_the_errors_that_tell_of_it() {
         let [files, threads, absent] = [Errno::MFILE, Errno::AGAIN, Errno::NOENT].map(io::Error::from);

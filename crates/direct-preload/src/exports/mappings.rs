@@ -1,16 +1,11 @@
 //! Functions on memory that may be pages of the pool.
 
+use crate::exports::set_errno;
 use crate::mappings::{self, MAP_DAX, Wanted};
 use crate::{files, guarded};
 use libc::{c_int, c_uint, c_void, off_t, size_t};
 use rustix::io::Errno;
 use tidegate_preload_common::next;
-
-/// Sets the program's errno.
-fn set_errno(errno: Errno) {
-    // SAFETY: the place is this thread's own.
-    unsafe { *libc::__errno_location() = errno.raw_os_error() };
-}
 
 /// Whether this process has anything mapped. A child that was forked is not watched from here on.
 fn any() -> bool {
@@ -46,7 +41,7 @@ macro_rules! maps {
             let wanted = Wanted { at, len, access, flags, fd, from };
             if flags & MAP_DAX != 0 && wanted.is_direct() && guarded(files::has_path) {
                 return guarded(|| wanted.map()).unwrap_or_else(|errno| {
-                    set_errno(errno);
+                    set_errno(errno.raw_os_error());
                     libc::MAP_FAILED
                 });
             }
@@ -57,7 +52,7 @@ macro_rules! maps {
             }
             let mapped = guarded(|| mappings::unmapping((at, len), |base| *base != libc::MAP_FAILED, map));
             mapped.unwrap_or_else(|errno| {
-                set_errno(errno);
+                set_errno(errno.raw_os_error());
                 libc::MAP_FAILED
             })
         }
@@ -69,7 +64,7 @@ maps!(mmap, mmap64);
 /// The answer of a function that says 0 or sets errno.
 pub(in crate::exports) fn answered(outcome: Result<c_int, Errno>) -> c_int {
     outcome.unwrap_or_else(|errno| {
-        set_errno(errno);
+        set_errno(errno.raw_os_error());
         -1
     })
 }
@@ -121,7 +116,7 @@ unsafe extern "C-unwind" fn mremap(
 ) -> *mut c_void {
     let is_over = || flags & libc::MREMAP_FIXED != 0 && is_ours(to, new_len);
     if guarded(|| is_ours(at, len.max(1)) || is_over()) {
-        set_errno(Errno::INVAL);
+        set_errno(libc::EINVAL);
         return libc::MAP_FAILED;
     }
     // SAFETY: L1.
@@ -135,7 +130,7 @@ unsafe extern "C-unwind" fn mremap(
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     if advice == libc::MADV_REMOVE && guarded(|| is_ours(at, len)) {
-        set_errno(Errno::OPNOTSUPP);
+        set_errno(libc::EOPNOTSUPP);
         return -1;
     }
     // SAFETY: L1.

@@ -1,6 +1,7 @@
 //! Functions that write, read and sync by descriptors.
 
 use crate::exports::mappings::{answered, before_sync};
+use crate::exports::set_errno;
 use crate::files::{self, Descriptor, PositionTurn};
 use crate::{contexts, guarded, trace};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
@@ -144,8 +145,7 @@ unsafe fn written(fd: c_int, aim: Aim, bytes: *const c_void, len: size_t, until:
 }
 
 fn failed(errno: c_int) -> ssize_t {
-    // SAFETY: it is this thread's own.
-    unsafe { *libc::__errno_location() = errno };
+    set_errno(errno);
     -1
 }
 
