@@ -49,10 +49,7 @@ impl Mapping {
 
     /// The places of a range of the file in the pool.
     pub(crate) fn places(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let place = |run: &MappedRun| {
-            let (start, end) = (range.start.max(run.at), range.end.min(run.range().end));
-            (start < end).then(|| run.pool_at + (start - run.at)..run.pool_at + (end - run.at))
-        };
+        let place = |run: &MappedRun| run.within(range).map(|part| part.pool_at..part.pool_at + part.bytes);
         self.runs.iter().filter_map(place).collect()
     }
 }

@@ -7,8 +7,7 @@ use crate::file_cache::leases::{Mapping, Mappings};
 use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
 use tidegate_file_cache::{FileError, Persistence};
-use tidegate_layout::file_cache::Class;
-use tidegate_layout::file_cache::MappedRun;
+use tidegate_layout::file_cache::{Class, MappedRun};
 use tidegate_media::Region as _;
 use tidegate_sim::on_core;
 
