@@ -56,8 +56,12 @@ impl PostgresTestbed {
         mount_image(&self.image(), &self.root())
     }
 
-    /// Unmounts the file system.
+    /// Writes the file system to its image and unmounts it. Unmounting alone does not write while a
+    /// program with mounts of its own, another test's for example, still has the file system.
     pub fn unmount(&self) {
+        let root = File::open(self.root()).expect("the file system is there");
+        rustix::fs::syncfs(&root).expect("a file system writes what it has");
+        drop(root);
         until("the last user's end", || match unmount(self.root(), UnmountFlags::empty()) {
             Err(Errno::BUSY) => false,
             end => end.map(|()| true).expect("the file system is there and ours"),

@@ -3,6 +3,7 @@
 
 use super::program::until;
 use crate::artefacts::run;
+use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -95,11 +96,15 @@ impl Mounted {
         &self.point
     }
 
-    /// Unmounts in good order and returns the device.
+    /// Unmounts in good order and returns the device, once no file system uses it: programs with
+    /// mounts of their own may keep the file system for a while.
     pub fn unmount(mut self) -> Attached {
         let mut umount = Command::new("umount");
         run(umount.arg(&self.point), "mount").unwrap_or_else(|error| panic!("{error}"));
-        self.attached.take().expect("a mounted volume is attached")
+        let attached = self.attached.take().expect("a mounted volume is attached");
+        let exclusive = OFlags::RDONLY | OFlags::EXCL;
+        until("the file system's end", || rustix::fs::open(attached.device(), exclusive, Mode::empty()).is_ok());
+        attached
     }
 }
 
