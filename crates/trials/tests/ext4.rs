@@ -38,7 +38,7 @@ fn ext4_volume(folder: &Path) -> (Volume, Server, Attached) {
 fn fio(point: &Path, more: &[&str]) {
     let mut fio = Command::new("fio");
     fio.args(["--name=verify", "--rw=randwrite", "--bs=4k", "--size=24m", "--numjobs=2", "--ioengine=psync"]);
-    fio.args(["--verify=crc32c", "--verify_fatal=1", "--fsync=64", "--end_fsync=1"]);
+    fio.args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--fsync=64", "--end_fsync=1"]);
     fio.arg(format!("--directory={}", point.display())).args(more);
     run(&mut fio, "fio").unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,7 +1,7 @@
 //! `tidegate run`: its program's files, its ends, good and bad, and what it refuses.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount_change, mount_remount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -436,6 +436,29 @@ fn a_private_run_has_the_mount_for_itself() {
         "{ended:?}"
     );
     assert_eq!(bed.file(), "before\nmore\n");
+}
+
+#[test]
+fn a_private_run_keeps_no_disk_from_being_unmounted() {
+    let bed = Bed::new();
+    let (shared, disk) = (bed.folder.path().join("shared"), bed.folder.path().join("shared/disk"));
+    let in_memory = |at: &Path| {
+        fs::create_dir(at).unwrap();
+        rustix::mount::mount("none", at, "tmpfs", MountFlags::empty(), None).unwrap();
+    };
+    in_memory(&shared);
+    mount_change(&shared, MountPropagationFlags::SHARED).unwrap();
+    in_memory(&disk);
+    let mut run = bed.asked(&["--private"]);
+    run.args(["sh", "-ec", "echo ready; read -r line || :; grep -c shared/disk /proc/self/mountinfo || :"]);
+    let (mut run, said) = bed.begin_by(run.stdout(Stdio::piped()));
+    let unmounted = unmount(&disk, UnmountFlags::empty());
+    drop(run.stdin.take());
+    let mounts = said.lines().map_while(Result::ok).collect::<Vec<_>>();
+    let ended = run.wait().unwrap();
+    unmount(&shared, UnmountFlags::DETACH).unwrap();
+    assert!(unmounted.is_ok() && ended.success(), "{unmounted:?}, {ended}");
+    assert_eq!(mounts, ["0"]);
 }
 
 #[test]

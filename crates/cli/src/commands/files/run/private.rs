@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 const PRIVATE: &str = "--private";
 
 /// Replaces this process by a run in a mount namespace of its own, from which no mount comes out.
+/// Mounts and unmounts outside come in, so that a disk of no concern to the run can be removed.
 pub(super) fn begin_again() -> Result<ExitCode, Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(ProgramFailure::PrivateTakesRoot.into());
@@ -18,7 +19,7 @@ pub(super) fn begin_again() -> Result<ExitCode, Failure> {
         "only the program and its children see the mounts: until the run ends, others find files there that may be older, and must not change them"
     );
     let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--propagation", "private", "--"]).arg(program);
+    unshare.args(["--mount", "--propagation", "slave", "--"]).arg(program);
     unshare.args(without_the_flag(std::env::args_os().skip(1)));
     let error = unshare.exec();
     Err(ProgramFailure::NotStarted { program: "unshare".into(), error }.into())
