@@ -21,7 +21,9 @@ pub const TOPIC: Topic = Topic {
     rows: &[
         Row::here("page", PAGE, FLOOR, Target::AtMost(15.0), |effort| over_floor(effort, PAGE_BYTES)),
         Row::here("around", AROUND, FLOOR, Target::AtMost(25.0), |effort| over_floor(effort, 2 << 20)),
-        Row::here("whole", WHOLE, FLOOR, Target::Shown, |effort| over_floor(effort, u64::from(SIZE_MIB) << 20)),
+        Row::here("around-bare", AROUND, BARE, Target::AtMost(1.3), |effort| over_bare(effort, 2 << 20)),
+        Row::here("whole", WHOLE, FLOOR, Target::Shown, |effort| over_floor(effort, WHOLE_BYTES)),
+        Row::here("whole-bare", WHOLE, BARE, Target::AtMost(1.3), |effort| over_bare(effort, WHOLE_BYTES)),
         Row::here("sizes", SIZES, "the shortest", Target::AtMost(1.5), longest_over_shortest),
         Row::here("make", "mmap of 64 MiB, for each 2 MiB", "call", Target::Shown, mapped_ahead),
     ],
@@ -33,7 +35,10 @@ const WHOLE: &str = "4 KiB stored to a mapping of 64 MiB, and msync of all of it
 const SIZES: &str = "the longest median of 4 KiB stored and its msync, in mappings of 1, 16, 64 and 512 MiB";
 const FLOOR: &str = "a streamed copy of 4 KiB, and a fence";
 
+const BARE: &str = "a store, the kernel's own answer about these pages, and one page's flush";
+
 const PAGE_BYTES: u64 = 4096;
+const WHOLE_BYTES: u64 = (SIZE_MIB as u64) << 20;
 
 /// MiB of a mapping.
 const SIZE_MIB: u32 = 64;
@@ -101,6 +106,12 @@ impl Mapper {
         number(&self.talker.ask(&format!("sync {range} {steps}\n"))?)
     }
 
+    /// The median nanoseconds of a store, the kernel's answer about so many bytes around it, and the
+    /// flush of its page.
+    fn bare(&mut self, range: u64, steps: u32) -> anyhow::Result<f64> {
+        number(&self.talker.ask(&format!("bare {range} {steps}\n"))?)
+    }
+
     /// The median nanoseconds of a streamed copy and a fence.
     fn floor(&mut self, steps: u32) -> anyhow::Result<f64> {
         number(&self.talker.ask(&format!("floor {steps}\n"))?)
@@ -118,6 +129,16 @@ fn over_floor(effort: Effort, range: u64) -> anyhow::Result<Outcome> {
     let (mapper, steps) = (std::cell::RefCell::new(Mapper::start(SIZE_MIB)?), effort.steps.min(STEPS_MAX));
     let over = || mapper.borrow_mut().sync(range, steps);
     let pairs = Pairs::try_alternate(effort.pairs, over, || mapper.borrow_mut().floor(steps))?;
+    Ok(Outcome::ratio(&pairs, "ns"))
+}
+
+fn over_bare(effort: Effort, range: u64) -> anyhow::Result<Outcome> {
+    if let Some(missing) = missing(&["gcc"]) {
+        return Ok(missing);
+    }
+    let (mapper, steps) = (std::cell::RefCell::new(Mapper::start(SIZE_MIB)?), effort.steps.min(STEPS_MAX));
+    let over = || mapper.borrow_mut().sync(range, steps);
+    let pairs = Pairs::try_alternate(effort.pairs, over, || mapper.borrow_mut().bare(range, steps))?;
     Ok(Outcome::ratio(&pairs, "ns"))
 }
 
@@ -155,6 +176,7 @@ mod tests {
         let mut mapper = Mapper::start(1).unwrap();
         assert!(mapper.nanoseconds > 0.0 && mapper.sync(PAGE_BYTES, 10).unwrap() > 0.0);
         assert!(mapper.sync(2 << 20, 10).unwrap() > 0.0 && mapper.floor(10).unwrap() > 0.0);
+        assert!(mapper.bare(2 << 20, 10).unwrap() > 0.0);
         assert!(mapper.talker.ask("what\n").unwrap().starts_with("unknown"));
         let without = ProgramFolder::compiled().unwrap();
         let folder = without.0.as_path();

@@ -84,8 +84,10 @@ const PAGEMAP_SCAN: u64 = 0xC060_6610;
 const FEATURES: u64 = 1 << 0 | 1 << 12 | 1 << 13 | 1 << 15;
 const REGISTER_WRITES: u64 = 1 << 1;
 const PROTECT: u64 = 1 << 0;
-/// Protect again what is told, and fail where nothing is watched.
-const SCAN_FLAGS: u64 = 1 << 0 | 1 << 1;
+/// Fail where nothing is watched.
+const LOOK: u64 = 1 << 1;
+/// Protect again what is told.
+const TAKE: u64 = 1 << 0 | LOOK;
 const IS_WRITTEN: u64 = 1 << 1;
 
 const _: () = assert!(size_of::<Scan>() == 96 && size_of::<Register>() == 32 && size_of::<WriteProtect>() == 24);
@@ -121,16 +123,39 @@ impl WrittenPages {
         unsafe { asked(&self.faults, UFFDIO_WRITEPROTECT, &mut protect) }
     }
 
-    /// Tells pages of `range` that were written since they were told last, as many as `out` has
-    /// room for, and up to which address it has looked. An error: any may have been.
+    /// Tells pages of `range` that were written since they were taken last, as many as `out` has
+    /// room for, and up to which address it has looked. They will not be told again unless they are
+    /// written again. An error: any may have been written.
     pub fn take<'a>(
         &self,
         range: Range<usize>,
         out: &'a mut [WrittenRange],
     ) -> io::Result<(&'a [WrittenRange], usize)> {
+        self.scan(range, out, 0, TAKE)
+    }
+
+    /// Tells pages like [`WrittenPages::take`], which stay written: they will be told again, and a
+    /// store to them takes no fault. At most as many pages as `out` has ranges.
+    pub fn look<'a>(
+        &self,
+        range: Range<usize>,
+        out: &'a mut [WrittenRange],
+    ) -> io::Result<(&'a [WrittenRange], usize)> {
+        let pages_max = out.len() as u64;
+        self.scan(range, out, pages_max, LOOK)
+    }
+
+    fn scan<'a>(
+        &self,
+        range: Range<usize>,
+        out: &'a mut [WrittenRange],
+        max_pages: u64,
+        flags: u64,
+    ) -> io::Result<(&'a [WrittenRange], usize)> {
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
-            flags: SCAN_FLAGS,
+            flags,
+            max_pages,
             start: range.start as u64,
             end: range.end as u64,
             vec: out.as_mut_ptr().addr() as u64,
@@ -214,6 +239,16 @@ mod tests {
         assert_eq!(written(4), []);
         [0, 2, 4, 6, 15].into_iter().for_each(store);
         assert_eq!(written(2), [0, 2, 4, 6, 15], "in several answers");
+        [1, 2, 3, 9].into_iter().for_each(store);
+        let looked = |room: usize| {
+            let mut out = vec![WrittenRange::default(); room];
+            let (told, walked) = eye.look(at.addr()..at.addr() + 16 * 4096, &mut out).expect("told");
+            let pages = told.iter().map(|range| range.addresses().len() / 4096).sum::<usize>();
+            (pages, (walked - at.addr()) / 4096)
+        };
+        assert_eq!([looked(8), looked(8)], [(4, 16), (4, 16)], "pages that are not taken are told again");
+        assert_eq!(looked(2).0, 2, "no more than there is room for");
+        assert_eq!(written(8), [1, 2, 3, 9]);
         // SAFETY: nobody uses it any more.
         unsafe { rustix::mm::munmap(at, 16 * 4096) }.expect("unmapped");
     }
