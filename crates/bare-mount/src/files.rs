@@ -52,7 +52,7 @@ impl Files {
     }
 
     fn write(&self, tree: &mut Tree, node: NodeId, write: &Write<'_>) -> Result<Reply<'static>, Errno> {
-        let taken = self.groups().taken(write.handle, write.offset, write.data)?;
+        let taken = self.groups().taken(write)?;
         tree.node_mut(node)?.contents.write(write.offset, taken)?;
         Ok(Reply::written(u32::try_from(taken.len()).map_err(|_| Errno::INVAL)?))
     }

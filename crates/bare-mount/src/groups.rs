@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use tidegate_fuse::{DroppedPages, GroupCommand, Handle, Ioctl, Reply};
+use tidegate_fuse::{DroppedPages, GroupCommand, Handle, Ioctl, Reply, Write};
 
 /// The groups that are open, by their handles.
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ impl Groups {
     }
 
     /// The bytes of a write that are taken: all, unless the handle has a group.
-    pub(crate) fn taken<'d>(&mut self, handle: Handle, at: u64, data: &'d [u8]) -> Result<&'d [u8], Errno> {
-        let Some(pages) = self.0.get_mut(&handle) else { return Ok(data) };
-        let taken = pages.take(at, data.len()).ok_or(Errno::INTR)?;
-        Ok(&data[..taken])
+    pub(crate) fn taken<'d>(&mut self, write: &Write<'d>) -> Result<&'d [u8], Errno> {
+        let Some(pages) = self.0.get_mut(&write.handle) else { return Ok(write.data) };
+        let taken = pages.take(write).ok_or(Errno::INTR)?;
+        Ok(&write.data[..taken])
     }
 }

@@ -4,6 +4,8 @@
  *   map MIB              mmap of that much, for each 2 MiB
  *   sync RANGE COUNT     median of COUNT times: 4 KiB stored at random, msync of the RANGE around it
  *   floor COUNT          median of COUNT times: 4 KiB streamed to the memory at random, and a fence
+ *   plain COUNT          median of COUNT times: 4 KiB stored to the memory at random, flushed, and a
+ *                        fence
  *   bare RANGE COUNT     median of COUNT times: 4 KiB stored at random to a file in memory that the
  *                        kernel watches, the kernel asked for pages of the RANGE that were stored
  *                        to, the page flushed, and a fence */
@@ -126,6 +128,14 @@ static void evict(uint64_t start, uint64_t end)
 		_mm_clflush((void *)(uintptr_t)line);
 }
 
+static void flush(uint64_t start, uint64_t end)
+{
+	if (__builtin_cpu_supports("clwb"))
+		write_back(start, end);
+	else
+		evict(start, end);
+}
+
 static void store_and_ask(size_t range)
 {
 	size_t at = place(), from = at / range * range;
@@ -140,9 +150,17 @@ static void store_and_ask(size_t range)
 	int count = ioctl(pages_told, SCAN, &scan);
 	if (count < 0)
 		fail("PAGEMAP_SCAN");
-	void (*flush)(uint64_t, uint64_t) = __builtin_cpu_supports("clwb") ? write_back : evict;
 	for (int n = 0; n < count; n++)
 		flush(told[n].start, told[n].end);
+	_mm_sfence();
+}
+
+static void store_and_flush(size_t range)
+{
+	(void)range;
+	uint64_t at = (uintptr_t)beside + place();
+	memcpy((void *)(uintptr_t)at, page, PAGE);
+	flush(at, at + PAGE);
 	_mm_sfence();
 }
 
@@ -192,6 +210,8 @@ int main(void)
 			printf("%f\n", median(store_and_ask, one, two));
 		} else if (sscanf(line, "floor %zu", &one) == 1)
 			printf("%f\n", median(stream, 0, one));
+		else if (sscanf(line, "plain %zu", &one) == 1)
+			printf("%f\n", median(store_and_flush, 0, one));
 		else
 			printf("unknown: %s", line);
 		fflush(stdout);

@@ -32,7 +32,8 @@ pub const TOPIC: Topic = Topic {
 const PAGE: &str = "4 KiB stored to a mapping of 64 MiB, and msync of that page";
 const AROUND: &str = "4 KiB stored to a mapping of 64 MiB, and msync of the 2 MiB around it";
 const WHOLE: &str = "4 KiB stored to a mapping of 64 MiB, and msync of all of it";
-const SIZES: &str = "the longest median of 4 KiB stored and its msync, in mappings of 1, 16, 64 and 512 MiB";
+const SIZES: &str = "4 KiB stored and its msync, in mappings of 1, 16, 64 and 512 MiB: the longest median, \
+    each as a multiple of a store and a flush in memory of that size";
 const FLOOR: &str = "a streamed copy of 4 KiB, and a fence";
 
 const BARE: &str = "a store, the kernel's own answer about these pages, and one page's flush";
@@ -106,10 +107,15 @@ impl Mapper {
         number(&self.talker.ask(&format!("sync {range} {steps}\n"))?)
     }
 
-    /// The median nanoseconds of a store, the kernel's answer about so many bytes around it, and the
-    /// flush of its page.
+    /// The median nanoseconds of a store, the kernel's answer about so many bytes around it, and
+    /// the flush of its page.
     fn bare(&mut self, range: u64, steps: u32) -> anyhow::Result<f64> {
         number(&self.talker.ask(&format!("bare {range} {steps}\n"))?)
+    }
+
+    /// The median nanoseconds of a store, its flush and a fence, in other memory of that size.
+    fn plain(&mut self, steps: u32) -> anyhow::Result<f64> {
+        number(&self.talker.ask(&format!("plain {steps}\n"))?)
     }
 
     /// The median nanoseconds of a streamed copy and a fence.
@@ -123,22 +129,25 @@ fn number(answer: &str) -> anyhow::Result<f64> {
 }
 
 fn over_floor(effort: Effort, range: u64) -> anyhow::Result<Outcome> {
-    if let Some(missing) = missing(&["gcc"]) {
-        return Ok(missing);
-    }
-    let (mapper, steps) = (std::cell::RefCell::new(Mapper::start(SIZE_MIB)?), effort.steps.min(STEPS_MAX));
-    let over = || mapper.borrow_mut().sync(range, steps);
-    let pairs = Pairs::try_alternate(effort.pairs, over, || mapper.borrow_mut().floor(steps))?;
-    Ok(Outcome::ratio(&pairs, "ns"))
+    over(effort, range, Mapper::floor)
 }
 
 fn over_bare(effort: Effort, range: u64) -> anyhow::Result<Outcome> {
+    over(effort, range, |mapper, steps| mapper.bare(range, steps))
+}
+
+/// A store and the sync of so many bytes around it, over what `under` measures.
+fn over(
+    effort: Effort,
+    range: u64,
+    under: impl Fn(&mut Mapper, u32) -> anyhow::Result<f64>,
+) -> anyhow::Result<Outcome> {
     if let Some(missing) = missing(&["gcc"]) {
         return Ok(missing);
     }
     let (mapper, steps) = (std::cell::RefCell::new(Mapper::start(SIZE_MIB)?), effort.steps.min(STEPS_MAX));
     let over = || mapper.borrow_mut().sync(range, steps);
-    let pairs = Pairs::try_alternate(effort.pairs, over, || mapper.borrow_mut().bare(range, steps))?;
+    let pairs = Pairs::try_alternate(effort.pairs, over, || under(&mut mapper.borrow_mut(), steps))?;
     Ok(Outcome::ratio(&pairs, "ns"))
 }
 
@@ -150,7 +159,7 @@ fn longest_over_shortest(effort: Effort) -> anyhow::Result<Outcome> {
     let sizes = if steps < SMOKE_STEPS { &SIZES_MIB_OF_SMOKE[..] } else { &SIZES_MIB };
     let mut mappers = sizes.iter().map(|mib| Mapper::start(*mib)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut ratio = || {
-        let each = mappers.iter_mut().map(|mapper| mapper.sync(PAGE_BYTES, steps));
+        let each = mappers.iter_mut().map(|mapper| Ok(mapper.sync(PAGE_BYTES, steps)? / mapper.plain(steps)?));
         let each = each.collect::<anyhow::Result<Vec<_>>>()?;
         anyhow::Ok(each.iter().copied().fold(0.0, f64::max) / each.iter().copied().fold(f64::INFINITY, f64::min))
     };
@@ -176,7 +185,7 @@ mod tests {
         let mut mapper = Mapper::start(1).unwrap();
         assert!(mapper.nanoseconds > 0.0 && mapper.sync(PAGE_BYTES, 10).unwrap() > 0.0);
         assert!(mapper.sync(2 << 20, 10).unwrap() > 0.0 && mapper.floor(10).unwrap() > 0.0);
-        assert!(mapper.bare(2 << 20, 10).unwrap() > 0.0);
+        assert!(mapper.bare(2 << 20, 10).unwrap() > 0.0 && mapper.plain(10).unwrap() > 0.0);
         assert!(mapper.talker.ask("what\n").unwrap().starts_with("unknown"));
         let without = ProgramFolder::compiled().unwrap();
         let folder = without.0.as_path();

@@ -173,6 +173,8 @@ pub struct Write<'a> {
     pub flags: u32,
     /// The data come from a shared mapping, later than a program stored them.
     pub from_page_cache: bool,
+    /// The data go past the page cache, whose pages of the range the kernel drops before and after.
+    pub past_page_cache: bool,
     /// The server clears set-user-ID and set-group-ID.
     pub kill_privileges: bool,
 }
@@ -404,6 +406,8 @@ fn write<'a>(fields: &mut Fields<'a>) -> Result<Write<'a>, Rule> {
         data: fields.data(length(size))?,
         flags,
         from_page_cache: write_flags & wire::WRITE_CACHE != 0,
+        // Linux names an owner of locks in these writes alone: `fuse_send_write`, fs/fuse/file.c.
+        past_page_cache: write_flags & wire::WRITE_LOCK_OWNER != 0,
         kill_privileges: write_flags & wire::WRITE_KILL_SUIDGID != 0,
     })
 }

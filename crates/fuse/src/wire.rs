@@ -372,6 +372,8 @@ pub(crate) const GETATTR_FH: u32 = 1 << 0;
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// WRITE: the data come from the page cache, later than the program wrote them.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// WRITE: `lock_owner` counts.
+pub(crate) const WRITE_LOCK_OWNER: u32 = 1 << 1;
 /// WRITE: the server clears set-user-ID and set-group-ID.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// RELEASE: the server ends the owner's `flock` locks.

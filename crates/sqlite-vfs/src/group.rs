@@ -32,6 +32,7 @@ pub(crate) fn is_supported(descriptor: c_int) -> bool {
 
 /// Writes all, durably, or nothing.
 pub(crate) fn write(descriptor: c_int, writes: &[GroupWrite<'_>]) -> Result<()> {
+    let _past = PastPageCache::begin(descriptor);
     control(descriptor, BEGIN)?;
     let committed = writes
         .iter()
@@ -44,7 +45,35 @@ pub(crate) fn write(descriptor: c_int, writes: &[GroupWrite<'_>]) -> Result<()> 
     committed
 }
 
-/// A mount answers writes of a group short, or interrupts them, and wants the rest.
+/// While it lives, writes go past the kernel's page cache, if the file can do so: a mount takes
+/// each of them in one request then.
+struct PastPageCache {
+    descriptor: c_int,
+    flags: c_int,
+}
+
+impl PastPageCache {
+    fn begin(descriptor: c_int) -> Option<PastPageCache> {
+        // SAFETY: this command takes no pointer.
+        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        let is_set = flags >= 0 && flags & libc::O_DIRECT == 0 && set_flags(descriptor, flags | libc::O_DIRECT);
+        is_set.then_some(PastPageCache { descriptor, flags })
+    }
+}
+
+impl Drop for PastPageCache {
+    fn drop(&mut self) {
+        // What could be set can be cleared.
+        set_flags(self.descriptor, self.flags);
+    }
+}
+
+fn set_flags(descriptor: c_int, flags: c_int) -> bool {
+    // SAFETY: this command takes no pointer.
+    unsafe { libc::fcntl(descriptor, libc::F_SETFL, flags) == 0 }
+}
+
+/// A mount answers writes through its page cache short, or interrupts them, and wants the rest.
 fn write_run(descriptor: c_int, mut at: u64, mut data: &[u8]) -> Result<()> {
     while !data.is_empty() {
         let place = libc::off_t::try_from(at).map_err(|_| Error::from(ErrorKind::FileTooLarge))?;

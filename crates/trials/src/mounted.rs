@@ -203,6 +203,12 @@ impl MountTestbed {
         Command::new(program()).arg("status").arg(self.pool()).arg("--json").output().expect("the program starts")
     }
 
+    /// Requests of the kernel until now.
+    pub fn requests(&self) -> u64 {
+        let status: serde_json::Value = serde_json::from_slice(&self.status_json().stdout).expect("JSON");
+        status["requests"].as_u64().expect("a count")
+    }
+
     /// Where programs work.
     pub fn mountpoint(&self) -> PathBuf {
         self.disk.path().join("mount")

@@ -75,6 +75,25 @@ fn every_journal_mode_commits_and_rolls_back() {
 }
 
 #[test]
+fn a_page_of_a_transaction_takes_one_request() {
+    const TRANSACTIONS: u64 = 100;
+    let testbed = MountTestbed::new();
+    let database = testbed.mountpoint().join("counted.db");
+    let filled = format!(
+        "{TABLE} insert into t(v) select hex(randomblob(1500)) from generate_series(1, 20); pragma tidegate_status;"
+    );
+    let answer = said(&mut with_vfs(&testbed, &database, &filled));
+    assert!(answer.starts_with("on: "), "{answer}");
+    // Of twenty leaves of the tree every other one, and the first page.
+    let change = "update t set v = hex(randomblob(1500)) where n % 2 = 0;\n".repeat(TRANSACTIONS.try_into().unwrap());
+    let before = testbed.requests();
+    said(&mut with_vfs(&testbed, &database, &change));
+    let each = (testbed.requests() - before) / TRANSACTIONS;
+    assert!((11..=20).contains(&each), "{each} requests");
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
 fn a_database_outside_of_a_mount_is_as_without_the_vfs() {
     let testbed = MountTestbed::new();
     let database = testbed.beside().join("outside.db");

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread::scope;
 use std::time::Instant;
 use tidegate_measure::Pairs;
+use tidegate_measure::programs::built;
 use tidegate_measure::workload::Effort;
 
 /// Users at a time.
@@ -25,6 +26,9 @@ const DONE: &str = "done";
 pub(super) enum Database {
     /// SQLite with a write-ahead log, `synchronous=FULL`: all users are processes of their own.
     Sqlite,
+    /// SQLite with a rollback journal, `synchronous=FULL`; in a mount with the VFS `tidegate`, which
+    /// writes none.
+    SqliteGroups,
     Postgres,
     MariaDb,
 }
@@ -33,7 +37,7 @@ impl Database {
     /// What is missing to measure it.
     fn missing(self) -> Option<Outcome> {
         match self {
-            Database::Sqlite => missing(&["sqlite3"]),
+            Database::Sqlite | Database::SqliteGroups => missing(&["sqlite3"]),
             Database::Postgres => missing(&["psql"]).or_else(|| Postgres::find().is_none().then(Postgres::missing)),
             Database::MariaDb => missing(&["mariadbd", "mariadb"]),
         }
@@ -42,7 +46,9 @@ impl Database {
     /// A transaction that is carried out as a whole, or not at all.
     fn whole(self, statements: &str) -> String {
         match self {
-            Database::Sqlite => format!("begin immediate;\n{statements}commit;\nselect '{DONE}';\n"),
+            Database::Sqlite | Database::SqliteGroups => {
+                format!("begin immediate;\n{statements}commit;\nselect '{DONE}';\n")
+            }
             Database::Postgres => format!("begin;\n{statements}commit;\nselect '{DONE}';\n"),
             // One statement: what follows a deadlock within it is not carried out by itself.
             Database::MariaDb => format!(
@@ -69,7 +75,7 @@ enum Place {
 impl Filled {
     fn new(database: Database, storage: Storage, size: Size) -> anyhow::Result<Filled> {
         let place = match database {
-            Database::Sqlite => Place::Shells(Testbed::new(storage)?),
+            Database::Sqlite | Database::SqliteGroups => Place::Shells(Testbed::new(storage)?),
             Database::Postgres => {
                 let postgres = Postgres::find().context("no postgres")?;
                 Place::Served(postgres.started_copy(&postgres.cluster()?, storage)?)
@@ -81,6 +87,10 @@ impl Filled {
         let mut shell = filled.shell()?;
         shell.ask_until(&filled.database.preparation(), DONE)?;
         shell.ask_until(&format!("{TABLES}begin;\n{}commit;\nselect '{DONE}';\n", rows(size)), DONE)?;
+        if database == Database::SqliteGroups && filled.testbed().mount().is_some() {
+            let told = shell.ask("pragma tidegate_status;\n")?;
+            anyhow::ensure!(told.starts_with("on:"), "the VFS says {told}");
+        }
         Ok(filled)
     }
 
@@ -94,9 +104,17 @@ impl Filled {
     /// A shell that answers a line with the lines of its results.
     fn shell(&self) -> anyhow::Result<Talker> {
         let mut command: Command = match (&self.place, self.database) {
-            (Place::Shells(testbed), _) => {
+            (Place::Shells(testbed), database) => {
                 let mut shell = testbed.command("sqlite3");
-                shell.args(["-batch", "-cmd", ".timeout 60000", "-cmd", "pragma synchronous=full;", "data.db"]);
+                shell.args(["-batch", ":memory:"]);
+                if database == Database::SqliteGroups && testbed.mount().is_some() {
+                    let library = built(&["--package", "tidegate-sqlite-vfs"], "libtidegate_sqlite.so")?;
+                    shell.arg("-cmd").arg(format!(".load {}", library.display()));
+                    shell.args(["-cmd", ".open file:data.db?vfs=tidegate"]);
+                } else {
+                    shell.args(["-cmd", ".open data.db"]);
+                }
+                shell.args(["-cmd", ".timeout 60000", "-cmd", "pragma synchronous=full;"]);
                 shell
             }
             (Place::Served(server), Database::Postgres) => Postgres::shell(server),
@@ -153,7 +171,7 @@ impl Database {
     fn preparation(self) -> String {
         let words = match self {
             Database::Sqlite => "pragma journal_mode=wal;\n",
-            Database::Postgres | Database::MariaDb => "",
+            Database::SqliteGroups | Database::Postgres | Database::MariaDb => "",
         };
         format!("{words}select '{DONE}';\n")
     }

@@ -116,6 +116,7 @@ fn write() -> Write<'static> {
         data: b"xyz",
         flags: 0o4_010_001,
         from_page_cache: true,
+        past_page_cache: false,
         kill_privileges: true,
     }
 }

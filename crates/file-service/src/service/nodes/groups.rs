@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_file_cache::{GroupBytes, GroupWrite};
-use tidegate_fuse::{DroppedPages, Handle};
+use tidegate_fuse::{DroppedPages, Handle, Write};
 
 /// Most bytes of one group.
 const GROUP_BYTES_MAX: usize = 64 << 20;
@@ -68,17 +68,17 @@ impl FileGroups {
 
     /// Takes a write, if the handle has a group: says how many bytes were taken, or that the
     /// program has to write them again (`EINTR`). Another handle's write ends the group.
-    pub(crate) fn write(&self, handle: Handle, at: u64, data: &[u8]) -> Option<Result<usize>> {
+    pub(crate) fn write(&self, write: &Write<'_>) -> Option<Result<usize>> {
         let mut state = self.used()?;
-        if state.ended.contains(&handle) {
+        if state.ended.contains(&write.handle) {
             return Some(Err(Errno::IO));
         }
         let group = state.open.as_mut()?;
-        if group.holder != handle {
+        if group.holder != write.handle {
             state.end_open();
             return None;
         }
-        let taken = group.write(at, data);
+        let taken = group.write(write);
         if taken.is_err_and(|errno| errno != Errno::INTR) {
             state.end_open();
         }
@@ -157,13 +157,13 @@ impl GroupState {
 
 impl OpenGroup {
     /// Takes as many bytes as leave no page whole that the kernel has.
-    fn write(&mut self, at: u64, data: &[u8]) -> Result<usize> {
-        let taken = self.pages.take(at, data.len()).ok_or(Errno::INTR)?;
+    fn write(&mut self, write: &Write<'_>) -> Result<usize> {
+        let taken = self.pages.take(write).ok_or(Errno::INTR)?;
         self.bytes += taken;
         if self.bytes > GROUP_BYTES_MAX {
             return Err(Errno::NOSPC);
         }
-        self.written.put(at, &data[..taken]);
+        self.written.put(write.offset, &write.data[..taken]);
         Ok(taken)
     }
 }
@@ -176,10 +176,15 @@ mod tests {
     const HOLDER: Handle = Handle(1);
     const OTHER: Handle = Handle(2);
 
+    /// A write through the kernel's page cache.
+    fn by(handle: Handle, offset: u64, data: &[u8]) -> Write<'_> {
+        Write { handle, offset, data, flags: 0, from_page_cache: false, past_page_cache: false, kill_privileges: false }
+    }
+
     /// Writes as a program does that goes on behind a short write.
     fn write_all(groups: &FileGroups, mut at: u64, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
-            let taken = match groups.write(HOLDER, at, data).expect("a group is open") {
+            let taken = match groups.write(&by(HOLDER, at, data)).expect("a group is open") {
                 Err(Errno::INTR) => continue,
                 taken => taken?,
             };
@@ -223,10 +228,10 @@ mod tests {
     #[test]
     fn a_byte_in_a_page_that_the_kernel_may_have_is_written_again_and_the_group_goes_on() {
         let groups = FileGroups::default();
-        assert_eq!(groups.write(HOLDER, 0, b"no group"), None);
+        assert_eq!(groups.write(&by(HOLDER, 0, b"no group")), None);
         groups.begin(HOLDER);
-        assert_eq!(groups.write(HOLDER, 7, b"x"), Some(Err(Errno::INTR)));
-        assert_eq!(groups.write(HOLDER, 7, b"x"), Some(Ok(1)));
+        assert_eq!(groups.write(&by(HOLDER, 7, b"x")), Some(Err(Errno::INTR)));
+        assert_eq!(groups.write(&by(HOLDER, 7, b"x")), Some(Ok(1)));
         assert_eq!(committed(&groups), Ok(vec![(7, b"x".to_vec())]));
     }
 
@@ -236,7 +241,7 @@ mod tests {
         type End = fn(&FileGroups);
         let ends: [(&str, End); 4] = [
             ("read", |groups| groups.read(10, 1)),
-            ("write", |groups| assert_eq!(groups.write(OTHER, 1 << 20, b"other"), None)),
+            ("write", |groups| assert_eq!(groups.write(&by(OTHER, 1 << 20, b"other")), None)),
             ("change", FileGroups::change),
             ("begin", |groups| groups.begin(OTHER)),
         ];
@@ -247,7 +252,7 @@ mod tests {
             groups.read(page as u64, page);
             assert_eq!(groups.end_of_open(), Some(4));
             end(&groups);
-            assert_eq!(groups.write(HOLDER, 0, b"more"), Some(Err(Errno::IO)), "{name}");
+            assert_eq!(groups.write(&by(HOLDER, 0, b"more")), Some(Err(Errno::IO)), "{name}");
             assert_eq!(committed(&groups), Err(Errno::IO), "{name}");
             assert_eq!(committed(&groups), Err(Errno::INVAL), "{name}: it is told once");
         }
@@ -261,7 +266,7 @@ mod tests {
         groups.abort(HOLDER);
         assert!(!groups.is_used() && groups.end_of_open().is_none());
         groups.was_lost(HOLDER);
-        assert_eq!(groups.write(HOLDER, 0, b"more"), Some(Err(Errno::IO)));
+        assert_eq!(groups.write(&by(HOLDER, 0, b"more")), Some(Err(Errno::IO)));
         groups.begin(HOLDER);
         write_all(&groups, 0, b"more").unwrap();
         assert_eq!(committed(&groups), Ok(vec![(0, b"more".to_vec())]));

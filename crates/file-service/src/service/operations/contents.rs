@@ -174,7 +174,7 @@ impl FileService {
 
     /// Writes to a group, to the file below or to the cache; how many bytes.
     fn write_contents(&self, header: &Header, file: &OpenFile, write: &Write<'_>) -> Result<usize> {
-        if let Some(taken) = file.groups.write(write.handle, write.offset, write.data) {
+        if let Some(taken) = file.groups.write(write) {
             return taken;
         }
         // O_SYNC is O_DSYNC and one bit more.
