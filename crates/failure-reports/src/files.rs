@@ -35,6 +35,10 @@ const LEFT: &str =
     "its service was killed, or could not write all files: some are missing, were changed by others, or refuse";
 const ASK_AS_OWNER: &str = "ask as the user who mounted it, or as root";
 const END_MOUNT: &str = "and do this again after its end: tidegate umount MOUNTPOINT";
+const WITHOUT_THEM: &str = "a mount begins and ends without them";
+const END_PROGRAMS: &str = "end these programs, and do it again";
+const OWNERS: &str = "only its owner and root may mark it and hide it while it is mounted";
+const MOUNT_AS_OWNER: &str = "mount it as that user, or as root";
 const AGAIN: &str = "put right what the reason says, and do it again";
 
 impl From<&ServiceFailure> for Report {
@@ -49,10 +53,8 @@ impl From<&ServiceFailure> for Report {
                 reason("nested", Exit::Usage, "the service would wait for itself", NAME_MOUNTPOINT)
             }
             ServiceFailure::SourceInUse { .. } => reason("source-in-use", Exit::InUse, ONE_SERVICE, FIND_MOUNT),
-            ServiceFailure::FilesInUse { .. } => {
-                let why = "a mount begins and ends without them";
-                reason("files-in-use", Exit::InUse, why, "end these programs, and do it again")
-            }
+            ServiceFailure::FilesInUse { .. } => reason("files-in-use", Exit::InUse, WITHOUT_THEM, END_PROGRAMS),
+            ServiceFailure::NotOwned { .. } => reason("not-owned", Exit::Environment, OWNERS, MOUNT_AS_OWNER),
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
             ServiceFailure::NoPool { .. } => reason("no-pool", Exit::Refused, "no such file", NAME_MOUNTS_POOL),

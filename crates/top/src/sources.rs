@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use tidegate_file_service::{FoundMount, MountStatus, ServiceFailure};
+use tidegate_file_service::{FoundMount, MountStatus, ServiceFailure, status_of};
 use tidegate_host::owned;
 use tidegate_host::processes::{self, Process};
 use tidegate_server::control::client;
@@ -101,7 +101,7 @@ impl Sources for ThisMachine {
                 }
             }
             WatchedSource::Mount(mount) => {
-                let status = mount.ask().map_err(AskFailure::Mount)?;
+                let status = status_of(&mount.pool).map_err(AskFailure::Mount)?;
                 Ok(status.map(|status| SourceAnswer::Mount(Box::new(status))))
             }
         }

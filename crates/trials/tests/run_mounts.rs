@@ -386,9 +386,35 @@ fn a_server_that_is_killed_is_replaced_within_a_run() {
     assert_eq!((bed.file().as_str(), bed.is_mounted()), ("after\n", false));
 }
 
-/// Has a run lose the whole service of its mount, and checks that it says so.
+#[test]
+fn a_run_begins_though_its_first_server_is_killed_before_it_serves() {
+    let bed = Bed::new();
+    let mut run = bed.line("cat file").stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = None;
+    until("the first server", || {
+        let children = servers_of(run.id()).into_iter();
+        first = children
+            .filter_map(|child| servers_of(child.as_raw_nonzero().get().try_into().ok()?).first().copied())
+            .next();
+        first.is_some()
+    });
+    kill(first.unwrap());
+    until("the end of the run", || run.try_wait().unwrap().is_some());
+    let ended = run.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), String::from_utf8(ended.stdout).unwrap().as_str()), (Some(0), "before\n"));
+}
+
+#[test]
+fn the_root_leads_to_the_status_of_its_mount() {
+    let bed = Bed::new();
+    let said = bed.done(&format!("echo new > file; sync file; {0} status .; {0} explain file", program().display()));
+    assert!(said.contains(bed.pool().to_str().unwrap()) && said.contains("the pool has a record of it"), "{said}");
+}
+
+/// Has a run lose the whole service of its mount, and checks that it says so. The kernel knows no
+/// attributes of the root then, as its names changed last.
 fn lose_the_service(bed: &Bed) {
-    let (mut run, _said) = bed.begin("echo synced > file; sync file; echo ready; read -r line || :");
+    let (mut run, _said) = bed.begin("echo synced > new; sync new; mv new file; sync .; echo ready; read -r line || :");
     let supervisor = bed.supervisor(run.id());
     let servers = servers_of(u32::try_from(supervisor.as_raw_nonzero().get()).unwrap());
     kill(supervisor);

@@ -26,8 +26,8 @@ const DONE: &str = "done";
 pub(super) enum Database {
     /// SQLite with a write-ahead log, `synchronous=FULL`: all users are processes of their own.
     Sqlite,
-    /// SQLite with a rollback journal, `synchronous=FULL`; in a mount with the VFS `tidegate`, which
-    /// writes none.
+    /// SQLite with a rollback journal, `synchronous=FULL`; in a mount with the VFS `tidegate`,
+    /// which writes none.
     SqliteGroups,
     Postgres,
     MariaDb,

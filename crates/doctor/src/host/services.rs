@@ -7,7 +7,7 @@ use crate::answers::{PlaceAnswer, answer_of};
 use crate::finding::{DoctorFinding, Level};
 use crate::machine_view::MachineView;
 use std::path::{Path, PathBuf};
-use tidegate_file_service::{FoundMount, LeftMemory, LeftMountPool, left_memory, left_mount_pools};
+use tidegate_file_service::{FoundMount, LeftMemory, LeftMountPool, left_memory, left_mount_pools, status_of};
 use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
@@ -40,8 +40,7 @@ impl SeenServices {
         }
         let (mounts, others) = FoundMount::among(processes::of_this_user());
         let of_mounts = client::ask_each(&mounts, |mount: &FoundMount| {
-            let silent = mount
-                .ask()
+            let silent = status_of(&mount.pool)
                 .err()
                 .map(|_| format!("the service of the pool {}, process {}", mount.pool.display(), mount.pid));
             Some(silent)

@@ -43,6 +43,12 @@ pub enum ServiceFailure {
         /// SOURCE.
         source_directory: PathBuf,
     },
+    /// SOURCE is another user's.
+    #[error("{} belongs to another user", source_directory.display())]
+    NotOwned {
+        /// SOURCE.
+        source_directory: PathBuf,
+    },
     /// Programs use files of SOURCE, whose changes the service would not see.
     #[error("programs have files of {} open: {}", source_directory.display(), users.join(", "))]
     FilesInUse {

@@ -1,9 +1,6 @@
 //! Mounts that are there, by their processes, and what services of this user left that were killed:
 //! pools in the state folder that have data of files, and memory of unsynced writes.
 
-use crate::lifecycle::control::status_of;
-use crate::lifecycle::failure::ServiceFailure;
-use crate::lifecycle::status::MountStatus;
 use crate::pool::record::MountRecord;
 use crate::pool::volatile::{FOLDER, Volatile};
 use crate::pool::{default_pool, is_pool};
@@ -47,11 +44,6 @@ impl FoundMount {
     /// SOURCE, as the pool's record names it: its service is not asked.
     pub fn recorded_source(&self) -> Option<PathBuf> {
         MountRecord::read(&self.pool).ok().flatten().map(|record| record.source)
-    }
-
-    /// What its service answers; None: it has ended meanwhile.
-    pub fn ask(&self) -> Result<Option<MountStatus>, ServiceFailure> {
-        status_of(&self.pool)
     }
 }
 
@@ -147,10 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_without_a_service_or_a_record_tells_neither() {
+    fn a_mount_without_a_record_tells_no_source() {
         let mount = FoundMount { pid: 1, user: 7, pool: "/nowhere/pool".into() };
         assert_eq!(mount.recorded_source(), None);
-        assert!(mount.ask().expect("no service is no failure").is_none());
     }
 
     #[test]

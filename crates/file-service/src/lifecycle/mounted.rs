@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_host::files::mount_table;
 use tidegate_host::files::users::{Use, users_below};
+use tidegate_host::owned;
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{BelowDead, KIND};
 use tidegate_policy::placement::{Bypass, NamedPlacement};
@@ -110,6 +111,9 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<Recovered
         true => open_covered_source(&request.source)?,
         false => open_source(&request.source).map(|(source, lock)| FoundSource { source, lock, below: None })?,
     };
+    if !covers && !is_permitted(&source)? {
+        return Err(ServiceFailure::NotOwned { source_directory: request.source.clone() });
+    }
     // Programs may still have files of a dead mount open, and SOURCE lies below that.
     let dead = if below.is_some() { mount_table::all_at(&request.source) } else { Vec::new() };
     let dead: Vec<_> = dead.into_iter().filter(|mounted| mounted.kind == KIND).collect();
@@ -125,6 +129,12 @@ pub(crate) fn begin(request: &MountRequest) -> Result<(BegunMount, Vec<Recovered
     let (pool, hidden, files, recovered) =
         begun.inspect_err(|_| made.iter().for_each(|made| give_up_made(made, &source)))?;
     Ok((BegunMount { source, lock, below, pool, hidden, files }, recovered))
+}
+
+/// Whether this user may set the mode of SOURCE, as is done to hide it.
+fn is_permitted(source: &SourceDirectory) -> Result<bool, ServiceFailure> {
+    let about = about(source.root()).map_err(system("looking at SOURCE"))?;
+    Ok([0, about.stx_uid].contains(&owned::own()))
 }
 
 /// Begins a mount with a pool, once SOURCE is known.

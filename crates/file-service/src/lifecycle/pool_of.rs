@@ -1,9 +1,11 @@
 //! The pool of a mount, found by a directory: by MOUNTPOINT or SOURCE.
 
+use crate::lifecycle::found::FoundMount;
 use crate::pool::default_pool;
 use crate::pool::record::path_of;
 use std::path::{Path, PathBuf};
 use tidegate_host::files::mount_table;
+use tidegate_host::processes;
 use tidegate_mount_transport::KIND;
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
@@ -13,20 +15,26 @@ pub fn pool_of(path: &Path) -> PathBuf {
     // A mountpoint is not looked at, as its service may not answer.
     let mountpoint = mount_table::resolved(path).ok().filter(|path| shown_at(path).is_some());
     let directory = mountpoint.or_else(|| if path.is_dir() { path.canonicalize().ok() } else { None });
-    directory.and_then(|directory| pool_of_source(&source_of(directory))).unwrap_or_else(|| path.to_owned())
+    directory.and_then(|directory| pool_at(&directory)).unwrap_or_else(|| path.to_owned())
 }
 
 /// The pool of the mount that shows `file`, or whose SOURCE has it, and the path of the file there.
 pub(crate) fn mount_with(file: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut above = file.ancestors().skip(1);
-    let found = above.find_map(|folder| Some((pool_of_source(&source_of(folder.to_owned()))?, folder)));
+    let found = above.find_map(|folder| Some((pool_at(folder)?, folder)));
     let (pool, folder) = found?;
     Some((pool, file.strip_prefix(folder).ok()?.to_owned()))
 }
 
-/// SOURCE, if one of our mounts shows it at `directory`; else `directory`.
-fn source_of(directory: PathBuf) -> PathBuf {
-    shown_at(&directory).unwrap_or(directory)
+/// The pool of the mount that shows files at `directory`, or whose SOURCE it is.
+fn pool_at(directory: &Path) -> Option<PathBuf> {
+    let Some(source) = shown_at(directory) else { return pool_of_source(directory) };
+    // A mount over SOURCE itself covers the mark: its service tells by what it has open.
+    pool_of_source(&source).or_else(|| {
+        let (mounts, _) = FoundMount::among(processes::of_this_user());
+        let is_of = |mount: &FoundMount| mount.recorded_source().is_some_and(|recorded| recorded == source);
+        mounts.into_iter().find(is_of).map(|mount| mount.pool)
+    })
 }
 
 /// SOURCE of the mount of ours at `directory`, if there is one.

@@ -11,6 +11,7 @@ use crate::lifecycle::older_kernel::log_lacks;
 use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::served_mount::ServedMount;
 use rustix::fd::OwnedFd;
+use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use tidegate_fuse::Features;
@@ -26,7 +27,7 @@ use tidegate_mount_transport::{
 pub trait Listener: Sync {
     /// The mount begins with what recovery did.
     fn recovered(&self, files: &[RecoveredFile]);
-    /// Programs can use the mount: its first server answers requests.
+    /// Programs can use the mount: for the first time a server answers requests.
     fn mounted(&self, pool: &Path);
     /// A server died, and the next one is started.
     fn server_died(&self, status: ExitStatus);
@@ -80,8 +81,10 @@ pub fn run(
     let _utab = UtabLine::add(at.source.as_os_str(), &at.mountpoint);
     log_lacks(&device.session);
     let (task, _retained) = task_of(begun, &request, &socket)?;
+    // The first one that serves need not be the first one that was started.
+    let has_served = Cell::new(false);
     let tell = |event| match event {
-        MountEvent::Serves { restarts: 0 } => listener.mounted(&pool),
+        MountEvent::Serves { .. } if !has_served.replace(true) => listener.mounted(&pool),
         MountEvent::Serves { restarts } => listener.restarted(restarts),
         MountEvent::Died { status } => listener.server_died(status),
     };

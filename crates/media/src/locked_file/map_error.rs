@@ -36,7 +36,9 @@ pub enum MapError {
         path: PathBuf,
     },
     /// The file system is full, or the user's quota of it.
-    #[error("no space for the {len} bytes of {path:?}; free some, choose a smaller size, or create it sparse")]
+    #[error(
+        "no space for the {len} bytes of {path:?}; free some, choose a smaller size, or, for a volume, create it sparse"
+    )]
     NoSpace {
         /// The file asked for.
         path: PathBuf,
@@ -44,7 +46,9 @@ pub enum MapError {
         len: u64,
     },
     /// The file system cannot give a file its space in advance.
-    #[error("the file system of {path:?} cannot allocate a file in advance; create it sparse, or elsewhere")]
+    #[error(
+        "the file system of {path:?} cannot allocate a file in advance; create it elsewhere, or, if it is a volume, sparse"
+    )]
     CannotAllocate {
         /// The file asked for.
         path: PathBuf,

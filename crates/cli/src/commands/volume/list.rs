@@ -134,7 +134,7 @@ impl Mounted {
 
     /// What the service of `mount` says, or why it says nothing. None: it has ended meanwhile.
     fn of(mount: &FoundMount) -> Option<Mounted> {
-        let (answer, silent) = match mount.ask() {
+        let (answer, silent) = match file_service::status_of(&mount.pool) {
             Ok(status) => (Some(status?), None),
             Err(failure) => (None, Some(Report::from(&failure).why)),
         };

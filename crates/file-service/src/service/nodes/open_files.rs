@@ -316,7 +316,7 @@ impl OpenFiles {
                     Ok(file)
                 }
                 Err(errno) => {
-                    self.close(&file);
+                    self.close(file);
                     Err(errno)
                 }
             };
@@ -374,7 +374,7 @@ impl OpenFiles {
     }
 
     /// The opposite of [`OpenFiles::open`].
-    pub(crate) fn close(&self, file: &OpenFile) {
+    pub(crate) fn close(&self, file: Arc<OpenFile>) {
         let mut files = self.files();
         let Some(known) = files.get_mut(&file.identity) else { return };
         known.opens = known.opens.saturating_sub(1);
@@ -623,11 +623,14 @@ impl Counted {
         Counted { file, opens, is_unreachable: false }
     }
 
-    /// Whether nobody has the file open and the pool is done with it. A file whose state is being
-    /// changed is in use.
+    /// Whether nobody but the caller works with the file, and the pool is done with it. A file
+    /// whose state is being changed is in use, and so is one that another thread has got: it may
+    /// make it a file of the pool.
     fn is_unused(&self) -> bool {
         let is_below = |state: RwLockReadGuard<'_, OpenState>| !matches!(state.served_from, ServedFrom::Pool(_));
-        self.opens == 0 && self.file.state.try_read().is_ok_and(is_below)
+        // One is the table's, one the caller's. Others are made under the table's lock alone.
+        let is_got = Arc::strong_count(&self.file) > 2;
+        self.opens == 0 && !is_got && self.file.state.try_read().is_ok_and(is_below)
     }
 }
 
@@ -816,16 +819,16 @@ mod tests {
                 })
             });
             wait_for_begin.recv().expect("it begins");
-            files.close(&open(&files, &source, "other", || {}));
+            files.close(open(&files, &source, "other", || {}));
             // Meanwhile the same file is opened and closed, and opened once more.
-            files.close(&open(&files, &source, "one", || {}));
+            files.close(open(&files, &source, "one", || {}));
             let again = open(&files, &source, "one", || {});
             go.send(()).expect("it waits");
             let slow = slow.join().expect("it ends");
             assert!(Arc::ptr_eq(&slow, &again), "one file has one state");
-            files.close(&slow);
+            files.close(slow);
             assert_eq!(files.len(), 1);
-            files.close(&again);
+            files.close(again);
             assert_eq!(files.len(), 0);
         });
     }
@@ -834,11 +837,13 @@ mod tests {
     fn a_file_that_is_busy_keeps_no_other_waiting_and_is_let_go_later() {
         let (_folder, source, files) = testbed();
         let [busy, other] = ["one", "other"].map(|name| open(&files, &source, name, || {}));
-        let held = busy.write_state();
-        files.close(&busy);
-        files.close(&other);
+        let changed = busy.clone();
+        let held = changed.write_state();
+        files.close(busy);
+        files.close(other);
         assert_eq!(files.len(), 1);
         drop(held);
+        drop(changed);
         files.let_go().expect("nothing is to be written");
         assert_eq!(files.len(), 0);
     }
@@ -848,13 +853,29 @@ mod tests {
         let (folder, source, files) = testbed();
         let file = open(&files, &source, "one", || {});
         files.write(&file, 0, b"new", Persistence::Synchronous).expect("written");
-        files.close(&file);
+        files.close(file);
         files.let_go().expect("nothing refuses");
         assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (1, b"old".to_vec()));
         files.pool.write_back_step(0, u64::MAX).expect("written back");
         files.let_go().expect("nothing refuses");
         assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (0, b"new".to_vec()));
         assert!(files.pool.files().is_empty());
+    }
+
+    /// Such a thread may make it a file of the pool, as one that admits a read.
+    #[test]
+    fn a_closed_file_stays_while_another_thread_works_with_it() {
+        let (_folder, source, files) = testbed();
+        let file = open(&files, &source, "one", || {});
+        let identity = file.identity;
+        let got = files.get(identity).expect("it is open");
+        files.close(file);
+        files.let_go().expect("nothing is to be written");
+        files.wake(&got).expect("it is one of the pool");
+        assert!(files.get(identity).is_some_and(|known| Arc::ptr_eq(&known, &got)), "the pool's file has an owner");
+        drop(got);
+        files.let_go().expect("nothing refuses");
+        assert!(files.get(identity).is_none() && files.pool.files().is_empty());
     }
 
     /// Nobody has to unmount for that, and the room reserved behind the end goes too.
@@ -865,7 +886,7 @@ mod tests {
         files.write(&file, 0, &[5; 9000], Persistence::Synchronous).expect("written");
         files.pool.write_back_step(0, u64::MAX).expect("written back");
         files.truncate(&file, 2).expect("cut");
-        files.close(&file);
+        files.close(file);
         files.let_go().expect("nothing refuses");
         assert_eq!(files.len(), 1);
         write_back(&files, |_| false).expect("written back");
@@ -879,7 +900,7 @@ mod tests {
         let file = open(&files, &source, "one", || {});
         files.write(&file, 0, &[5; 9000], Persistence::Synchronous).expect("written");
         let written = file.with_backing(OpenedFile::modified).expect("it was written to");
-        files.close(&file);
+        files.close(file);
         files.pool.write_back_step(0, u64::MAX).expect("written back");
         files.let_go().expect("nothing refuses");
         let about = std::fs::metadata(folder.path().join("one")).expect("it is there");

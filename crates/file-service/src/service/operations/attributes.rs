@@ -148,7 +148,7 @@ impl FileService {
         if cut.is_ok() {
             self.take_privileges(&file, privileges);
         }
-        self.open_files.close(&file);
+        self.open_files.close(file);
         cut
     }
 

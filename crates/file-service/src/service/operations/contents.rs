@@ -44,7 +44,7 @@ impl FileService {
         let mut stale = None;
         if flags.contains(OFlags::TRUNC) {
             if let Err(errno) = self.open_files.truncate(&file, 0) {
-                self.open_files.close(&file);
+                self.open_files.close(file);
                 return Err(errno);
             }
             stale = self.take_privileges(&file, privileges);
@@ -133,7 +133,7 @@ impl FileService {
         self.end_leases_of(handle);
         if let Some(file) = self.handles.remove(handle) {
             file.groups.abort(handle);
-            self.open_files.close(&file);
+            self.open_files.close(file);
         }
     }
 

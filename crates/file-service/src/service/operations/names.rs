@@ -508,6 +508,7 @@ mod tests {
         bed.service.release(Handle(1)).expect("closed");
         files.give_up_gone().expect("nothing to do");
         assert!(files.pool.fill().out_of_sync > 0, "the kernel knows it");
+        drop(file);
         bed.service.forget([(NodeId(2), 1)]);
         files.give_up_gone().expect("given up");
         files.let_go().expect("let go");

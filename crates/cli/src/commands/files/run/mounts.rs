@@ -104,8 +104,10 @@ impl RunMounts {
         asked: &RunConfig,
         allowed: Allowed,
     ) -> Result<Option<Exit>, Failure> {
-        // Before the pool is made and belongs to it.
-        access(root, Access::WRITE_OK).map_err(|errno| no_root(root, errno))?;
+        // Before the pool is made and belongs to it. A dead mount says nothing of SOURCE.
+        if file_service::dead_at(root).is_none() {
+            access(root, Access::WRITE_OK).map_err(|errno| no_root(root, errno))?;
+        }
         let before = users_of(root, Use::Any);
         let readiness = Readiness::expected()?;
         let mut service = Command::new("/proc/self/exe");

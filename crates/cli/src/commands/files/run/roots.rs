@@ -20,16 +20,17 @@ pub(super) fn resolved(roots: &[PathBuf], directory: &Path) -> Result<Vec<PathBu
 
 fn resolve(root: &Path) -> Result<PathBuf, Failure> {
     let refused = |error: std::io::Error| no_root(root, error);
-    match root.metadata() {
-        Ok(about) if !about.is_dir() => return Err(no_root(root, "it is no directory")),
-        // A mount of a killed service does not say what it is, but its folder does.
+    let looked = root.metadata().and_then(|about| Ok((about, root.canonicalize()?)));
+    let found = match looked {
+        Ok((about, _)) if !about.is_dir() => return Err(no_root(root, "it is no directory")),
+        // A mount of a killed service does not say what it is, but its folder does. The kernel may
+        // remember one answer of it and not the next one.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTCONN) => {
             let (Some(folder), Some(name)) = (root.parent(), root.file_name()) else { return Err(refused(error)) };
             return folder.canonicalize().map(|folder| folder.join(name)).map_err(refused);
         }
-        about => about.map_err(refused)?,
+        looked => looked.map_err(refused)?.1,
     };
-    let found = root.canonicalize().map_err(refused)?;
     if found.parent().is_none() {
         return Err(no_root(root, WHOLE));
     }

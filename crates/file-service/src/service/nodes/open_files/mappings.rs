@@ -70,7 +70,7 @@ impl OpenFiles {
             });
             if !is_mapped {
                 file.lease.set_direct(false);
-                self.close(file);
+                self.close(file.clone());
             }
             is_mapped
         });
