@@ -1,5 +1,6 @@
 //! libc's functions, taken over.
 
+mod children;
 mod copies;
 mod mappings;
 mod numbers;
@@ -21,7 +22,7 @@ extern "C" fn start() {
         next::find_all();
         #[cfg(target_arch = "x86_64")]
         vfork::find_all();
-        process::start(before_fork);
+        process::start(before_fork, after_fork);
         contexts::start();
         trace::start();
     });
@@ -35,4 +36,9 @@ fn set_errno(errno: c_int) {
 
 extern "C" fn before_fork() {
     crate::guarded(files::before_fork);
+}
+
+/// In the parent: what another thread opened while the child was made, the child has too.
+extern "C" fn after_fork() {
+    crate::guarded(files::all_shared);
 }

@@ -1,5 +1,6 @@
 //! Descriptors, and the files behind them that are leased or may be.
 
+use crate::known::{Descriptor, KnownDescriptor, OWN};
 use crate::process;
 use crate::service::{NO_POOL, Service, lends};
 use crate::{contexts, mappings, trace};
@@ -81,6 +82,13 @@ impl FileSlot {
         }
     }
 
+    /// Whether this is the slot of this file.
+    fn is_of(&self, device: u64, inode: u64) -> bool {
+        self.descriptors.load(Ordering::Relaxed) > 0
+            && self.device.load(Ordering::Relaxed) == device
+            && self.inode.load(Ordering::Relaxed) == inode
+    }
+
     /// Calls `act` with the file; `None`: this very thread is at it already.
     fn with<T>(&self, act: impl FnOnce(&mut SlotState) -> T) -> Option<T> {
         if !self.lock.take() {
@@ -108,78 +116,21 @@ impl FileSlot {
 const NO_READ: Read =
     Read { lease: U64::ZERO, at: U64::ZERO, len: U32::ZERO, answer: U32::ZERO, data: [0; READ_BYTES_MAX] };
 
-/// What is known of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KnownDescriptor {
-    /// Nobody knows.
-    Nothing,
-    /// It has no direct path.
-    Plain {
-        /// Whether its file is in the mount that has the board of contexts.
-        is_in_mount: bool,
-    },
-    /// It may have one: its first sync tells, or one of its next writes.
-    MaybeLater {
-        /// How often it was written.
-        writes: u32,
-        /// As above.
-        is_in_mount: bool,
-        /// Each write goes to the end (`O_APPEND`).
-        appends: bool,
-    },
-    /// It leads to the file of this slot.
-    File(Descriptor),
-}
-
-/// A descriptor of a file of a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Descriptor {
-    slot: u16,
-    /// Each write goes to the end (`O_APPEND`).
-    appends: bool,
-    /// Each write is a sync (`O_SYNC`, `O_DSYNC`).
-    syncs: bool,
-    /// It is open for writing alone.
-    is_write_only: bool,
-}
-
-impl KnownDescriptor {
-    fn word(self) -> u64 {
-        match self {
-            KnownDescriptor::Nothing => 0,
-            KnownDescriptor::Plain { is_in_mount } => 1 | u64::from(is_in_mount) << 2,
-            KnownDescriptor::MaybeLater { writes, is_in_mount, appends } => {
-                2 | u64::from(is_in_mount) << 2 | u64::from(appends) << 3 | u64::from(writes) << 8
-            }
-            KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only }) => {
-                let flags = u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(is_write_only) << 4;
-                3 | flags | u64::from(slot) << 8
-            }
-        }
-    }
-
-    fn of(word: u64) -> KnownDescriptor {
-        match word & 3 {
-            0 => KnownDescriptor::Nothing,
-            1 => KnownDescriptor::Plain { is_in_mount: word & 4 != 0 },
-            2 => KnownDescriptor::MaybeLater {
-                writes: u32::try_from(word >> 8).unwrap_or(u32::MAX),
-                is_in_mount: word & 4 != 0,
-                appends: word & 8 != 0,
-            },
-            _ => KnownDescriptor::File(Descriptor {
-                slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),
-                appends: word & 4 != 0,
-                syncs: word & 8 != 0,
-                is_write_only: word & 16 != 0,
-            }),
-        }
-    }
-}
-
 impl Descriptor {
     fn slot(self) -> &'static FileSlot {
         &FILES[usize::from(self.slot).min(SLOTS - 1)]
+    }
+
+    /// This descriptor with the flags that it has now: another process that has the open file
+    /// description may have changed them. One that is this process's own costs no system call.
+    #[inline]
+    fn with_flags_now(self, fd: i32) -> Descriptor {
+        if self.is_own {
+            return self;
+        }
+        // SAFETY: the program is about to use it; whether it is open, the kernel says.
+        let flags = fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
+        Descriptor { appends: flags.map_or(self.appends, |flags| flags.contains(OFlags::APPEND)), ..self }
     }
 
     /// Whether a write at the position goes to the end, wherever that is.
@@ -202,7 +153,7 @@ impl Descriptor {
     /// The kernel is about to write by the descriptor. If that appends, the position is behind the
     /// end that the kernel knows then: it has to know the real one.
     pub(crate) fn before_write_by_kernel(self, fd: i32) {
-        if self.appends {
+        if self.with_flags_now(fd).appends {
             have_kernel_ask(fd);
         }
     }
@@ -279,12 +230,11 @@ fn known_word(fd: i32) -> Option<KnownDescriptor> {
 #[inline]
 pub(crate) fn written(fd: i32) -> Option<Descriptor> {
     match known_word(fd)? {
-        KnownDescriptor::Nothing => look(fd, Moment::FirstWrite),
-        KnownDescriptor::MaybeLater { writes, is_in_mount, appends } if writes < WRITES_OFTEN => {
-            let word = KnownDescriptor::MaybeLater { writes, is_in_mount, appends }.word();
-            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount, appends }.word();
+        KnownDescriptor::Nothing { .. } => look(fd, Moment::FirstWrite),
+        known @ KnownDescriptor::MaybeLater { writes, is_in_mount, appends, is_own } if writes < WRITES_OFTEN => {
+            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount, appends, is_own };
             // Another thread may have closed it, or counted.
-            _ = place(fd)?.compare_exchange(word, more, Ordering::Relaxed, Ordering::Relaxed);
+            _ = place(fd)?.compare_exchange(known.word(), more.word(), Ordering::Relaxed, Ordering::Relaxed);
             if appends {
                 have_kernel_ask(fd);
             }
@@ -293,18 +243,18 @@ pub(crate) fn written(fd: i32) -> Option<Descriptor> {
         KnownDescriptor::MaybeLater { .. } => look(fd, Moment::WorthClaim),
         KnownDescriptor::Plain { .. } | KnownDescriptor::File(_) => {}
     }
-    known(fd)
+    known(fd).map(|descriptor| descriptor.with_flags_now(fd))
 }
 
 /// Whether the descriptor leads to a file of the mount that has the board of contexts: looked at if
 /// nothing is known of it.
 #[inline]
 pub(crate) fn is_in_mount(fd: i32) -> bool {
-    if known_word(fd) == Some(KnownDescriptor::Nothing) {
+    if matches!(known_word(fd), Some(KnownDescriptor::Nothing { .. })) {
         look(fd, Moment::FirstRead);
     }
     match known_word(fd) {
-        None | Some(KnownDescriptor::Nothing) => false,
+        None | Some(KnownDescriptor::Nothing { .. }) => false,
         Some(KnownDescriptor::Plain { is_in_mount } | KnownDescriptor::MaybeLater { is_in_mount, .. }) => is_in_mount,
         Some(KnownDescriptor::File(_)) => true,
     }
@@ -312,7 +262,7 @@ pub(crate) fn is_in_mount(fd: i32) -> bool {
 
 /// The descriptor that is about to be synced.
 pub(crate) fn synced(fd: i32) -> Option<Descriptor> {
-    if matches!(known_word(fd)?, KnownDescriptor::Nothing | KnownDescriptor::MaybeLater { .. }) {
+    if matches!(known_word(fd)?, KnownDescriptor::Nothing { .. } | KnownDescriptor::MaybeLater { .. }) {
         look(fd, Moment::WorthClaim);
     }
     known(fd)
@@ -376,7 +326,8 @@ fn look(fd: i32, moment: Moment) {
     }
     let Some(place) = place_of_known(fd) else { return };
     let seen = place.load(Ordering::Acquire);
-    let found = looked_at(fd, moment).unwrap_or(KnownDescriptor::Plain { is_in_mount: false });
+    let found = looked_at((fd, KnownDescriptor::of(seen)), moment);
+    let found = found.unwrap_or(KnownDescriptor::Plain { is_in_mount: false });
     let is_taken = place.compare_exchange(seen, found.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
     if let (false, KnownDescriptor::File(counted)) = (is_taken, found) {
         // Another thread looked too, or closed it: this one has counted the descriptor for nothing.
@@ -384,7 +335,9 @@ fn look(fd: i32, moment: Moment) {
     }
 }
 
-fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
+/// What is there to know of a descriptor, of which something is known already.
+fn looked_at((fd, before): (i32, KnownDescriptor), moment: Moment) -> Option<KnownDescriptor> {
+    let is_own = before.is_own();
     // SAFETY: the program is about to use it; whether it is open, the kernel says.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = fcntl_getfl(descriptor).ok()?;
@@ -401,7 +354,7 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
         if appends {
             have_kernel_ask(fd);
         }
-        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount(), appends });
+        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount(), appends, is_own });
     }
     let about = fstat(descriptor).ok()?;
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
@@ -409,7 +362,7 @@ fn looked_at(fd: i32, moment: Moment) -> Option<KnownDescriptor> {
     }
     let slot = slot_of(fd, about.st_dev, about.st_ino)?;
     let (appends, is_write_only) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::WRONLY));
-    Some(KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only }))
+    Some(KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only, is_own }))
 }
 
 fn is_of_mount(descriptor: BorrowedFd<'_>) -> bool {
@@ -432,11 +385,7 @@ fn slot_of(fd: i32, device: u64, inode: u64) -> Option<u16> {
 }
 
 fn chosen(fd: i32, (device, inode): (u64, u64)) -> Option<u16> {
-    let is_this = |slot: &FileSlot| {
-        slot.descriptors.load(Ordering::Relaxed) > 0
-            && slot.device.load(Ordering::Relaxed) == device
-            && slot.inode.load(Ordering::Relaxed) == inode
-    };
+    let is_this = |slot: &FileSlot| slot.is_of(device, inode);
     let is_free = |slot: &FileSlot| slot.descriptors.load(Ordering::Relaxed) == 0;
     let used = used_slots();
     let found = used.iter().position(is_this).or_else(|| used.iter().position(is_free)).unwrap_or(used.len());
@@ -459,22 +408,27 @@ fn chosen(fd: i32, (device, inode): (u64, u64)) -> Option<u16> {
 
 /// A descriptor is about to be closed, or its number to be given to another file.
 pub(crate) fn closing(fd: i32) {
+    forget(fd, 0);
+}
+
+/// Forgets what is known of a descriptor, but for these bits of its word.
+fn forget(fd: i32, kept: u64) {
     let Some(place) = place(fd) else { return };
-    let before = KnownDescriptor::of(place.load(Ordering::Acquire));
-    match before {
-        KnownDescriptor::Nothing => return,
+    let word = place.load(Ordering::Acquire);
+    match KnownDescriptor::of(word) {
+        KnownDescriptor::Nothing { .. } if word & kept == word => return,
         // Whoever uses it next looks again, also the parent of a child of `vfork`.
-        KnownDescriptor::Plain { .. } | KnownDescriptor::MaybeLater { .. } => {
+        KnownDescriptor::Nothing { .. } | KnownDescriptor::Plain { .. } | KnownDescriptor::MaybeLater { .. } => {
             // Another thread may have learnt more of it meanwhile.
-            if place.compare_exchange(before.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                closing(fd);
+            if place.compare_exchange(word, word & kept, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                forget(fd, kept);
             }
             return;
         }
         KnownDescriptor::File(_) if !has_path() || !process::owns_descriptors() => return,
         KnownDescriptor::File(_) => {}
     }
-    if let KnownDescriptor::File(descriptor) = KnownDescriptor::of(place.swap(0, Ordering::AcqRel)) {
+    if let KnownDescriptor::File(descriptor) = KnownDescriptor::of(place.swap(word & kept, Ordering::AcqRel)) {
         let slot = descriptor.slot();
         slot.with(|state| {
             if slot.descriptors.fetch_sub(1, Ordering::Relaxed) == 1
@@ -493,39 +447,88 @@ pub(crate) fn closing_among(first: u32, last: u32) {
     (first..end).filter_map(|fd| i32::try_from(fd).ok()).for_each(closing);
 }
 
-/// A number leads to something new, whatever was known of it.
+/// A number leads to what this process has just opened, whatever was known of it.
 pub(crate) fn opened(fd: i32) {
-    if place(fd).is_some_and(|place| place.load(Ordering::Relaxed) != 0) {
-        closing(fd);
+    closing(fd);
+    if fd >= 0
+        && has_path()
+        && process::owns_descriptors()
+        && let Some(place) = place_of_known(fd)
+    {
+        let own = KnownDescriptor::Nothing { is_own: true }.word();
+        // If another thread has closed it and given its number on, that one says what it is.
+        let _ = place.compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
 /// `copy` leads to the same as `fd` from now on.
 pub(crate) fn copied(fd: i32, copy: i32) {
-    opened(copy);
-    if let (Some(descriptor), Some(place)) = (known(fd), place_of_known(copy))
-        && process::owns_descriptors()
-    {
+    closing(copy);
+    if !has_path() || !process::owns_descriptors() {
+        return;
+    }
+    let Some(before) = known_word(fd) else { return };
+    let word = match before {
+        KnownDescriptor::File(_) => before.word(),
+        _ => KnownDescriptor::Nothing { is_own: before.is_own() }.word(),
+    };
+    if word == 0 {
+        return;
+    }
+    let Some(place) = place_of_known(copy) else { return };
+    if let KnownDescriptor::File(descriptor) = before {
         descriptor.slot().descriptors.fetch_add(1, Ordering::Relaxed);
-        place.store(KnownDescriptor::File(descriptor).word(), Ordering::Release);
+    }
+    place.store(word, Ordering::Release);
+}
+
+/// A flag of a descriptor may have changed, which all copies of it share. Which those are nobody
+/// says, and of some it may be known that they lead to its file, and of others not yet: forgotten
+/// is what is known of the descriptors of its file, and of those that may be.
+pub(crate) fn flags_changed(fd: i32) {
+    forget(fd, OWN);
+    if fd < 0 || known_words().is_empty() {
+        return;
+    }
+    // SAFETY: the program has just used it; whether it is open, the kernel says.
+    let Ok(about) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { return };
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        return;
+    }
+    let may_lead_there = |word: &AtomicU64| match KnownDescriptor::of(word.load(Ordering::Acquire)) {
+        KnownDescriptor::File(other) => other.slot().is_of(about.st_dev, about.st_ino),
+        KnownDescriptor::Plain { .. } | KnownDescriptor::MaybeLater { .. } => true,
+        KnownDescriptor::Nothing { .. } => false,
+    };
+    let numbers = (0..).zip(known_words()).filter(|(_, word)| may_lead_there(word));
+    numbers.for_each(|(number, _)| forget(number, OWN));
+}
+
+/// Other processes may have the open file description of a descriptor from now on.
+pub(crate) fn shared(fd: i32) {
+    if let Some(place) = place(fd)
+        && place.load(Ordering::Relaxed) & OWN != 0
+    {
+        place.fetch_and(!OWN, Ordering::AcqRel);
     }
 }
 
-/// A flag of a descriptor may have changed, which all copies of it share: what is known of the
-/// descriptors of its file is forgotten.
-pub(crate) fn flags_changed(fd: i32) {
-    let Some(of) = known(fd) else {
-        opened(fd);
-        return;
-    };
-    let leads_there = |word: &AtomicU64| matches!(KnownDescriptor::of(word.load(Ordering::Acquire)), KnownDescriptor::File(other) if other.slot == of.slot);
-    let numbers = (0..).zip(known_words()).filter(|(_, word)| leads_there(word));
-    numbers.for_each(|(number, _)| closing(number));
+/// A child has, or will have, all open file descriptions.
+pub(crate) fn all_shared() {
+    if has_path() {
+        (0..).zip(known_words()).for_each(|(fd, _)| shared(fd));
+    }
 }
 
 /// Before a child is made that has the descriptors too: no lease of a file that it may write is
 /// left.
 pub(crate) fn before_fork() {
+    all_shared();
+    give_up_all();
+}
+
+/// No lease of this process is left.
+pub(crate) fn give_up_all() {
     if !has_path() {
         return;
     }

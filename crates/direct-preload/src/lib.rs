@@ -12,6 +12,8 @@
 //!    and sets it. So copies of the descriptor, here and in children, share it.
 //! 4. What is known of a descriptor is forgotten when its number is closed or given anew. If that
 //!    was missed, the kernel has told the service that the file was closed, which ended the lease.
+//!    Whether a write goes to the end (`O_APPEND`) is asked at each write of a descriptor whose
+//!    open file description other processes may have.
 //! 5. A lock for each file is taken around all that is done with it. A signal handler that finds it
 //!    taken by its own thread uses the descriptor.
 //! 6. A child of `fork` has no leases: the mappings are not passed on, and a page that forks wipe
@@ -29,6 +31,7 @@
 mod contexts;
 mod exports;
 mod files;
+mod known;
 mod mappings;
 mod memory;
 mod process;

@@ -24,8 +24,9 @@ pub(crate) fn said(name: &CStr) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// Looks whether this process has the direct path. `before_fork` is called before it is forked.
-pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
+/// Looks whether this process has the direct path. `before_fork` is called before it is forked,
+/// and `after_fork` in the parent then.
+pub(crate) fn start(before_fork: unsafe extern "C" fn(), after_fork: unsafe extern "C" fn()) {
     if said(DIRECT).is_none() {
         return;
     }
@@ -36,7 +37,7 @@ pub(crate) fn start(before_fork: unsafe extern "C" fn()) {
     }
     // SAFETY: it has no conditions, and the functions do nothing that a child may not do that has
     // one thread of many.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), None) };
 }
 
 /// A file of this library's own. Libc's `close` would be a place where a thread may be cancelled,

@@ -10,7 +10,8 @@
 //!   ones get it in the same register either way.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
-use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t};
+use libc::{FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t};
+use libc::{posix_spawn_file_actions_t, posix_spawnattr_t};
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -72,6 +73,10 @@ next! {
     fdatasync(fd: c_int) -> c_int;
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(folder: c_int, path: *const c_char, flags: c_int) -> c_int;
     creat(path: *const c_char, mode: mode_t) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
@@ -81,6 +86,26 @@ next! {
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     fclose(stream: *mut FILE) -> c_int;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    system(command: *const c_char) -> c_int;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    posix_spawn(
+        process: *mut pid_t,
+        path: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        words: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int;
+    posix_spawnp(
+        process: *mut pid_t,
+        file: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        words: *const *mut c_char,
+        environment: *const *mut c_char
+    ) -> c_int;
     munmap(at: *mut c_void, len: size_t) -> c_int;
     msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int;
     mremap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;

@@ -39,6 +39,11 @@ pub const STEPPER: CProgram =
 pub const CROWD: CProgram =
     CProgram { name: "crowd", source: include_str!("programs/crowd.c"), flags: &["-pthread"], packages: GCC };
 
+/// Has the descriptor of a leased file changed by a copy of it, by another process or within libc,
+/// and demands that its next write sees that. The arguments are the way and two names of files.
+pub const SHARER: CProgram =
+    CProgram { name: "sharer", source: include_str!("programs/sharer.c"), flags: &[], packages: GCC };
+
 /// Writes a leased file in a child that no library sees begin. The arguments say how the child
 /// begins, and who syncs what it wrote.
 pub const CHILDREN: CProgram =

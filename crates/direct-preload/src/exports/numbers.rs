@@ -69,19 +69,25 @@ unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     copied(fd, unsafe { next::dup(fd) })
 }
 
-/// As in libc.
-///
-/// # Safety
-/// L1.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
-    if fd != to {
-        guarded(|| files::closing(to));
-    }
-    // SAFETY: L1.
-    let copy = unsafe { next::dup2(fd, to) };
-    if fd == to { copy } else { copied(fd, copy) }
+macro_rules! copies_to {
+    ($($name:ident),*) => { $(
+        /// As in libc.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(fd: c_int, to: c_int) -> c_int {
+            if fd != to {
+                guarded(|| files::closing(to));
+            }
+            // SAFETY: L1.
+            let copy = unsafe { next::dup2(fd, to) };
+            if fd == to { copy } else { copied(fd, copy) }
+        }
+    )* };
 }
+
+copies_to!(dup2, __dup2);
 
 /// As in libc.
 ///
@@ -123,7 +129,7 @@ macro_rules! controls {
     )* };
 }
 
-controls!(fcntl, fcntl64);
+controls!(fcntl, fcntl64, __fcntl);
 
 macro_rules! opens {
     ($($name:ident = $next:ident($($argument:ident: $kind:ty),*);)*) => { $(
@@ -143,6 +149,12 @@ macro_rules! opens {
 
 opens! {
     open = open(path: *const c_char, flags: c_int, mode: mode_t);
+    __open = open(path: *const c_char, flags: c_int, mode: mode_t);
+    __open64 = open(path: *const c_char, flags: c_int, mode: mode_t);
+    __open_2 = __open_2(path: *const c_char, flags: c_int);
+    __open64_2 = __open64_2(path: *const c_char, flags: c_int);
+    __openat_2 = __openat_2(folder: c_int, path: *const c_char, flags: c_int);
+    __openat64_2 = __openat64_2(folder: c_int, path: *const c_char, flags: c_int);
     open64 = open(path: *const c_char, flags: c_int, mode: mode_t);
     openat = openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
     openat64 = openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);

@@ -2,7 +2,8 @@
 
 use crate::exports::mappings::{answered, before_sync};
 use crate::exports::set_errno;
-use crate::files::{self, Descriptor, PositionTurn};
+use crate::files::{self, PositionTurn};
+use crate::known::Descriptor;
 use crate::{contexts, guarded, trace};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;

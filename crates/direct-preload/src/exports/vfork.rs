@@ -4,7 +4,7 @@
 //! Each is passed on by a jump, as what calls it may return twice, or on another stack. On other
 //! machines than this every process is taken for such a one.
 
-use crate::process;
+use crate::{files, guarded, process};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicPtr;
 use tidegate_preload_common::next;
@@ -23,6 +23,7 @@ macro_rules! shares {
 
         extern "C" fn $before() -> *mut c_void {
             process::shares_memory();
+            guarded(files::all_shared);
             let place = $place();
             if place.is_null() {
                 std::process::abort();
