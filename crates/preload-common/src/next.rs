@@ -86,6 +86,11 @@ next! {
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     fclose(stream: *mut FILE) -> c_int;
+    pclose(stream: *mut FILE) -> c_int;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    login_tty(fd: c_int) -> c_int;
+    daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     system(command: *const c_char) -> c_int;
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;

@@ -38,3 +38,8 @@ fn a_flag_that_a_copy_of_the_descriptor_sets_counts_for_all() {
 fn a_flag_that_another_process_sets_counts_too() {
     is_as_on_plain_files(&["fork", "vfork", "posix_spawn", "system", "popen", "message"]);
 }
+
+#[test]
+fn a_stream_that_is_opened_again_leads_to_its_new_file() {
+    is_as_on_plain_files(&["freopen", "freopen64"]);
+}

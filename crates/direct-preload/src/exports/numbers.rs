@@ -64,6 +64,73 @@ unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pclose(stream: *mut FILE) -> c_int {
+    // SAFETY: L1: it is a stream.
+    let fd = unsafe { libc::fileno(stream) };
+    guarded(|| files::closing(fd));
+    // SAFETY: L1.
+    unsafe { next::pclose(stream) }
+}
+
+macro_rules! reopens {
+    ($($name:ident),*) => { $(
+        /// As in libc, which closes the descriptor and gives its number to the new file by itself.
+        ///
+        /// # Safety
+        /// L1.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+            // SAFETY: L1: it is a stream.
+            let before = unsafe { libc::fileno(stream) };
+            guarded(|| files::closing(before));
+            // SAFETY: L1.
+            let reopened = unsafe { next::$name(path, mode, stream) };
+            // Another thread may have used the number meanwhile.
+            guarded(|| files::closing(before));
+            if !reopened.is_null() {
+                // SAFETY: it is the stream.
+                let fd = unsafe { libc::fileno(reopened) };
+                guarded(|| files::opened(fd));
+            }
+            reopened
+        }
+    )* };
+}
+
+reopens!(freopen, freopen64);
+
+/// As in libc, which gives the numbers of the standard streams to a terminal by itself.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
+    let forget = || guarded(|| [0, 1, 2, fd].into_iter().for_each(files::closing));
+    forget();
+    // SAFETY: L1.
+    let answer = unsafe { next::login_tty(fd) };
+    // Another thread may have used the numbers meanwhile.
+    forget();
+    answer
+}
+
+/// As in libc, which gives the numbers of the standard streams to `/dev/null` by itself.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int {
+    // SAFETY: L1.
+    let answer = unsafe { next::daemon(keeps_folder, keeps_streams) };
+    guarded(|| [0, 1, 2].into_iter().for_each(files::closing));
+    answer
+}
+
+/// As in libc.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: L1.
     copied(fd, unsafe { next::dup(fd) })
