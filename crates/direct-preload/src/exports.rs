@@ -2,6 +2,7 @@
 
 mod children;
 mod copies;
+mod limits;
 mod mappings;
 mod numbers;
 mod transfers;

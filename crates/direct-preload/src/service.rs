@@ -52,7 +52,7 @@ impl Os for Service {
 
     fn extend(&mut self, lease: u64) -> bool {
         let mut request = request_of(lease);
-        ask(self.fd, EXTEND, &mut request) && Answer::of(request.answer.get()) == Answer::Granted
+        !has_limit() && ask(self.fd, EXTEND, &mut request) && Answer::of(request.answer.get()) == Answer::Granted
     }
 
     fn leave(&mut self, lease: u64) {

@@ -10,9 +10,9 @@
 //!   ones get it in the same register either way.
 #![expect(non_upper_case_globals, reason = "places are called as what they lead to")]
 
-use libc::{FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t};
+use libc::{FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, rlimit, size_t, ssize_t};
 use libc::{posix_spawn_file_actions_t, posix_spawnattr_t};
-use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Where the next definition of `name` is, which ends with a zero byte; null: there is none. It is
@@ -95,6 +95,9 @@ next! {
     system(command: *const c_char) -> c_int;
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    setrlimit(resource: c_int, limit: *const rlimit) -> c_int;
+    prlimit(process: pid_t, resource: c_int, limit: *const rlimit, before: *mut rlimit) -> c_int;
+    ulimit(command: c_int, limit: c_long) -> c_long;
     posix_spawn(
         process: *mut pid_t,
         path: *const c_char,

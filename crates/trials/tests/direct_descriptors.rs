@@ -43,3 +43,8 @@ fn a_flag_that_another_process_sets_counts_too() {
 fn a_stream_that_is_opened_again_leads_to_its_new_file() {
     is_as_on_plain_files(&["freopen", "freopen64"]);
 }
+
+#[test]
+fn a_limit_of_file_sizes_counts_from_when_it_is_set() {
+    is_as_on_plain_files(&["setrlimit", "prlimit", "ulimit"]);
+}
