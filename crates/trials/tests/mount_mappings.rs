@@ -116,6 +116,20 @@ fn what_is_mapped_is_seen_by_all_and_is_below_in_the_end() {
 }
 
 #[test]
+fn a_file_can_be_cut_as_soon_as_it_is_unmapped() {
+    let testbed = MountTestbed::new();
+    make(&testbed, "file", 8 * PAGE);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw"]);
+    for _ in 0..20 {
+        mapper.does(&["cut 32768", "map direct 0 32768", "unmap 8192 8192", "unmap 0 32768", "cut 100"]);
+    }
+    mapper.does(&["cut 32768", "map direct 0 32768", "unmap 0 16384"]);
+    assert_eq!(mapper.says("cut 20000"), "ETXTBSY", "some of it is mapped still");
+    assert_eq!(mapper.says("read 30000"), "0");
+}
+
+#[test]
 fn an_msync_needs_no_request() {
     let testbed = MountTestbed::new();
     make(&testbed, "file", 2 * MIB);

@@ -144,7 +144,7 @@ impl FileService {
     /// Cuts or lengthens a file, which need not be open.
     fn set_size(&self, node: NodeId, size: u64, privileges: Privileges) -> Result<()> {
         let file = self.open_node(node, Access::Write)?;
-        let cut = self.open_files.truncate(&file, size);
+        let cut = self.truncate(&file, size);
         if cut.is_ok() {
             self.take_privileges(&file, privileges);
         }

@@ -43,7 +43,7 @@ impl FileService {
         let file = self.open_node(node, access)?;
         let mut stale = None;
         if flags.contains(OFlags::TRUNC) {
-            if let Err(errno) = self.open_files.truncate(&file, 0) {
+            if let Err(errno) = self.truncate(&file, 0) {
                 self.open_files.close(file);
                 return Err(errno);
             }

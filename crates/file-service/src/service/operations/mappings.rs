@@ -1,6 +1,7 @@
 //! The `ioctl` of programs that map pages of the pool: see `tidegate-file-wire`.
 
 use crate::service::lending::Lending;
+use crate::service::nodes::open_files::OpenFile;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use tidegate_file_wire::{Answer, MAP_RUNS_MAX, Map, MapRun, VERSION};
@@ -29,6 +30,15 @@ impl FileService {
             file.lease.set_direct(false);
         }
         mapped
+    }
+
+    /// Cuts or lengthens a file. If mapped pages are in the way, it is asked now whether a program
+    /// has them mapped still: that is looked at once a second otherwise.
+    pub(crate) fn truncate(&self, file: &OpenFile, size: u64) -> Result<()> {
+        let cut = self.open_files.truncate(file, size);
+        let Some(lending) = self.lending.get().filter(|_| cut == Err(Errno::TXTBSY)) else { return cut };
+        self.open_files.end_mappings(lending.pool());
+        self.open_files.truncate(file, size)
     }
 
     /// Maps a file of which the kernel is to keep no pages.
