@@ -115,6 +115,18 @@ fn what_is_mapped_is_seen_by_all_and_is_below_in_the_end() {
     assert!(ended.is_written_back() && ended.read("file") == expected(3 * MIB + 100, &stored));
 }
 
+/// The kernel keeps pages for the descriptor by which the file was mapped.
+#[test]
+fn a_write_over_mapped_pages_hides_no_store_from_its_descriptor() {
+    let testbed = MountTestbed::new();
+    make(&testbed, "file", 8 * PAGE);
+    let mut mapper = Mapper::mapped(&testbed, "file", 4 * PAGE);
+    for (turn, line) in [(2, "write 0 5 32768"), (3, "write 100 6 16384"), (4, "write 4096 8 4096")] {
+        mapper.does(&[line, &format!("store 5000 {turn} 1"), "msync 4096 4096"]);
+        until("the store to be read", || mapper.says("read 5000") == turn.to_string());
+    }
+}
+
 #[test]
 fn a_file_can_be_cut_as_soon_as_it_is_unmapped() {
     let testbed = MountTestbed::new();

@@ -149,12 +149,17 @@ impl FileService {
         file.groups.read(at, len);
         let by = Requested::by(header, caching_of(flags));
         let read = self.open_files.read(&file, at, &mut buffer[..len], by)?;
-        if file.lease.is_direct() && !self.handles.is_direct(handle) {
-            // It was opened before the file was mapped.
-            let end = at.saturating_add(read as u64).next_multiple_of(PAGE_BYTES);
-            self.open_files.leases.note_stale(StalePages(header.node, at / PAGE_BYTES * PAGE_BYTES..end));
-        }
+        self.leave_pages(&file, (header.node, handle), (at, read as u64));
         Ok(Reply::data(&buffer[..read]))
+    }
+
+    /// Has the kernel drop its pages of bytes that were just read or written, if the file is mapped
+    /// and the handle was opened before: what programs store to their pages is to be seen.
+    fn leave_pages(&self, file: &OpenFile, (node, handle): (NodeId, Handle), (at, bytes): (u64, u64)) {
+        if file.lease.is_direct() && !self.handles.is_direct(handle) {
+            let end = at.saturating_add(bytes).next_multiple_of(PAGE_BYTES);
+            self.open_files.leases.note_stale(StalePages(node, at / PAGE_BYTES * PAGE_BYTES..end));
+        }
     }
 
     pub(crate) fn write<'b>(&self, header: &Header, write: &Write<'_>) -> Result<Reply<'b>> {
@@ -169,6 +174,7 @@ impl FileService {
                 file.privileges.suspect();
             }
         })?;
+        self.leave_pages(&file, (header.node, write.handle), (write.offset, written as u64));
         Ok(Reply::written(u32::try_from(written).unwrap_or(u32::MAX)).with_stale_attributes(stale))
     }
 
