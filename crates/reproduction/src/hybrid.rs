@@ -47,7 +47,7 @@ const SUBJECTS: [Subject; 4] = [
 ];
 
 /// Says that the disk would be memory, if it is.
-fn disk_is_there() -> anyhow::Result<()> {
+pub(crate) fn disk_is_there() -> anyhow::Result<()> {
     let in_memory =
         |folder: PathBuf| anyhow::anyhow!("{} is memory: TMPDIR has to name a folder on a disk", folder.display());
     temporary_in_memory().map_or(Ok(()), |folder| Err(in_memory(folder)))
@@ -55,7 +55,7 @@ fn disk_is_there() -> anyhow::Result<()> {
 
 /// Takes `rounds` samples of each of `subjects` in turn, every second round backwards, after one of
 /// each that only warms up.
-fn in_turn<S, T>(
+pub(crate) fn in_turn<S, T>(
     rounds: u16,
     subjects: &mut [S],
     mut sample: impl FnMut(&mut S) -> anyhow::Result<T>,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod caiti;
+pub mod clusters;
 pub mod figure;
 pub mod hybrid;
 pub mod kernel;
@@ -381,6 +382,30 @@ pub const EXPERIMENTS: &[Experiment] = &[
         measure: tinca::recovery::recovery,
         seed: seeds::EVERY_IMAGE,
         figures: &["tinca-recovery"],
+    },
+    Experiment {
+        name: "cluster-files",
+        about: "Filebench on GlusterFS, with bricks on mounts, on ext4 and in memory (Tinca Fig. 11)",
+        driver: Driver::Files,
+        measure: clusters::filebench::personalities,
+        seed: seeds::OF_THREADS,
+        figures: &[
+            "tinca-fig-11a",
+            "tinca-fig-11a-settled",
+            "tinca-fig-11b",
+            "tinca-fig-11c",
+            "tinca-fig-11-syncs",
+            "tinca-fig-11-sync-time",
+            "tinca-fig-11-bytes",
+        ],
+    },
+    Experiment {
+        name: "cluster-teragen",
+        about: "TeraGen on HDFS, with data nodes on mounts, on ext4 and in memory (Tinca Fig. 10)",
+        driver: Driver::Files,
+        measure: clusters::teragen::replicas,
+        seed: seeds::OF_TERAGEN,
+        figures: &["tinca-fig-10a", "tinca-fig-10a-settled", "tinca-fig-10b", "tinca-fig-10c"],
     },
     Experiment {
         name: "hybrid-interfaces",

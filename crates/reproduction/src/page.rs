@@ -20,7 +20,7 @@ const BOTTOM: f64 = 28.0;
 
 /// Colours of what is compared, the same in every figure, told apart by people who do not tell red
 /// from green, on white and on black.
-const COLOURS: [(&str, &str); 56] = [
+const COLOURS: [(&str, &str); 58] = [
     ("not levelled", "#555555"),
     ("a move in 1000 writes", "#66ccee"),
     ("a move in 100 writes", "#4477aa"),
@@ -69,6 +69,8 @@ const COLOURS: [(&str, &str); 56] = [
     ("no journal, no flushes", "#ccbb44"),
     ("no journal, no metadata", "#8c8c8c"),
     ("ext4", "#4477aa"),
+    ("ext4, data=ordered", "#228833"),
+    ("Classic in memory", "#66ccee"),
     ("mount", "#ccbb44"),
     ("mount, two states", "#997700"),
     ("direct path", "#ee7733"),
@@ -594,7 +596,7 @@ mod tests {
         );
         assert_eq!(page.matches("<details id=\"row-").count(), 35);
         assert!(page.contains("0 reproduced, 0 reproduced in shape, 0 not reproduced, 35 not run; 0 with claims"));
-        let missing = "<td>not run</td><td>0</td><td>0</td><td>0</td><td>0</td><td>time of TeraGen, 1 replica; time of";
+        let missing = "<td>not run</td><td>0</td><td>0</td><td>0</td><td>0</td><td>Tidegate ÷ Classic, 1 replica (tinca-fig-10a);";
         assert!(page.contains(missing), "each claim that was not run is told");
         assert!(page.contains("Command: <code>bench experiments f</code>. Machine: none. Seed: &lt;7&gt;."));
         assert!(page.contains("f,rival,size 3,8,15,ns,15,15,15,,Measured") && page.contains("<td><i>2.00</i></td>"));

@@ -60,11 +60,21 @@ impl Personality {
     /// Runs `rounds` rounds of its mix under `folder` on each of `threads` threads. The page cache
     /// stays as it is.
     pub fn run(self, folder: &Path, threads: u32, rounds: u32) -> io::Result<Taken> {
-        let own = |thread: u32| folder.join(format!("{}-{thread}", self.label()));
-        (0..threads).try_for_each(|thread| self.prepare(&own(thread)))?;
+        self.prepare(folder, threads)?;
+        self.work(folder, threads, rounds)
+    }
+
+    /// Makes the files of `threads` threads under `folder`, or gives them their first contents.
+    pub fn prepare(self, folder: &Path, threads: u32) -> io::Result<()> {
+        (0..threads).try_for_each(|thread| self.prepare_thread(&self.own(folder, thread)))
+    }
+
+    /// Runs `rounds` rounds of its mix on each of `threads` threads, whose files under `folder` are
+    /// there.
+    pub fn work(self, folder: &Path, threads: u32, rounds: u32) -> io::Result<Taken> {
         std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..threads).map(|thread| scope.spawn(move || self.work(own(thread), thread, rounds))).collect();
+            let work = |thread| move || self.work_of_thread(self.own(folder, thread), thread, rounds);
+            let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(work(thread))).collect();
             workers.into_iter().try_fold(Taken::default(), |all, worker| {
                 let taken = worker.join().expect("a worker reports its errors")?;
                 Ok(Taken {
@@ -77,17 +87,21 @@ impl Personality {
         })
     }
 
+    fn own(self, folder: &Path, thread: u32) -> PathBuf {
+        folder.join(format!("{}-{thread}", self.label()))
+    }
+
     /// Bytes of a file when it is made.
     pub(super) fn file_bytes(self) -> usize {
         if self == Personality::FileServer { 128 << 10 } else { 16 << 10 }
     }
 
-    fn prepare(self, folder: &Path) -> io::Result<()> {
+    fn prepare_thread(self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         (0..FILES).try_for_each(|file| fs::write(folder.join(file.to_string()), vec![1; self.file_bytes()]))
     }
 
-    fn work(self, folder: PathBuf, thread: u32, rounds: u32) -> io::Result<Taken> {
+    fn work_of_thread(self, folder: PathBuf, thread: u32, rounds: u32) -> io::Result<Taken> {
         let mut worker = Worker { folder, random: Rng::new(thread.into()), taken: Taken::default() };
         (0..rounds).try_for_each(|_| self.round(&mut worker))?;
         Ok(worker.taken)

@@ -24,6 +24,12 @@ pub(crate) const FILES: &str = "11";
 /// A file system's clients on virtual cores.
 pub(crate) const FILES_ON_CORES: &str = "cores 1; files 11";
 
+/// Threads of Filebench's personalities.
+pub(crate) const OF_THREADS: &str = "the thread's number";
+
+/// Rows of TeraGen.
+pub(crate) const OF_TERAGEN: &str = "none: TeraGen's rows follow from their numbers";
+
 /// Threads that write to a file at random.
 pub(crate) const FILE_WRITERS: &str = "thread t in the n-th sample: (n << 8) + t";
 

@@ -241,7 +241,7 @@ mod tests {
         assert!(rows().all(|row| !row.cause.is_empty()), "each says why it may come out otherwise");
         assert!(rows().all(|row| row.judged_on.is_empty() == row.experiments.is_empty()));
         let on_ours: Vec<&str> = rows().filter(|row| row.judged_on == "Tidegate").map(|row| row.name).collect();
-        assert_eq!(on_ours, ["tinca-12ab", "tinca-12c", "tinca-13", "tinca-recovery"]);
+        assert_eq!(on_ours, ["tinca-10", "tinca-11", "tinca-12ab", "tinca-12c", "tinca-13", "tinca-recovery"]);
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use tidegate_measure::cluster::{Bricks, Cluster, ClusterParts, NODES};
+use tidegate_measure::cluster::gluster::{Gluster, GlusterParts, Replication};
+use tidegate_measure::cluster::nodes::{NodeDisks, NodeStorage};
 use tidegate_trials::acts::{Done, filled, number_of};
 use tidegate_trials::served::program;
 
@@ -30,24 +31,24 @@ const ACTS: usize = 40;
 /// What is killed, and what is started again.
 struct Event {
     name: &'static str,
-    kill: fn(&Cluster, usize),
-    restart: fn(&Cluster, usize),
+    kill: fn(&Gluster, usize),
+    restart: fn(&Gluster, usize),
 }
 
 const EVENTS: [Event; 3] = [
     Event {
         name: "mount",
-        kill: |cluster, node| cluster.kill_mount(node).unwrap(),
+        kill: |cluster, node| cluster.nodes().kill_mount(node).unwrap(),
         restart: |cluster, node| cluster.restart_mount(node).unwrap(),
     },
     Event {
         name: "memory",
-        kill: |cluster, node| cluster.kill_node(node).unwrap(),
+        kill: |cluster, node| cluster.nodes().kill_node(node).unwrap(),
         restart: |cluster, node| cluster.replace_memory(node).unwrap(),
     },
     Event {
         name: "node",
-        kill: |cluster, node| cluster.kill_node(node).unwrap(),
+        kill: |cluster, node| cluster.nodes().kill_node(node).unwrap(),
         restart: |cluster, node| cluster.restart_node(node).unwrap(),
     },
 ];
@@ -58,12 +59,14 @@ const EVENTS_SHORT: usize = 2;
 #[test]
 fn a_cluster_heals_what_a_killed_node_missed() {
     let disk = std::env::temp_dir();
-    let cluster = Cluster::start(ClusterParts { tidegate: program(), disk: &disk, pool_size: "64M" }).unwrap();
-    let volume = cluster.add_volume(Bricks::Mounts).unwrap();
+    let (replication, disks) = (Replication::THREE, NodeDisks::Shared);
+    let parts = GlusterParts { tidegate: program(), disk: &disk, pool_size: "64M", replication, disks };
+    let mut cluster = Gluster::start(parts).unwrap();
+    let volume = cluster.add_volume(NodeStorage::Mount).unwrap();
     let (rounds, events) = campaign();
     for round in 0..rounds {
         // The first node answers the commands of the trial.
-        let node = 1 + round % (NODES - 1);
+        let node = 1 + round % (Replication::THREE.nodes - 1);
         for event in events {
             survives((&cluster, &volume), node, event, &format!("{}-{round}", event.name));
         }
@@ -72,7 +75,7 @@ fn a_cluster_heals_what_a_killed_node_missed() {
 
 /// Writes in a folder of this name while the event happens. Afterwards every replica has what was
 /// acknowledged, also in former folders.
-fn survives((cluster, volume): (&Cluster, &Path), node: usize, event: &Event, name: &str) {
+fn survives((cluster, volume): (&Gluster, &Path), node: usize, event: &Event, name: &str) {
     let folder = volume.join(name);
     fs::create_dir(&folder).unwrap();
     for name in ["log", "pages"] {
@@ -91,8 +94,8 @@ fn survives((cluster, volume): (&Cluster, &Path), node: usize, event: &Event, na
     check_replaced(&folder, replaced);
     let expected = digests(volume);
     assert!(expected.len() as u64 >= 2 + replaced.min(FILES));
-    for node in 0..NODES {
-        assert_eq!(digests(&cluster.brick_from_here(node, Bricks::Mounts)), expected, "node {node} after {name}");
+    for node in 0..cluster.nodes().count() {
+        assert_eq!(digests(&cluster.brick_from_here(node, NodeStorage::Mount)), expected, "node {node} after {name}");
     }
 }
 

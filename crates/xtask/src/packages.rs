@@ -16,7 +16,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 39] = [
+pub(crate) const PACKAGES: [Package; 41] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -56,6 +56,8 @@ pub(crate) const PACKAGES: [Package; 39] = [
     package("debootstrap", "machines of their own, on which packages are installed"),
     package("xz-utils", "the Debian package"),
     package("iproute2", "the network between its nodes"),
+    package("openjdk-17-jre-headless", "HDFS, whose data nodes lie on mounts"),
+    package("curl", "fetching Hadoop, which Debian lacks, from Maven Central"),
 ];
 
 /// What the long form of the tests needs beside them.

@@ -13,7 +13,8 @@ use anyhow::Context;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use tidegate_measure::Pairs;
-use tidegate_measure::cluster::{Bricks, Cluster, ClusterParts, NODES, PROGRAMS, REMEDY};
+use tidegate_measure::cluster::gluster::{Gluster, GlusterParts, PROGRAMS, REMEDY, Replication};
+use tidegate_measure::cluster::nodes::{NodeDisks, NodeStorage};
 use tidegate_measure::testbed::disk::Disk;
 use tidegate_measure::testbed::number_in;
 use tidegate_measure::workload::Effort;
@@ -91,11 +92,12 @@ pub(super) fn measure(effort: Effort, asked: Asked) -> anyhow::Result<Outcome> {
 
 fn measure_all(effort: Effort) -> anyhow::Result<Answers> {
     let disk = Disk::shared()?;
-    let parts = ClusterParts { tidegate: program()?, disk: disk.folder(), pool_size: "256M" };
-    let cluster = Cluster::start(parts)?;
-    let client = |bricks| file_in(&cluster.add_volume(bricks)?, effort);
+    let (replication, disks) = (Replication::THREE, NodeDisks::Shared);
+    let parts = GlusterParts { tidegate: program()?, disk: disk.folder(), pool_size: "256M", replication, disks };
+    let mut cluster = Gluster::start(parts)?;
+    let mut client = |storage| file_in(&cluster.add_volume(storage)?, effort);
     let (mut mounts, mut memory, mut on_disk) =
-        (client(Bricks::Mounts)?, client(Bricks::Memory)?, client(Bricks::Disk)?);
+        (client(NodeStorage::Mount)?, client(NodeStorage::Memory)?, client(NodeStorage::Disk)?);
     let (calls, disk_calls) = (effort.steps.min(CALLS_MAX), effort.steps.min(DISK_CALLS_MAX));
     let over_memory =
         Pairs::try_alternate(effort.pairs, || memory.median_nanoseconds(calls), || mounts.median_nanoseconds(calls))?;
@@ -118,7 +120,7 @@ fn file_in(volume: &Path, effort: Effort) -> anyhow::Result<Client> {
 
 /// What the mount of a brick counts for each call, in the quietest of some short bursts: the
 /// cluster's own services use bricks too, now and then. Of the bricks, the one with most counts.
-fn counted(cluster: &Cluster, client: &mut Client) -> anyhow::Result<Answers> {
+fn counted(cluster: &Gluster, client: &mut Client) -> anyhow::Result<Answers> {
     let mut least = Counted::ALL.map(|_| u64::MAX);
     for _ in 0..BURSTS {
         let before = counts_of_bricks(cluster)?;
@@ -134,13 +136,13 @@ fn counted(cluster: &Cluster, client: &mut Client) -> anyhow::Result<Answers> {
 }
 
 /// What the mount of each node's brick counted so far.
-fn counts_of_bricks(cluster: &Cluster) -> anyhow::Result<Vec<[u64; Counted::ALL.len()]>> {
+fn counts_of_bricks(cluster: &Gluster) -> anyhow::Result<Vec<[u64; Counted::ALL.len()]>> {
     let counts = |node| {
-        let (status, mut counts) = (cluster.status_json(node)?, [0; Counted::ALL.len()]);
+        let (status, mut counts) = (cluster.nodes().status_json(node)?, [0; Counted::ALL.len()]);
         for (count, counted) in counts.iter_mut().zip(Counted::ALL) {
             *count = counted.keys().iter().map(|key| number_in(&status, key)).sum::<anyhow::Result<u64>>()?;
         }
         Ok(counts)
     };
-    (0..NODES).map(counts).collect()
+    (0..cluster.nodes().count()).map(counts).collect()
 }

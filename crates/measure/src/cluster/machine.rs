@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -51,7 +51,8 @@ impl Machine {
     /// that a test unmounts would live on here.
     fn leave_mounts_of_others(&self) -> anyhow::Result<()> {
         let mounts = fs::read_to_string(format!("/proc/{}/mounts", self.init()))?;
-        for mount in mounts.lines() {
+        // What lies in another mount first: it would go with that one.
+        for mount in mounts.lines().rev() {
             let mut words = mount.split(' ');
             let (Some(source), Some(point), Some(kind)) = (words.next(), words.next(), words.next()) else { continue };
             let is_of_test = kind.starts_with("fuse") || source.starts_with("/dev/loop");
@@ -94,6 +95,18 @@ impl Machine {
         command.args(words).env("LD_PRELOAD", preloaded).stdout(Stdio::null()).stdin(Stdio::null());
         let status = command.status().with_context(|| format!("running {line}"))?;
         ensure!(status.success(), "{line}: {status}");
+        Ok(())
+    }
+
+    /// Starts a line of words that goes on until it is killed. It says what it has to say in `log`.
+    pub(super) fn service(&self, line: &str, log: &Path) -> anyhow::Result<()> {
+        let mut words = line.split_whitespace();
+        let mut command = self.command(words.next().context("a line has a program")?);
+        let said = File::create(log).with_context(|| format!("making {}", log.display()))?;
+        command.args(words).current_dir(&self.folder).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        let mut service = command.spawn().with_context(|| format!("running {line}"))?;
+        // It ends with the machine, and its end has to be taken note of.
+        std::thread::spawn(move || service.wait());
         Ok(())
     }
 

@@ -1,0 +1,90 @@
+//! HDFS whose data nodes have their folders in mounts. Nodes are killed: TeraGen goes on, what a
+//! node had is copied from others, and no block that was written is lost.
+//!
+//! | killed | afterwards |
+//! | --- | --- |
+//! | every process of a node, amid TeraGen, and its pool is lost | an empty node takes its place |
+//! | every process of all nodes | all blocks are there: each was synced when complete |
+//! | every process of a node, with `TIDEGATE_KILLS` only | it has its blocks again |
+//!
+//! Hadoop is fetched from Maven Central once, 91 MB, into the target folder.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use tidegate_measure::cluster::hdfs::{Hdfs, HdfsParts, PROGRAMS, REMEDY, ROW_BYTES};
+use tidegate_measure::cluster::nodes::{NodeDisks, NodeStorage};
+use tidegate_measure::testbed::absent;
+use tidegate_measure::waiting::comes_true;
+use tidegate_trials::served::program;
+
+const NODES: usize = 4;
+const REPLICAS: u16 = 2;
+const ROWS: u64 = 100_000;
+const BYTES: u64 = ROWS * ROW_BYTES;
+
+/// Bytes of complete blocks, in all replicas, after which the first node is killed.
+const BYTES_BEFORE_KILL: u64 = BYTES * REPLICAS as u64 / 8;
+
+#[test]
+fn hdfs_loses_no_block_when_nodes_are_killed() {
+    assert_eq!(absent(&PROGRAMS), [""; 0], "{REMEDY}");
+    let disk = std::env::temp_dir();
+    let cluster = Hdfs::start(HdfsParts {
+        tidegate: program(),
+        disk: &disk,
+        pool_size: "64M",
+        nodes: NODES,
+        disks: NodeDisks::Shared,
+        storages: &[NodeStorage::Mount],
+        block_mib: 1,
+    })
+    .unwrap();
+    let mut written_at_kill = 0;
+    let generated = cluster.generate(NodeStorage::Mount, (ROWS, REPLICAS), || {
+        let written = || cluster.block_bytes(NodeStorage::Mount).unwrap();
+        assert!(comes_true(|| written() > BYTES_BEFORE_KILL));
+        cluster.nodes().kill_node(1).unwrap();
+        written_at_kill = written();
+    });
+    let sum = generated.unwrap().checksum;
+    assert!(written_at_kill < BYTES * u64::from(REPLICAS), "the node was killed after the last write");
+    cluster.await_live(NODES - 1).unwrap();
+    cluster.replace_node(1).unwrap();
+    has_all(&cluster, sum);
+
+    (0..NODES).for_each(|node| cluster.nodes().kill_node(node).unwrap());
+    cluster.await_live(0).unwrap();
+    (0..NODES).for_each(|node| cluster.restart_node(node).unwrap());
+    has_all(&cluster, sum);
+
+    if std::env::var_os("TIDEGATE_KILLS").is_some() {
+        cluster.nodes().kill_node(2).unwrap();
+        cluster.await_live(NODES - 1).unwrap();
+        cluster.await_replicas(NODES - 1).unwrap();
+        cluster.restart_node(2).unwrap();
+        has_all(&cluster, sum);
+    }
+}
+
+/// Waits until all nodes are alive and have all replicas; the rows have the sum that TeraGen told,
+/// and replicas of a block are alike.
+fn has_all(cluster: &Hdfs, sum: u64) {
+    cluster.await_live(NODES).unwrap();
+    cluster.await_replicas(NODES).unwrap();
+    assert_eq!(cluster.checksum(NodeStorage::Mount).unwrap(), sum);
+    // The job that read the rows back has removed its own files meanwhile, or is about to.
+    cluster.await_replicas(NODES).unwrap();
+    let mut replicas = BTreeMap::<_, Vec<[u8; 32]>>::new();
+    for node in 0..NODES {
+        for path in cluster.blocks_of(node, NodeStorage::Mount).unwrap() {
+            let digest = Sha256::digest(fs::read(&path).unwrap()).into();
+            replicas.entry(path.file_name().unwrap().to_owned()).or_default().push(digest);
+        }
+    }
+    assert!(replicas.len() as u64 >= BYTES >> 20, "{} blocks", replicas.len());
+    for (block, digests) in replicas {
+        assert_eq!(digests, vec![digests[0]; usize::from(REPLICAS)], "{}", block.display());
+    }
+}
