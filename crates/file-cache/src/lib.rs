@@ -139,7 +139,6 @@ pub use error::FileError;
 pub use io::holes::FileLength;
 pub use lanes::file::FileId;
 pub use lanes::lease::LeaseId;
-pub use lanes::leases::leased_file::{LeasedFile, Wrote};
 pub use lanes::leases::lend::LeaseStock;
 pub use namespace::{
     Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
@@ -152,6 +151,7 @@ pub use open::recover::{Outcome, Recovered};
 pub use pool::{FilePool, PoolFile, PoolLease};
 pub use sync::group::GroupWrite;
 pub use sync::group_bytes::GroupBytes;
+pub use tidegate_leased_file::{LeasedFile, Wrote};
 pub use tiers::placement::{GRANULE_BYTES, PlacementStep, ProgramAccess};
 pub use tiers::tier_map::{Tier, TierExtent, TierMap};
 pub use tiers::write_back::WriteBackStep;

@@ -3,7 +3,7 @@
 //! The process that has a lease streams bytes to blocks that were lent to it, and says in a *lease
 //! log* where they belong. It stores to these blocks, to its line of the log's head and to elements
 //! of the log, and to nothing else; everything that it says is checked before the lane rests on it.
-//! [`LeasedFile`](leased_file::LeasedFile) is its side.
+//! [`LeasedFile`](tidegate_leased_file::LeasedFile) is its side.
 //!
 //! # Who stores what
 //!
@@ -60,7 +60,6 @@ mod adopt;
 mod chunks;
 pub(crate) mod found;
 mod gather;
-pub(crate) mod leased_file;
 pub(crate) mod lend;
 
 use crate::cache::FileCache;
@@ -154,7 +153,7 @@ impl<R: Region> Lane<R> {
     }
 
     /// Has entries say that they are free, durably.
-    fn free_entries<'a>(&self, entries: impl Iterator<Item = &'a u32>) -> Result<(), FileError> {
+    pub(crate) fn free_entries<'a>(&self, entries: impl Iterator<Item = &'a u32>) -> Result<(), FileError> {
         for entry in entries {
             // Not older than any element of the ring.
             self.medium.store_state(*entry, self.version, 0);

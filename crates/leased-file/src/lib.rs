@@ -1,6 +1,6 @@
 //! Writes to a leased file through shared memory, without a system call: the side of the process
 //! that has the lease, which needs nothing of the lane. The protocol is at the head of
-//! `leases.rs`.
+//! `lanes/leases.rs` of `file-cache`.
 //!
 //! A write streams its bytes to blocks that were lent, and an element of the lease log for each.
 //! **Fence.** The head's word `visible` is stored; a sequentially consistent fence; the lease is
@@ -11,6 +11,8 @@
 //!
 //! One thread at a time writes by a lease. Whoever drops a [`LeasedFile`] touches its blocks no
 //! more; then the lease is to be released.
+
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use tidegate_layout::file_cache::{LEASE_CLASS, LeaseElement, LeaseGrant, NOT_CLOSED, block_in};
