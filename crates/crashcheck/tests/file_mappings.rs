@@ -20,11 +20,13 @@ const SYNC: FileStep = FileStep::Sync(0);
 const BACK: FileStep = FileStep::WriteBack;
 const CUT: FileStep = FileStep::Truncate { file: 0, size: 300 };
 const LONGER: FileStep = FileStep::Truncate { file: 0, size: 700 };
+/// A time that is set, as a later one: the model's times only grow.
+const TIME: FileStep = FileStep::SetTime(0);
 const PUNCH: FileStep = FileStep::Punch { file: 0, at: 200, len: 90 };
 
 /// What comes after a mapping was made and stored to.
-const NEXT: [FileStep; 14] =
-    [STORE, OVER, MSYNC, UNMAP, MAP, INSIDE, ACROSS, BEHIND, SYNC, BACK, CUT, LONGER, PUNCH, FileStep::Restart];
+const NEXT: [FileStep; 15] =
+    [STORE, OVER, MSYNC, UNMAP, MAP, INSIDE, ACROSS, BEHIND, SYNC, BACK, CUT, LONGER, PUNCH, TIME, FileStep::Restart];
 
 fn judge(name: &str, pool: &SmallPool, before: &[FileStep], scripts: Vec<Vec<FileStep>>) {
     let start = Instant::now();
@@ -84,6 +86,17 @@ fn every_cut_after_another_process_found_the_mapping() {
     judge("found again, written back", &pool, &[&before[..], &[BACK, OTHER, OVER]].concat(), ones(&[MSYNC, BACK]));
 }
 
+/// What a program said of its stores is taken, a later time is noted, and the mapping ends.
+#[test]
+fn every_cut_of_what_follows_the_time_of_a_store() {
+    let pool = SmallPool::of(4);
+    let before = [FILL, MAP, STORE, MSYNC];
+    let after = [vec![TIME, SYNC], vec![BEHIND, MSYNC], vec![UNMAP, BACK], vec![FileStep::Restart, TIME, SYNC]];
+    judge("a time said", &pool, &before, after.into());
+    judge("a time taken", &pool, &[&before[..], &[BACK]].concat(), vec![vec![TIME, SYNC], vec![MSYNC, UNMAP]]);
+    judge("a time said, any order", &pool.in_any_order(), &before, ones(&[TIME, BEHIND, UNMAP, BACK]));
+}
+
 #[test]
 fn every_cut_of_any_two_steps() {
     let first: &[FileStep] = if std::env::var_os("TIDEGATE_STEPS").is_some() { &NEXT } else { &[UNMAP, BACK, BEHIND] };
@@ -125,4 +138,20 @@ fn a_mapped_entry_that_is_void_for_want_of_its_new_version_is_caught() {
 #[test]
 fn a_mapping_that_the_next_process_forgets_is_caught() {
     caught(FilesBug::MappingForgotten, &[FILL, MAP, STORE, MSYNC], &[FileStep::Restart, BACK, INSIDE, OVER, MSYNC]);
+}
+
+#[test]
+fn a_time_that_is_not_flushed_with_an_msync_is_caught() {
+    caught(FilesBug::LeaseFlushMissing, &[FILL, MAP], &[STORE, MSYNC]);
+}
+
+#[test]
+fn a_time_that_is_taken_before_the_record_has_it_is_caught() {
+    caught(FilesBug::TakenTimeFenceMissing, &[FILL, MAP, STORE, MSYNC], &[TIME]);
+}
+
+/// The time that the program said comes once more, over a later one.
+#[test]
+fn a_time_that_is_taken_twice_is_caught() {
+    caught(FilesBug::TakenTimeNotStored, &[FILL, MAP, STORE, MSYNC], &[TIME, SYNC]);
 }

@@ -29,6 +29,19 @@ extern "C" fn start() {
     });
 }
 
+/// Called when the program ends.
+#[unsafe(link_section = ".fini_array")]
+#[used]
+static END: extern "C" fn() = end;
+
+extern "C" fn end() {
+    crate::guarded(|| {
+        if mappings::any() {
+            crate::mappings::end();
+        }
+    });
+}
+
 /// Sets the program's errno.
 fn set_errno(errno: c_int) {
     // SAFETY: the place is this thread's own.

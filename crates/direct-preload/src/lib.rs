@@ -25,6 +25,8 @@
 //!   next definition gets is what they got.
 //! - **L2** What a slot has, and the chunk of a trace, is touched by whoever has its lock.
 //! - **L3** The board of contexts stays mapped, and is only used as atomics.
+//! - **L4** A time page is mapped while an entry of the table of mappings names it, and is only
+//!   used as atomics.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
@@ -32,10 +34,12 @@ mod contexts;
 mod exports;
 mod files;
 mod known;
+mod mapped_ranges;
 mod mappings;
 mod memory;
 mod process;
 mod service;
+mod times;
 mod trace;
 
 use tidegate_preload_common::guarded;

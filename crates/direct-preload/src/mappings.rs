@@ -9,11 +9,16 @@
 //! (`WrittenPages`), and fences. Where the kernel does not, every page counts as stored to. What
 //! one thread takes from the kernel's list it flushes before another one looks.
 //!
+//! With what it flushes it says when that was stored (`Times`), also before it unmaps pages that
+//! were stored to, and when the program ends.
+//!
 //! A child of `fork` has the mappings too, and the locks with them; the kernel watches none of its
 //! pages.
 
+use crate::mapped_ranges::{MappedPages, MappedRanges, Reach};
 use crate::memory::PoolFile;
 use crate::service::{NO_POOL, ask, lends};
+use crate::times::Times;
 use libc::{c_int, off_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
@@ -49,9 +54,6 @@ const ALLOWED: c_int = MAP_DAX
 
 const PAGE_BYTES: usize = 4096;
 
-/// Mappings of a process, and parts of such that were cut in two.
-const MAPPED_MAX: usize = 1024;
-
 /// Bytes that the service is asked for at a time.
 const ASKED_BYTES: usize = 64 << 20;
 
@@ -73,18 +75,9 @@ const UNASKED_BYTES: usize = 8 * PAGE_BYTES;
 /// the fault. Each `msync` of them flushes them.
 const KEPT: usize = 8;
 
-/// Addresses that have pages of one file.
-#[derive(Clone, Copy)]
-struct MappedPages {
-    base: usize,
-    end: usize,
-    file: (u64, u64),
-}
-
 /// What is mapped, behind its lock.
 struct Table {
-    mapped: [MappedPages; MAPPED_MAX],
-    used: usize,
+    mapped: MappedRanges,
     /// None: the kernel does not tell what is written, or was not asked yet.
     eye: Option<WrittenPages>,
     was_asked: bool,
@@ -108,16 +101,14 @@ const NO_MAP: Map = Map {
     at: U64::ZERO,
     len: U64::ZERO,
     count: U32::ZERO,
-    reserved: U32::ZERO,
+    time_page: U32::ZERO,
     runs: [NO_RUN; MAP_RUNS_MAX],
 };
-const NO_PAGES: MappedPages = MappedPages { base: 0, end: 0, file: (0, 0) };
 
 static MAPPINGS: Mappings = Mappings {
     lock: Lock::new(),
     table: UnsafeCell::new(Table {
-        mapped: [NO_PAGES; MAPPED_MAX],
-        used: 0,
+        mapped: MappedRanges::NONE,
         eye: None,
         was_asked: false,
         map: NO_MAP,
@@ -148,7 +139,25 @@ fn with<T>(act: impl FnOnce(&mut Table) -> T) -> Result<T, Errno> {
 /// about the parent.
 pub(crate) fn forget_eye() {
     MAPPINGS.lock.reset();
-    let _ = with(|table| (table.eye, table.was_asked) = (None, true));
+    let _ = with(|table| {
+        (table.eye, table.was_asked) = (None, true);
+        table.mapped.iter_mut().for_each(|pages| pages.times.is_inherited());
+    });
+}
+
+/// The program ends: it says what it has not said yet of pages that it mapped itself.
+pub(crate) fn end() {
+    let _ = with(|table| {
+        while let Some(times) = table.counted() {
+            let is_stored = |pages: &MappedPages| pages.times.is_at(&times) && table.was_stored(pages.addresses());
+            if table.mapped.iter().any(is_stored) {
+                times.say();
+            }
+            times.has_said_all();
+            let own = table.mapped.iter_mut().filter(|pages| pages.times.is_at(&times));
+            own.for_each(|pages| pages.times.is_inherited());
+        }
+    });
 }
 
 /// What `mmap` asks for.
@@ -197,28 +206,38 @@ impl Wanted {
             if flags & OFlags::RWMODE != OFlags::RDWR {
                 return Err(Errno::ACCESS);
             }
-            if table.used + 2 > MAPPED_MAX {
+            if !table.mapped.has_room() {
                 return Err(Errno::NOMEM);
             }
-            let base = self.mapped(table, from, len)?;
-            table.forget(base.addr()..base.addr() + len);
-            table.add(MappedPages { base: base.addr(), end: base.addr() + len, file: (about.st_dev, about.st_ino) });
+            let file = (about.st_dev, about.st_ino);
+            let mut times = table.times_of(file);
+            let mapped = self.mapped(table, (from, len), &mut times);
+            let Ok(base) = mapped else {
+                table.end_unused(times);
+                return mapped;
+            };
+            table.forget(&(base.addr()..base.addr() + len), times);
+            let (base_at, reach) = (base.addr(), Reach::of(self.access));
+            table.mapped.add(MappedPages { base: base_at, end: base_at + len, file, times, reach });
+            table.count();
             table.watch(base, len);
             Ok(base)
         })?
     }
 
-    fn mapped(&self, table: &mut Table, from: u64, len: usize) -> Result<*mut c_void, Errno> {
-        let access = ProtFlags::from_bits_retain(self.access.cast_unsigned());
+    fn mapped(&self, table: &mut Table, (from, len): (u64, usize), times: &mut Times) -> Result<*mut c_void, Errno> {
         // Before any address is taken: most refusals come here.
         table.ask(self.fd, from, len)?;
         let how =
             MapFlags::from_bits_retain((self.flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE)).cast_unsigned());
+        if how.contains(MapFlags::FIXED) {
+            table.say(&pages(self.at, len));
+        }
         // SAFETY: L1.
         let runs = unsafe { MappedRuns::reserve(self.at, len, how) }.map_err(errno_of)?;
         let mut done = 0;
         while done < len {
-            match table.put(&runs, done, self.fd, (from, len), access) {
+            match table.put(&runs, self, (from, len, done), times) {
                 Ok(bytes) => done += bytes,
                 Err(errno) => {
                     // SAFETY: the program was not told.
@@ -250,6 +269,7 @@ impl Table {
             match Answer::of(self.map.answer.get()) {
                 Answer::Granted => {
                     let mut hasher = DefaultHasher::new();
+                    self.map.time_page.get().hash(&mut hasher);
                     for run in self.runs() {
                         (run.pool_at.get(), run.bytes.get()).hash(&mut hasher);
                     }
@@ -271,15 +291,19 @@ impl Table {
     fn put(
         &mut self,
         runs: &MappedRuns,
-        done: usize,
-        fd: c_int,
-        (from, len): (u64, usize),
-        access: ProtFlags,
+        wanted: &Wanted,
+        (from, len, done): (u64, usize, usize),
+        times: &mut Times,
     ) -> Result<usize, Errno> {
+        let access = ProtFlags::from_bits_retain(wanted.access.cast_unsigned());
         for _ in 0..TRIES {
-            let seen = self.ask(fd, from + done as u64, len - done)?;
-            let mapped = self.put_told(runs, done, len - done, access)?;
-            if self.ask(fd, from + done as u64, len - done)? == seen {
+            let seen = self.ask(wanted.fd, from + done as u64, len - done)?;
+            if !times.is_page(self.map.time_page.get()) {
+                self.end_unused(*times);
+                *times = Times::NONE;
+            }
+            let mapped = self.put_told(runs, (done, len - done), access, times)?;
+            if self.ask(wanted.fd, from + done as u64, len - done)? == seen {
                 return Ok(mapped);
             }
         }
@@ -287,12 +311,25 @@ impl Table {
     }
 
     /// Maps the pages that the service told.
-    fn put_told(&self, runs: &MappedRuns, done: usize, most: usize, access: ProtFlags) -> Result<usize, Errno> {
+    fn put_told(
+        &self,
+        runs: &MappedRuns,
+        (done, most): (usize, usize),
+        access: ProtFlags,
+        times: &mut Times,
+    ) -> Result<usize, Errno> {
         // SAFETY: L2: the description is the table's, which stays, and is not written before this
         // thread gives the lock.
         let pool: &'static PoolDescription = unsafe { &*std::ptr::from_ref(&self.pool) };
         let (mut mapped, mut outcome) = (0, Err(Errno::IO));
         PoolFile::new(pool).open(&mut |file| {
+            let page = self.map.time_page.get();
+            if !times.is_page(page) {
+                match Times::map(file, page) {
+                    Ok(mapped) => *times = mapped,
+                    Err(errno) => return outcome = Err(errno),
+                }
+            }
             outcome = self.runs().iter().try_for_each(|run| {
                 let bytes = usize::try_from(run.bytes.get()).map_err(|_| Errno::IO)?;
                 if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) || mapped + bytes > most {
@@ -307,30 +344,56 @@ impl Table {
         if mapped == 0 { Err(Errno::IO) } else { Ok(mapped) }
     }
 
-    fn add(&mut self, pages: MappedPages) {
-        self.mapped[self.used] = pages;
-        self.used += 1;
-        COUNT.store(self.used, Ordering::Relaxed);
+    fn count(&self) {
+        COUNT.store(self.mapped.len(), Ordering::Relaxed);
     }
 
-    /// Nothing of these addresses is ours any more.
-    fn forget(&mut self, gone: Range<usize>) {
-        let mut place = 0;
-        while place < self.used {
-            let pages = self.mapped[place];
-            if pages.end <= gone.start || gone.end <= pages.base {
-                place += 1;
-                continue;
-            }
-            self.used -= 1;
-            self.mapped[place] = self.mapped[self.used];
-            for (base, end) in [(pages.base, gone.start), (gone.end, pages.end)] {
-                if base < end && self.used < MAPPED_MAX {
-                    self.add(MappedPages { base, end, ..pages });
-                }
+    /// Where this process says when it stored to pages of a file.
+    fn times_of(&self, file: (u64, u64)) -> Times {
+        self.mapped.iter().find(|pages| pages.file == file).map_or(Times::NONE, |pages| pages.times)
+    }
+
+    /// Where this process has still to say that it ended.
+    fn counted(&self) -> Option<Times> {
+        self.mapped.iter().map(|pages| pages.times).find(Times::is_counted)
+    }
+
+    /// Gives a time page back, unless pages are mapped whose times are said there.
+    fn end_unused(&self, times: Times) {
+        if !self.mapped.iter().any(|pages| pages.times.is_at(&times)) {
+            times.end();
+        }
+    }
+
+    /// Says of those of these addresses that were stored to since the last look that they were.
+    fn say(&self, range: &Range<usize>) {
+        let stored = self.mapped.parts(range).filter(|part| self.was_stored(part.addresses()));
+        stored.for_each(|part| part.times.say());
+    }
+
+    /// Whether any of these addresses, which are mapped, may have been stored to.
+    fn was_stored(&self, range: Range<usize>) -> bool {
+        let mut told = [WrittenRange::default(); 1];
+        let looked = self.eye.as_ref().and_then(|eye| eye.look(range, &mut told).ok());
+        looked.is_none_or(|(written, _)| !written.is_empty())
+    }
+
+    /// Nothing of these addresses is ours any more. These times are still used.
+    fn forget(&mut self, gone: &Range<usize>, used: Times) {
+        while let Some(pages) = self.mapped.take(gone) {
+            if !pages.times.is_at(&used) {
+                self.end_unused(pages.times);
             }
         }
-        COUNT.store(self.used, Ordering::Relaxed);
+        self.count();
+    }
+
+    /// From now on the process reaches these addresses so.
+    fn reaches(&mut self, range: &Range<usize>, reach: Reach) {
+        while let Some(pages) = self.mapped.take_if(range, |pages| pages.reach != reach) {
+            self.mapped.add(MappedPages { reach, ..pages });
+        }
+        self.count();
     }
 
     /// Has the kernel watch pages, if it can.
@@ -342,49 +405,53 @@ impl Table {
         let _ = self.eye.as_ref().map(|eye| eye.watch(at, len));
     }
 
-    /// Has what was stored to these addresses, which are mapped, written back.
-    fn flush(&self, range: Range<usize>) {
+    /// Has what was stored to these pages written back, and says so.
+    fn flush(&self, pages: &MappedPages) {
+        if pages.reach == Reach::Readable && self.flush_stored(pages.addresses()) {
+            pages.times.say();
+        }
+    }
+
+    /// Has what was stored to these addresses written back. False: that was nothing.
+    fn flush_stored(&self, range: Range<usize>) -> bool {
         let eye = self.eye.as_ref().filter(|_| range.len() > UNASKED_BYTES);
         let Some(eye) = eye else { return flush(range) };
-        if flush_few(eye, &range) {
-            return;
+        if let Some(pages) = flush_few(eye, &range) {
+            return pages > 0;
         }
         let mut told = [WrittenRange::default(); TOLD];
-        let mut from = range.start;
+        let (mut from, mut any) = (range.start, false);
         while from < range.end {
             let Ok((written, walked)) = eye.take(from..range.end, &mut told) else {
                 return flush(from..range.end);
             };
-            written.iter().for_each(|pages| flush(pages.addresses()));
+            any |= !written.is_empty();
+            written.iter().for_each(|pages| _ = flush(pages.addresses()));
             from = walked.max(from + 1);
         }
-    }
-
-    /// The parts of these addresses that are ours.
-    fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let (start, end) = (range.start, range.end);
-        let parts = self.mapped[..self.used].iter().map(move |part| part.base.max(start)..part.end.min(end));
-        parts.filter(|part| !part.is_empty())
+        any
     }
 }
 
 /// Has what was stored to these addresses written back if it is no more than [`KEPT`] pages, and
-/// says so.
-fn flush_few(eye: &WrittenPages, range: &Range<usize>) -> bool {
+/// says how many.
+fn flush_few(eye: &WrittenPages, range: &Range<usize>) -> Option<usize> {
     let mut told = [WrittenRange::default(); KEPT + 1];
-    let Ok((written, _)) = eye.look(range.clone(), &mut told) else { return false };
+    let (written, _) = eye.look(range.clone(), &mut told).ok()?;
     let pages = written.iter().map(|pages| pages.addresses().len() / PAGE_BYTES).sum::<usize>();
-    if pages <= KEPT {
-        written.iter().for_each(|pages| flush(pages.addresses()));
+    if pages > KEPT {
+        return None;
     }
-    pages <= KEPT
+    written.iter().for_each(|pages| _ = flush(pages.addresses()));
+    Some(pages)
 }
 
-/// Has mapped bytes written back.
-fn flush(range: Range<usize>) {
+/// Has mapped bytes written back. True: they may have been stored to.
+fn flush(range: Range<usize>) -> bool {
     let at = std::ptr::with_exposed_provenance_mut(range.start);
     // SAFETY: L1: a program does not unmap what it syncs, and `munmap` waits for the table.
     unsafe { MappedRuns::flush(at, range.end - range.start) };
+    true
 }
 
 fn pause() {
@@ -407,9 +474,9 @@ pub(crate) fn sync(at: *mut c_void, len: usize) -> Result<bool, Errno> {
     let range = pages(at, len);
     with(|table| {
         let mut ours = 0;
-        for part in table.parts(&range) {
-            ours += part.end - part.start;
-            table.flush(part);
+        for part in table.mapped.parts(&range) {
+            ours += part.addresses().len();
+            table.flush(&part);
         }
         if ours > 0 {
             MappedRuns::fence();
@@ -427,8 +494,7 @@ pub(crate) fn sync_file(fd: c_int) -> Result<(), Errno> {
     let Ok(about) = fstat(unsafe { BorrowedFd::borrow_raw(fd) }) else { return Ok(()) };
     let file = (about.st_dev, about.st_ino);
     with(|table| {
-        let own = table.mapped[..table.used].iter().filter(|pages| pages.file == file);
-        own.for_each(|pages| table.flush(pages.base..pages.end));
+        table.mapped.iter().filter(|pages| pages.file == file).for_each(|pages| table.flush(pages));
         MappedRuns::fence();
     })
 }
@@ -436,7 +502,7 @@ pub(crate) fn sync_file(fd: c_int) -> Result<(), Errno> {
 /// Whether any of these addresses is ours.
 pub(crate) fn is_ours(at: *mut c_void, len: usize) -> bool {
     let range = pages(at, len);
-    with(|table| table.parts(&range).next().is_some()).unwrap_or(true)
+    with(|table| table.mapped.parts(&range).next().is_some()).unwrap_or(true)
 }
 
 /// Calls `unmap`, which unmaps these addresses or maps others there, and knows afterwards.
@@ -446,10 +512,47 @@ pub(crate) fn unmapping<T>(
     unmap: impl FnOnce() -> T,
 ) -> Result<T, Errno> {
     with(|table| {
+        table.say(&pages(at, len));
         let done = unmap();
         if is_done(&done) {
-            table.forget(pages(at, len));
+            table.forget(&pages(at, len), Times::NONE);
         }
         done
     })
+}
+
+/// Calls `protect`, which changes the access to these addresses, some of which are ours, to this
+/// one. Before the process may not load from them any more, what it stored is flushed: a later
+/// `msync` cannot.
+pub(crate) fn protecting(
+    (at, len): (*mut c_void, usize),
+    access: c_int,
+    mut protect: impl FnMut(c_int) -> c_int,
+) -> Result<c_int, Errno> {
+    let (range, reach) = (pages(at, len), Reach::of(access));
+    with(|table| {
+        if !table.mapped.has_room() {
+            return Err(Errno::NOMEM);
+        }
+        if reach == Reach::Barred {
+            // From here on no other thread stores to them.
+            if protect(libc::PROT_READ) != 0 {
+                return Ok(-1);
+            }
+            table.mapped.parts(&range).for_each(|part| table.flush(&part));
+            MappedRuns::fence();
+            // If that is refused, they can be read: another look does no harm.
+            table.reaches(&range, Reach::Barred);
+            let done = protect(access);
+            if done != 0 {
+                table.reaches(&range, Reach::Readable);
+            }
+            return Ok(done);
+        }
+        let done = protect(access);
+        if done == 0 {
+            table.reaches(&range, reach);
+        }
+        Ok(done)
+    })?
 }

@@ -2,12 +2,13 @@
 
 use crate::contexts;
 use crate::memory::{LeaseMemory, memory_of};
+use crate::times;
 use libc::c_void;
 use tidegate_file_direct::Os;
 use tidegate_file_wire::{
     Answer, CLAIM, Claim, DESCRIBE, EXTEND, LEAVE, LeaseRequest, PATH_BYTES_MAX, PoolDescription, READ, Read, VERSION,
 };
-use tidegate_layout::file_cache::{LeaseGrant, LoggedTime, modified_word};
+use tidegate_layout::file_cache::LeaseGrant;
 use tidegate_preload_common::next;
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
@@ -78,8 +79,7 @@ impl Os for Service {
     }
 
     fn now(&mut self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        modified_word(LoggedTime { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) })
+        times::now()
     }
 }
 

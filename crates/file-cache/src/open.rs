@@ -38,13 +38,14 @@ impl<R: Region> FileCache<R> {
     pub fn open(region: R, lane: u32, dram: Arc<dyn Region>) -> Result<FileCache<R>, PoolOpenError> {
         let plan = lane_plan(&region, lane)?;
         let medium = Medium { region, plan };
-        let Contents { records, mut entries, version, ring, leases, chunks } = load(&medium)?;
+        let Contents { records, mut entries, version, ring, leases, chunks, times } = load(&medium)?;
         let ended = if dram.load_u64(0)? == 0 { EndOf::Machine } else { EndOf::Process };
         if ended == EndOf::Machine {
             leases.iter().try_for_each(|lease| lease.take_back(&medium))?;
         }
         let (unsynced, left) = Unsynced::open(dram, plan.files)?;
         let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class, FILE_OF_LOGS));
+        let logs = logs.chain(times.iter().map(|found| (found.page.unit, found.page.class, FILE_OF_LOGS)));
         let used = entries.iter().map(|entry| (entry.extent.unit, entry.extent.class, entry.extent.file)).chain(logs);
         let blocks = Blocks::with_used(plan.chunks, used);
         let blocks = blocks.ok_or_else(|| broken_rule(plan.entry_at(0), "no two entries have the same block"))?;
@@ -68,10 +69,12 @@ impl<R: Region> FileCache<R> {
         };
         entries.sort_unstable_by_key(|entry| (entry.version, entry.slot));
         let logs = leases.iter().map(|found| found.slot).chain(chunks.iter().map(|found| found.slot));
+        let logs = logs.chain(times.iter().map(|found| found.slot));
         lane.slots.begin(entries.iter().map(|entry| entry.slot).chain(logs));
         lane.take_over(&records, &entries)?;
         lane.take_over_unsynced(left)?;
         lane.take_over_leases(&leases, &chunks, ended)?;
+        lane.take_over_times(&times, ended)?;
         lane.forget_what_is_below()?;
         Ok(FileCache { lane: Mutex::new(lane), sweep: Mutex::new(()) })
     }

@@ -13,7 +13,7 @@ use crate::lanes::file::FileId;
 use crate::lanes::lease::LeaseId;
 use crate::lanes::leases::lend::LeaseStock;
 use crate::open::attach::Detached;
-use crate::open::format::{PoolOpenError, allow_leases, identify};
+use crate::open::format::{PoolOpenError, allow, identify};
 use crate::open::recover::Recovered;
 use crate::sync::group::GroupWrite;
 use crate::tiers::placement::{PlacementStep, ProgramAccess};
@@ -22,7 +22,7 @@ use crate::tiers::write_back::WriteBackStep;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::file_cache::{Class, LeaseGrant, MappedRun};
+use tidegate_layout::file_cache::{Class, LeaseGrant, MappedRun, PoolContents};
 use tidegate_media::Region;
 use tidegate_media::sync::Mutex;
 use tidegate_policy::placement::{LearntPattern, NamedPlacement};
@@ -47,8 +47,8 @@ pub struct FilePool<R> {
     lanes: Vec<FileCache<Arc<R>>>,
     /// Taken by whoever looks for a file in every lane, so that no file gets into two of them.
     opening: Mutex<()>,
-    /// Whether the pool says that files may be lent.
-    lends: Mutex<bool>,
+    /// What the pool is known to say that it may hold.
+    holds: Mutex<PoolContents>,
 }
 
 impl<R: Region> FilePool<R> {
@@ -68,9 +68,12 @@ impl<R: Region> FilePool<R> {
     pub fn of_lanes(region: &Arc<R>, lanes: Vec<FileCache<Arc<R>>>) -> Result<FilePool<R>, PoolOpenError> {
         let wanted = identify(region)?.plan.lanes;
         match u32::try_from(lanes.len()) {
-            Ok(count) if count == wanted => {
-                Ok(FilePool { region: region.clone(), lanes, opening: Mutex::new(()), lends: Mutex::new(false) })
-            }
+            Ok(count) if count == wanted => Ok(FilePool {
+                region: region.clone(),
+                lanes,
+                opening: Mutex::new(()),
+                holds: Mutex::new(PoolContents::Files),
+            }),
             count => Err(PoolOpenError::NoLane { lane: count.unwrap_or(u32::MAX), lanes: wanted }),
         }
     }
@@ -138,17 +141,17 @@ impl<R: Region> FilePool<R> {
         room: Range<u64>,
         log: Class,
     ) -> Result<Option<(PoolLease, LeaseGrant)>, FileError> {
-        self.allow_leases()?;
+        self.allow(PoolContents::Leases)?;
         let granted = self.lane(file)?.lend(file.file, room, log)?;
         Ok(granted.map(|(lease, grant)| (PoolLease { lane: file.lane, lease }, grant)))
     }
 
-    /// Has the superblocks say so before the first lease, as one change for all lanes.
-    fn allow_leases(&self) -> Result<(), FileError> {
-        let mut lends = self.lends.lock();
-        if !*lends {
-            allow_leases(&*self.region)?;
-            *lends = true;
+    /// Has the superblocks say so before the first lease or mapping, as one change for all lanes.
+    fn allow(&self, contents: PoolContents) -> Result<(), FileError> {
+        let mut holds = self.holds.lock();
+        if *holds < contents {
+            allow(&*self.region, contents)?;
+            *holds = contents;
         }
         Ok(())
     }
@@ -205,8 +208,10 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lease.lane).map_or(Ok(()), |lane| lane.release(lease.lease))
     }
 
-    /// Has pages of a file mapped: see [`FileCache::map`].
+    /// Has pages of a file mapped: see [`FileCache::map`]. A pool that did so once is refused by
+    /// programs that know no time pages.
     pub fn map(&self, file: PoolFile, range: Range<u64>, page: Class) -> Result<Vec<MappedRun>, FileError> {
+        self.allow(PoolContents::TimePages)?;
         self.lane(file)?.map(file.file, range, page)
     }
 
@@ -221,13 +226,18 @@ impl<R: Region> FilePool<R> {
     }
 
     /// Ends mappings: see [`FileCache::unmap`].
-    pub fn unmap(&self, file: PoolFile, stays: impl FnMut(&MappedRun) -> bool) -> Result<usize, FileError> {
-        self.lane(file)?.unmap(file.file, stays)
+    pub fn unmap(&self, file: PoolFile, now: u64, stays: impl FnMut(&MappedRun) -> bool) -> Result<usize, FileError> {
+        self.lane(file)?.unmap(file.file, now, stays)
+    }
+
+    /// Where the page lies in which programs say when they stored to mapped pages of a file.
+    pub fn time_page(&self, file: PoolFile) -> Option<MappedRun> {
+        self.lane(file).ok()?.time_page(file.file)
     }
 
     /// Finds mappings again: see [`FileCache::map_again`].
-    pub fn map_again(&self, page: Class, has: &mut dyn FnMut(Range<u64>) -> bool) {
-        self.lanes.iter().for_each(|lane| lane.map_again(page, has));
+    pub fn map_again(&self, page: Class, now: u64, has: &mut dyn FnMut(Range<u64>) -> bool) -> Result<(), FileError> {
+        self.lanes.iter().try_for_each(|lane| lane.map_again(page, now, has))
     }
 
     /// Every lease that was not released yet.

@@ -6,6 +6,7 @@ pub(crate) mod dirty;
 pub(crate) mod dram;
 pub(crate) mod lent_chunks;
 pub(crate) mod mapped;
+pub(crate) mod mapped_times;
 pub(crate) mod nvm;
 pub(crate) mod placement;
 pub(crate) mod tier_map;

@@ -191,8 +191,9 @@ pub struct Map {
     pub len: U64,
     /// How many runs are told, from `at` on; they may be too many for all of `len`.
     pub count: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// In which page of the pool, of 4096 bytes, the program says when it stored to these: a
+    /// `StoreTimes` of `tidegate-layout`. 0: it does not.
+    pub time_page: U32,
     /// The runs.
     pub runs: [MapRun; MAP_RUNS_MAX],
 }

@@ -8,8 +8,8 @@ use crate::disk_cache::{
     RingElement, START_SUMS_AT, StartSum, Superblock,
 };
 use crate::file_cache::{
-    FileElement, FileEntry, FileRecord, LeaseElement, LeaseHead, NameRecord, PoolSuperblock, VOLATILE_BLOCK_BYTES,
-    VolatileFile, VolatileHead, VolatileSlot, VolatileWrite,
+    FileElement, FileEntry, FileRecord, LeaseElement, LeaseHead, NameRecord, PoolSuperblock, StoreTimes,
+    VOLATILE_BLOCK_BYTES, VolatileFile, VolatileHead, VolatileSlot, VolatileWrite,
 };
 use crate::mirror::{
     MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, REDO_HEAD_AT, REDO_LINES_AT, REDO_PLACES_AT, RedoHead,
@@ -47,6 +47,7 @@ pub fn describe() -> String {
         FileEntry::DESCRIPTION,
         LeaseHead::DESCRIPTION,
         LeaseElement::DESCRIPTION,
+        StoreTimes::DESCRIPTION,
         NameRecord::DESCRIPTION,
         VolatileHead::DESCRIPTION,
         VolatileWrite::DESCRIPTION,

@@ -25,6 +25,7 @@ mod modified;
 mod namespace;
 mod record;
 mod superblock;
+mod time_page;
 mod volatile;
 
 pub use entry::{
@@ -35,13 +36,14 @@ pub use lease::{
 };
 pub use lease_mark::LeaseMark;
 pub use mapped_run::MappedRun;
-pub use modified::{modified_time, modified_word};
+pub use modified::{later_modified_word, modified_time, modified_word};
 pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,
     NodeAttributes, NodeIdentity,
 };
 pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
-pub use superblock::{LanePlan, PoolPlan, PoolSuperblock, TrustedPool};
+pub use superblock::{LanePlan, PoolContents, PoolPlan, PoolSuperblock, TrustedPool};
+pub use time_page::{StoreTimes, TrustedTimePage};
 pub use volatile::{
     VOLATILE_BLOCK_BYTES, VOLATILE_WHOLE_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot, VolatileWrite,
 };

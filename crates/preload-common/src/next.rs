@@ -118,6 +118,8 @@ next! {
     msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int;
     mremap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
     madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int;
+    mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int;
+    pkey_mprotect(at: *mut c_void, len: size_t, access: c_int, key: c_int) -> c_int;
     sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;
     mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, from: off_t) -> *mut c_void;
 }

@@ -1,9 +1,11 @@
 //! Programs that map pages of the pool: what they made durable is there, whoever is killed, and
 //! everybody sees what they stored.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_trials::direct::{counted, with_direct_path};
 use tidegate_trials::mounted::MountTestbed;
 use tidegate_trials::programs::MAPPER;
@@ -50,6 +52,12 @@ impl Mapper {
 
     fn does(&mut self, lines: &[&str]) {
         lines.iter().for_each(|line| assert_eq!(self.says(line), "ok", "{line}"));
+    }
+
+    /// It ends by itself.
+    fn exits(mut self) {
+        writeln!(self.input, "exit").expect("it reads");
+        assert!(self.child.wait().expect("it was started").success());
     }
 
     /// It has this file open and so many bytes mapped.
@@ -254,4 +262,127 @@ fn a_file_that_others_had_open_before_is_not_mapped() {
     assert_eq!(mapper.says("map direct 0 4096"), "EBUSY");
     drop(other);
     until("the file to be closed", || mapper.says("map direct 0 4096") == "ok");
+}
+
+/// When a file was changed last, as programs see it. The clock's next tick comes before this
+/// returns, so what is changed from now on has another time.
+fn changed(testbed: &MountTestbed, name: &str) -> SystemTime {
+    let seen = fs::metadata(testbed.mountpoint().join(name)).expect("it is there").modified().expect("a time");
+    let now = || clock_gettime(ClockId::RealtimeCoarse);
+    let before = now();
+    until("the next tick of the clock", || now() != before);
+    seen
+}
+
+#[test]
+fn a_store_changes_the_time_of_the_file_when_it_is_synced_or_unmapped() {
+    let testbed = MountTestbed::new();
+    let bytes = 64 * PAGE;
+    make(&testbed, "file", bytes);
+    let mut mapper = Mapper::mapped(&testbed, "file", bytes);
+    let mut last = changed(&testbed, "file");
+    let mut does = |lines: &[&str]| {
+        mapper.does(lines);
+        let (before, now) = (last, changed(&testbed, "file"));
+        last = now;
+        now > before
+    };
+    assert!(!does(&["msync 0 262144"]), "nothing was stored");
+    assert!(does(&["store 5000 7 1", "msync 0 262144"]), "a page");
+    assert!(does(&["store 9000 7 100000", "msync 0 262144"]), "many pages");
+    assert!(!does(&["msync 131072 131072"]), "nothing was stored there");
+    assert!(does(&["store 200000 7 1", "fsync"]), "a sync of the file");
+    assert!(does(&["store 200000 8 1", "unmap 196608 4096"]), "unmapped");
+    assert!(!does(&["unmap 204800 4096"]), "nothing was stored there");
+    assert!(does(&["child 100000 9 5"]), "its child");
+    let told = UNIX_EPOCH + Duration::new(981_173_106, 123_456_789);
+    let file = fs::File::options().write(true).open(testbed.mountpoint().join("file")).expect("it is there");
+    file.set_modified(told).expect("set");
+    assert_eq!(changed(&testbed, "file"), told, "a time that is set counts from then on");
+    mapper.does(&["store 70000 8 1", "msync 0 131072"]);
+    assert!(changed(&testbed, "file") > told, "until the next store");
+    file.set_modified(told).expect("set");
+    drop((mapper, file));
+    until_below(&testbed);
+    let source = testbed.source().join("file");
+    let ended = testbed.end();
+    assert!(ended.is_written_back());
+    assert!(fs::metadata(source).expect("it is there").modified().expect("a time") >= told);
+}
+
+#[test]
+fn the_time_of_the_last_store_is_known_however_its_program_ends() {
+    let testbed = MountTestbed::new();
+    let bytes = 64 * PAGE;
+    make(&testbed, "file", bytes);
+    let mut mapper = Mapper::mapped(&testbed, "file", bytes);
+    let mapped = changed(&testbed, "file");
+    mapper.does(&["store 5000 7 1"]);
+    mapper.exits();
+    until_below(&testbed);
+    let ended = changed(&testbed, "file");
+    assert!(ended > mapped, "it ended by itself");
+    let mut mapper = Mapper::mapped(&testbed, "file", bytes);
+    let mapped = changed(&testbed, "file");
+    assert_eq!(mapper.says("load 5000"), "7");
+    mapper.exits();
+    until_below(&testbed);
+    assert_eq!(changed(&testbed, "file"), mapped, "it stored nothing");
+    let mut mapper = Mapper::mapped(&testbed, "file", bytes);
+    let mapped = changed(&testbed, "file");
+    mapper.does(&["store 5000 8 1"]);
+    drop(mapper);
+    until_below(&testbed);
+    assert!(changed(&testbed, "file") > mapped, "it was killed");
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
+fn the_time_of_a_synced_store_survives_kills_and_a_power_loss() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let bytes = 64 * PAGE;
+    make(&testbed, "file", bytes);
+    let mut mapper = Mapper::mapped(&testbed, "file", bytes);
+    let mapped = changed(&testbed, "file");
+    mapper.does(&["store 10 2 5", "msync 0 262144"]);
+    testbed.kill_server();
+    let stored = changed(&testbed, "file");
+    assert!(stored > mapped, "the server that could have asked was killed");
+    testbed.kill();
+    mapper.does(&["store 10 3 5", "msync 0 262144"]);
+    testbed.mount_again();
+    let stored_again = changed(&testbed, "file");
+    assert!(stored_again > stored, "there was no service");
+    mapper.does(&["store 10 4 5", "msync 0 262144"]);
+    drop(mapper);
+    testbed.lose_power();
+    testbed.mount_again();
+    let after = changed(&testbed, "file");
+    assert!(after > stored_again, "the power was lost");
+    let source = testbed.source().join("file");
+    let ended = testbed.end();
+    assert!(ended.is_written_back());
+    assert_eq!(fs::metadata(source).expect("it is there").modified().expect("a time"), after, "in SOURCE");
+}
+
+/// The library flushes pages by their lines, which takes loads.
+#[test]
+fn pages_that_a_program_may_not_read_are_synced_and_the_others_with_them() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let bytes = 64 * PAGE;
+    make(&testbed, "file", bytes);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw", "map barred 0 262144", "msync 0 262144", "msync 0 4096", "fsync"]);
+    mapper.does(&["protect 0 262144 rw", "store 8190 7 4100", "store 81920 7 1", "protect 8192 4096 none"]);
+    mapper.does(&["msync 0 262144", "msync 8192 4096", "msync 4096 12288", "fsync"]);
+    assert_eq!(mapper.says("read 8192"), "7", "whoever reads the file has them");
+    mapper.does(&["protect 0 262144 none", "msync 0 262144", "protect 4096 4096 r", "protect 8192 8192 rw"]);
+    assert_eq!((mapper.says("load 8190"), mapper.says("load 12289")), ("7".into(), "7".into()));
+    mapper.does(&["store 8192 8 1", "protect 8192 4096 none", "unmap 131072 131072"]);
+    drop(mapper);
+    testbed.lose_power();
+    testbed.mount_again();
+    let stored = [(8190, 7, 4100), (81_920, 7, 1), (8192, 8, 1)];
+    assert!(read(&testbed, "file") == expected(bytes, &stored), "what was stored before counts as synced");
+    assert!(testbed.end().is_written_back());
 }

@@ -1,7 +1,7 @@
 //! The judge of cuts: recovers, compares, opens, reads, writes on, and cuts again.
 
 use crate::checker::Failure;
-use crate::file_cache::leases::{Leases, Mappings};
+use crate::file_cache::leases::{Leases, Mappings, PAGE};
 use crate::file_cache::machine::{
     BY_THE_CACHE, FILES, JointCut, Machine, SimBelow, SimFile, SmallPool, Watched, backing,
 };
@@ -625,6 +625,8 @@ fn open(machine: &Arc<Machine>, pool: &FilePool<Watched>, number: usize) -> Resu
 /// Finds every file, reads it through the pool, and brings it below: it has to be the same there.
 pub(crate) fn recover_on(machine: &Arc<Machine>) -> Result<(), Failure> {
     let pool = machine.open().map_err(Failure::new)?;
+    // The programs have ended too.
+    pool.map_again(PAGE, 0, &mut |_| false).map_err(Failure::new)?;
     let below = SimBelow { machine: machine.clone(), missing: None };
     for recovered in pool.recover(&below).map_err(Failure::new)? {
         if recovered.outcome != Outcome::Attached {

@@ -164,7 +164,7 @@ fn pages_that_a_program_has_mapped_still_stay_what_they_are() {
         [|_| Disposition::Discard, |machine| Disposition::Salvage(backing(machine, 1))];
     for disposition in dispositions {
         let pool = machine.open().unwrap();
-        pool.map_again(LEASE_CLASS, &mut |_| true);
+        pool.map_again(LEASE_CLASS, 0, &mut |_| true).unwrap();
         let below = Decided { machine: machine.clone(), found: Ok(false), disposition };
         let recovered = pool.recover(&below).unwrap();
         assert_eq!(recovered[0].outcome, Outcome::Retained(Displaced::Missing));

@@ -20,6 +20,9 @@ impl Process {
     /// it durable. Says which files have a lease.
     pub(crate) fn begin_step(&mut self, step: FileStep) -> Result<[bool; FILES], Failure> {
         self.leases.between = Default::default();
+        if matches!(step, FileStep::WriteBack | FileStep::Sync(_)) {
+            self.follow_times()?;
+        }
         let mut leased = [false; FILES];
         for (file, leased) in leased.iter_mut().enumerate() {
             *leased = self.leases.is_live(file)?;
@@ -71,8 +74,7 @@ impl Process {
         let mappings = std::mem::take(&mut self.mappings);
         *self = Process::start(&self.machine, self.models.clone(), self.byte)?;
         self.leases = leases;
-        self.map_again(mappings);
-        Ok(())
+        self.map_again(mappings)
     }
 
     /// Has every unsynced write leave DRAM; what is written by leases is not there.

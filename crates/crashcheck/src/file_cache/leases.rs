@@ -7,7 +7,10 @@ use crate::file_cache::script::FileStep;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use tidegate_file_cache::{LeasedFile, PoolLease};
-use tidegate_layout::file_cache::MappedRun;
+use tidegate_layout::file_cache::{Class, MappedRun};
+
+/// Pages of mappings.
+pub(crate) const PAGE: Class = Class::ALL[0];
 
 /// A lease of a file, and the program that has it.
 pub(crate) struct Lent {
@@ -36,6 +39,8 @@ impl Leases {
 /// What a program has mapped of a file: whole pages from its beginning on.
 pub(crate) struct Mapping {
     pub(crate) runs: Vec<MappedRun>,
+    /// Where in the pool it says when it stored.
+    pub(crate) time_at: u64,
     pub(crate) memory: Watched,
     /// Where in the pool it stored since its last `msync`.
     pub(crate) dirty: Vec<Range<u64>>,

@@ -3,16 +3,14 @@
 
 use crate::checker::Failure;
 use crate::file_cache::checker::Process;
-use crate::file_cache::leases::{Mapping, Mappings};
+use crate::file_cache::leases::{Mapping, Mappings, PAGE};
+use crate::file_cache::machine::FILES;
 use crate::file_cache::mutants::FilesBug;
 use crate::file_cache::script::FileStep;
 use tidegate_file_cache::{FileError, Persistence};
-use tidegate_layout::file_cache::{Class, MappedRun};
+use tidegate_layout::file_cache::{MappedRun, StoreTimes};
 use tidegate_media::Region as _;
 use tidegate_sim::on_core;
-
-/// Pages of these mappings.
-const PAGE: Class = Class::ALL[0];
 
 /// The cores of these programs, by the numbers of their files.
 const FIRST_CORE: u32 = 60;
@@ -36,7 +34,8 @@ impl Process {
             FileStep::Msync(file) => self.msync(file)?,
             FileStep::Unmap(file) => {
                 self.mappings[file] = None;
-                self.pool.unmap(self.ids[file], |_| false).map_err(Failure::new)?;
+                self.pool.unmap(self.ids[file], 0, |_| false).map_err(Failure::new)?;
+                self.follow_time(file)?;
             }
             _ => {}
         }
@@ -62,7 +61,9 @@ impl Process {
         // What was stored by an earlier mapping is not synced thereby.
         let dirty = self.mappings[file].take().map(|earlier| earlier.dirty).unwrap_or_default();
         self.models[file].map(!dirty.is_empty());
-        let mapping = Mapping { runs, memory: self.machine.memory(), dirty };
+        let time_page = self.pool.time_page(self.ids[file]);
+        let Some(time_page) = time_page else { return Err(Failure::new("a mapping has no time page")) };
+        let mapping = Mapping { runs, time_at: time_page.pool_at, memory: self.machine.memory(), dirty };
         let lies_whole = mapping.places(&(0..end)).iter().map(|place| place.end - place.start).sum::<u64>() == end;
         self.mappings[file] = Some(mapping);
         if lies_whole { Ok(()) } else { Err(Failure::new("a mapping lacks pages")) }
@@ -83,16 +84,35 @@ impl Process {
         Ok(())
     }
 
+    /// The file below gets the time that the pool knows by now.
+    pub(crate) fn follow_time(&self, file: usize) -> Result<(), Failure> {
+        let modified = self.pool.modified(self.ids[file]).map_err(Failure::new)?;
+        self.machine.note(file, modified);
+        Ok(())
+    }
+
+    /// As [`Process::follow_time`], of every file that is mapped.
+    pub(crate) fn follow_times(&self) -> Result<(), Failure> {
+        (0..FILES).filter(|file| self.mappings[*file].is_some()).try_for_each(|file| self.follow_time(file))
+    }
+
     fn msync(&mut self, file: usize) -> Result<(), Failure> {
-        let end = self.mapped_end(file);
+        self.time += 1;
+        self.models[file].time = self.time;
+        let (end, time) = (self.mapped_end(file), self.time);
         let Some(mapping) = &mut self.mappings[file] else { return Err(Failure::new("nothing is mapped")) };
         let dirty = std::mem::take(&mut mapping.dirty);
         let sync = || {
             dirty.iter().for_each(|place| mapping.memory.flush(place.start, place.end - place.start));
+            mapping.memory.store_u64(mapping.time_at + StoreTimes::STORED_AT, time);
+            mapping.memory.flush(mapping.time_at + StoreTimes::STORED_AT, 8);
             mapping.memory.fence()
         };
         on_core(core_of(file), sync).map_err(Failure::new)?;
         self.models[file].sync_to(end);
+        self.models[file].durable_time = time;
+        // Nobody asks the pool before the next step that brings the file below.
+        self.machine.note(file, time);
         Ok(())
     }
 
@@ -109,14 +129,17 @@ impl Process {
     }
 
     /// What programs have mapped is theirs in the next process too.
-    pub(crate) fn map_again(&mut self, mappings: Mappings) {
+    pub(crate) fn map_again(&mut self, mappings: Mappings) -> Result<(), Failure> {
         let is_forgotten = self.machine.has_bug(FilesBug::MappingForgotten);
-        let runs: Vec<MappedRun> = mappings.iter().flatten().flat_map(|mapping| mapping.runs.clone()).collect();
-        self.pool.map_again(PAGE, &mut |range| {
+        let of_time = |mapping: &Mapping| MappedRun { at: 0, pool_at: mapping.time_at, bytes: PAGE.bytes() };
+        let of = |mapping: &Mapping| [mapping.runs.clone(), vec![of_time(mapping)]].concat();
+        let runs: Vec<MappedRun> = mappings.iter().flatten().flat_map(of).collect();
+        let found = self.pool.map_again(PAGE, 0, &mut |range| {
             let overlaps = |run: &MappedRun| run.pool_at < range.end && range.start < run.pool_at + run.bytes;
             !is_forgotten && runs.iter().any(overlaps)
         });
         self.mappings = mappings;
+        found.map_err(Failure::new)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use tidegate_layout::file_cache::{
-    FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan, LeaseElement, VolatileWrite,
+    FileElement, FileEntry, FileRecord, LENGTH_BITS, LanePlan, LeaseElement, StoreTimes, VolatileWrite,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -49,6 +49,10 @@ pub enum FilesBug {
     MsyncFenceMissing,
     /// The next process does not find the mappings of programs, and gives their blocks up.
     MappingForgotten,
+    /// The fence between the time that a program said and the word that it was taken is missing.
+    TakenTimeFenceMissing,
+    /// The word that a program's time was taken is not stored.
+    TakenTimeNotStored,
     /// Shared memory does not say which write is under way.
     WriteNotUnderWay,
 }
@@ -63,6 +67,8 @@ pub(crate) struct Faults {
     mapped: bool,
     elements: bool,
     cursors: bool,
+    /// Whether the time of a file's last change was stored.
+    time: bool,
     /// Whether anything was streamed since the machine started.
     begun: bool,
     /// Whether the last word of an entry that was stored frees it.
@@ -72,7 +78,7 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn new(bug: Option<FilesBug>, plan: LanePlan) -> Faults {
         let (data, leased, mapped, elements, cursors) = (false, false, false, false, false);
-        Faults { bug, plan, data, leased, mapped, elements, cursors, begun: false, frees: false }
+        Faults { bug, plan, data, leased, mapped, elements, cursors, time: false, begun: false, frees: false }
     }
 
     pub(crate) fn has(&self, bug: FilesBug) -> bool {
@@ -92,6 +98,12 @@ impl Faults {
         let records = self.plan.record_at(0);
         let within = (at.wrapping_sub(records)) % size_of::<FileRecord>() as u64;
         (records..self.plan.entry_at(0)).contains(&at) && within == FileRecord::MODIFIED_AT
+    }
+
+    /// Whether a word lies there that says which of a program's times was taken: the lane stores no
+    /// other word in its blocks, but at the heads of lease logs.
+    fn is_taken_time(&self, at: u64) -> bool {
+        at >= self.plan.chunks_at() && at % 256 == StoreTimes::TAKEN_AT
     }
 
     /// Whether a word of an entry, counted from its beginning, lies there.
@@ -127,6 +139,7 @@ impl Faults {
         if self.is_word(at, FileEntry::STATE_AT) {
             self.frees = word & ((1 << LENGTH_BITS) - 1) == 0;
         }
+        self.time |= self.is_time(at);
         if at != self.plan.cursors_at {
             return Vec::new();
         }
@@ -138,6 +151,7 @@ impl Faults {
     pub(crate) fn stored_instead(&self, at: u64, word: u64) -> u64 {
         match self.bug {
             Some(FilesBug::TimeNotStored) if self.is_time(at) => 0,
+            Some(FilesBug::TakenTimeNotStored) if self.is_taken_time(at) => 0,
             Some(FilesBug::CleanTooEarly) if self.is_word(at, FileEntry::CLASS_AT) => word | 1 << 16,
             _ => word,
         }
@@ -177,8 +191,10 @@ impl Faults {
             Some(FilesBug::LeaseFenceMissing) => self.leased,
             Some(FilesBug::MsyncFenceMissing) => self.mapped,
             Some(FilesBug::HeadFenceMissing) => self.cursors,
+            Some(FilesBug::TakenTimeFenceMissing) => self.time && !self.data && !self.elements,
             _ => false,
         };
+        self.time = false;
         (self.data, self.leased, self.elements, self.cursors, self.mapped) = (false, false, false, false, false);
         drops
     }

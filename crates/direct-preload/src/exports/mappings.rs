@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use tidegate_preload_common::next;
 
 /// Whether this process has anything mapped. A child that was forked is not watched from here on.
-fn any() -> bool {
+pub(in crate::exports) fn any() -> bool {
     mappings::any() && files::has_path()
 }
 
@@ -135,6 +135,39 @@ unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int)
     }
     // SAFETY: L1.
     unsafe { next::madvise(at, len, advice) }
+}
+
+/// As in libc. Of pages of the pool, what was stored is flushed before they cannot be read any
+/// more.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int {
+    // SAFETY: L1: of pages that are not to be read, also to have them read for some time.
+    let protect = |access| unsafe { next::mprotect(at, len, access) };
+    if !guarded(|| is_ours(at, len)) {
+        return protect(access);
+    }
+    answered(guarded(|| mappings::protecting((at, len), access, protect)))
+}
+
+/// As in libc. Pages of the pool get no protection key, which would keep this library out too.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pkey_mprotect(at: *mut c_void, len: size_t, access: c_int, key: c_int) -> c_int {
+    if !guarded(|| is_ours(at, len)) {
+        // SAFETY: L1.
+        return unsafe { next::pkey_mprotect(at, len, access, key) };
+    }
+    if key != -1 {
+        set_errno(libc::EOPNOTSUPP);
+        return -1;
+    }
+    // SAFETY: L1: without a key it is the same.
+    unsafe { mprotect(at, len, access) }
 }
 
 /// As in libc. It makes all mapped pages of the file durable, wherever they lie.

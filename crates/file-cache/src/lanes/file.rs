@@ -9,6 +9,7 @@ use crate::tiers::dram::{Written, touching};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_layout::file_cache::Class;
 use tidegate_media::sync::Mutex;
 
 /// A file of the lane, by its number.
@@ -49,6 +50,8 @@ pub(crate) struct File {
     pub(crate) out_of_sync: Chain,
     /// Entries that programs have mapped, by their offsets: see `tiers/mapped.rs`.
     pub(crate) mapped: BTreeMap<u64, u32>,
+    /// The page in which programs say when they stored to these: see `tiers/mapped_times.rs`.
+    pub(crate) time_page: Option<MappedTime>,
     /// The entry that ends where the durable file ends, if bytes may be put behind it.
     pub(crate) tail: Option<u32>,
     /// Where room below is reserved.
@@ -94,6 +97,17 @@ pub(crate) struct Record {
     pub(crate) modified: u64,
 }
 
+/// The time page of a mapped file: see `tiers/mapped_times.rs`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedTime {
+    /// The entry that names it.
+    pub(crate) slot: u32,
+    pub(crate) unit: u32,
+    pub(crate) class: Class,
+    /// The word that was taken last.
+    pub(crate) taken: u64,
+}
+
 /// The file below.
 pub(crate) enum Attachment {
     Attached(Arc<dyn BackingFile>),
@@ -130,6 +144,7 @@ impl File {
             dirty_since: 0,
             out_of_sync: Chain::default(),
             mapped: BTreeMap::new(),
+            time_page: None,
             tail: None,
             room: ReservedRoom::default(),
             dropped: 0,
@@ -168,7 +183,10 @@ impl File {
     /// Whether the pool need not know the file if nobody has it open: all that was promised of it
     /// is below, durably. Whoever has it open sees to its time.
     pub(crate) fn is_done(&self) -> bool {
-        self.lease.is_none() && self.is_all_below() && (self.opens > 0 || self.modified == self.modified_below)
+        self.lease.is_none()
+            && self.time_page.is_none()
+            && self.is_all_below()
+            && (self.opens > 0 || self.modified == self.modified_below)
     }
 
     /// Whether all that was promised of it is below, durably, but for its time.

@@ -23,6 +23,7 @@ impl<R: Region> FileCache<R> {
     pub fn note_modified(&self, file: FileId, modified: u64) -> Result<(), FileError> {
         let mut lane = self.lane();
         lane.revoke(file)?;
+        lane.take_mapped_time(file)?;
         lane.file_mut(file)?.modified = modified;
         lane.unsynced.set_modified(file.0, modified);
         Ok(())
@@ -33,6 +34,7 @@ impl<R: Region> FileCache<R> {
     pub fn modified(&self, file: FileId) -> Result<u64, FileError> {
         let mut lane = self.lane();
         lane.adopt(file)?;
+        lane.take_mapped_time(file)?;
         Ok(lane.file(file)?.modified)
     }
 }

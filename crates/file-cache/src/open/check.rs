@@ -75,30 +75,24 @@ fn unreadable(poison: &Poison) -> Corrupt {
 
 fn look_at_lane<R: Region>(medium: &Medium<Arc<R>>, report: &mut PoolReport) -> Result<()> {
     let findings = &mut report.findings;
-    let loaded: Loaded<LaneElement> = Loaded::read(&*medium.region, ring_plan(&medium.plan))?;
-    let mut raw = Raw::read(medium, &mut |broken| {
+    let mut on_broken = |broken| {
         findings.push(broken);
         Ok(())
-    })?;
+    };
+    let loaded: Loaded<LaneElement> = Loaded::read(&*medium.region, ring_plan(&medium.plan))?;
+    let mut raw = Raw::read(medium, &mut on_broken)?;
     for (at, element) in &loaded.elements {
         match element.0.check(&medium.plan) {
             Ok(change) => raw.carry_out(&change),
-            Err(broken) => findings.push(corrupt(*at, broken)),
+            Err(broken) => on_broken(corrupt(*at, broken))?,
         }
     }
-    let entries = raw.counting(medium, &mut |broken| {
-        findings.push(broken);
-        Ok(())
-    })?;
-    let leases = raw.leases(&medium.plan, &mut |broken| {
-        findings.push(broken);
-        Ok(())
-    })?;
-    raw.chunks(&medium.plan, &mut |broken| {
-        findings.push(broken);
-        Ok(())
-    })?;
+    let entries = raw.counting(medium, &mut on_broken)?;
+    let leases = raw.leases(&medium.plan, &mut on_broken)?;
+    raw.chunks(&medium.plan, &mut on_broken)?;
+    let times = raw.times(&medium.plan, &mut on_broken)?;
     let logs = leases.iter().map(|found| (found.lease.unit, found.lease.class, FILE_OF_LOGS));
+    let logs = logs.chain(times.iter().map(|found| (found.page.unit, found.page.class, FILE_OF_LOGS)));
     let used = entries.iter().map(|Counted { extent, .. }| (extent.unit, extent.class, extent.file)).chain(logs);
     if Blocks::with_used(medium.plan.chunks, used).is_none() {
         let (rule, at) = ("no two entries have the same block", medium.plan.entry_at(0));

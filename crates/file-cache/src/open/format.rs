@@ -7,7 +7,8 @@
 use crate::error::FileError;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_layout::file_cache::{
-    LanePlan, NAMESPACE_LINES_MIN, PoolPlan, PoolSuperblock, TrustedPool, VOLATILE_BLOCK_BYTES, VolatilePlan,
+    LanePlan, NAMESPACE_LINES_MIN, PoolContents, PoolPlan, PoolSuperblock, TrustedPool, VOLATILE_BLOCK_BYTES,
+    VolatilePlan,
 };
 use tidegate_media::{Corrupt, Error, Poison, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
@@ -136,21 +137,22 @@ pub fn format<R: Region + ?Sized>(region: &R, spec: &PoolSpec) -> Result<(), Poo
     Ok(())
 }
 
-/// Has the pool say, durably, that its files may be lent, in both superblocks: a program that knows
-/// no leases refuses it then. Until both say so, the pool is as it was for such a program, and no
-/// file may be lent. A copy that does not count is written first, so that one counts at any time.
-pub(crate) fn allow_leases<R: Region + ?Sized>(region: &R) -> Result<(), Error> {
+/// Has the pool say, durably, that it may hold `contents`, in both superblocks: a program that does
+/// not know these refuses it then. Until both say so, the pool is as it was for such a program, and
+/// may hold no such thing. A copy that does not count is written first, so that one counts at any
+/// time.
+pub(crate) fn allow<R: Region + ?Sized>(region: &R, contents: PoolContents) -> Result<(), Error> {
     let copies = superblock_copies(region)?;
     let newest = copies.iter().flatten().max_by_key(|copy| copy.sequence).copied();
     let Some(TrustedPool { plan, uuid, sequence, .. }) = newest else {
         let [first, _] = copies;
         return first.map(drop).map_err(Error::from);
     };
-    let may_lend = |copy: &Result<TrustedPool, Corrupt>| copy.as_ref().is_ok_and(|copy| copy.leases);
-    if copies.iter().all(may_lend) {
+    let says_so = |copy: &Result<TrustedPool, Corrupt>| copy.as_ref().is_ok_and(|copy| copy.contents >= contents);
+    if copies.iter().all(says_so) {
         return Ok(());
     }
-    let superblock = PoolSuperblock::with_leases(&plan, uuid, sequence + 1);
+    let superblock = PoolSuperblock::holding(contents, &plan, uuid, sequence + 1);
     let mut order: Vec<_> = SUPERBLOCK_COPIES_AT.into_iter().zip(copies).collect();
     order.sort_by_key(|(_, copy)| copy.is_ok());
     for (at, _) in order {
@@ -241,7 +243,7 @@ mod tests {
     use tidegate_sim::SharedMemory;
 
     #[test]
-    fn leases_are_allowed_in_both_superblocks_whatever_one_of_them_was() {
+    fn contents_are_allowed_in_both_superblocks_whatever_one_of_them_was() {
         for spoilt in [None, Some(0), Some(1)] {
             let region = SharedMemory::new(16 << 20);
             format(&region, &PoolSpec::usual([7; 16])).expect("laid out");
@@ -249,13 +251,17 @@ mod tests {
             if let Some(copy) = spoilt {
                 region.write(SUPERBLOCK_COPIES_AT[copy], &[0xa5; 256]);
             }
-            for _ in 0..2 {
-                allow_leases(&region).expect("nothing refuses");
+            let steps = [(PoolContents::Leases, 2), (PoolContents::Leases, 2), (PoolContents::TimePages, 3)];
+            for (contents, sequence) in steps {
+                allow(&region, contents).expect("nothing refuses");
                 let copies = superblock_copies(&region).expect("nothing refuses").map(|copy| copy.expect("it counts"));
-                let wanted = TrustedPool { sequence: 2, leases: true, ..before };
+                let wanted = TrustedPool { sequence, contents, ..before };
                 assert_eq!(copies, [wanted; 2], "{spoilt:?}");
             }
+            allow(&region, PoolContents::Leases).expect("nothing refuses");
+            assert_eq!(identify(&region).expect("a pool").contents, PoolContents::TimePages, "it stays so");
         }
-        assert!(matches!(allow_leases(&SharedMemory::new(1 << 16)), Err(Error::Corrupt(_))));
+        let none = SharedMemory::new(1 << 16);
+        assert!(matches!(allow(&none, PoolContents::Leases), Err(Error::Corrupt(_))));
     }
 }

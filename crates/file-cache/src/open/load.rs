@@ -10,9 +10,11 @@
 use crate::lanes::leases::found::{FoundChunk, FoundLease};
 use crate::open::format::corrupt;
 use crate::region_io::{LaneElement, Medium, Target, ring_plan};
+use crate::tiers::mapped_times::FoundTimePage;
 use std::collections::{BTreeMap, BTreeSet};
+use tidegate_layout::Broken;
 use tidegate_layout::file_cache::{
-    Change, EntryState, Extent, FileEntry, FileRecord, LENGTH_BITS, LanePlan, TrustedRecord,
+    Change, EntryState, Extent, FileEntry, FileRecord, LENGTH_BITS, LanePlan, TrustedLease, TrustedRecord,
 };
 use tidegate_media::{Corrupt, Region, Result};
 use tidegate_wal::{Loaded, RedoRing};
@@ -34,6 +36,8 @@ pub(crate) struct Contents {
     pub(crate) leases: Vec<FoundLease>,
     /// Chunks of leases.
     pub(crate) chunks: Vec<FoundChunk>,
+    /// Time pages of mapped files.
+    pub(crate) times: Vec<FoundTimePage>,
 }
 
 /// An entry that counts.
@@ -60,11 +64,15 @@ pub(crate) fn load<R: Region>(medium: &Medium<R>) -> Result<Contents> {
     let entries = raw.counted(medium)?;
     let leases = raw.leases(&medium.plan, &mut refuse)?;
     let chunks = raw.chunks(&medium.plan, &mut refuse)?;
-    Ok(Contents { version: raw.version(), records: raw.records, entries, ring, leases, chunks })
+    let times = raw.times(&medium.plan, &mut refuse)?;
+    Ok(Contents { version: raw.version(), records: raw.records, entries, ring, leases, chunks, times })
 }
 
 /// Called with each broken rule; an error ends the look.
 pub(super) type OnBroken<'a> = &'a mut dyn FnMut(Corrupt) -> Result<()>;
+
+/// Whether an entry is of this kind, and what one of it names.
+type Kind<T> = (fn(&FileEntry) -> bool, fn(&FileEntry, &LanePlan) -> std::result::Result<T, Broken>);
 
 /// The first broken rule ends the look.
 fn refuse(broken: Corrupt) -> Result<()> {
@@ -153,7 +161,7 @@ impl Raw {
     pub(super) fn counting<R: Region>(&self, medium: &Medium<R>, on_broken: OnBroken<'_>) -> Result<Vec<Counted>> {
         let mut counting = Vec::new();
         for (slot, raw) in (0..).zip(&self.entries) {
-            if raw.is_lease() || raw.is_lent_chunk() {
+            if raw.is_lease() || raw.is_lent_chunk() || raw.is_time_page() {
                 continue;
             }
             let is_clean = raw.is_clean();
@@ -177,29 +185,33 @@ impl Raw {
 
     /// The lease logs that entries name.
     pub(super) fn leases(&self, plan: &LanePlan, on_broken: OnBroken<'_>) -> Result<Vec<FoundLease>> {
-        let mut leases = Vec::new();
-        for (slot, raw) in (0..).zip(&self.entries).filter(|(_, raw)| raw.is_lease()) {
-            match raw.lease(plan) {
-                Ok(lease) => {
-                    let has_file = self.records.contains_key(&lease.file);
-                    leases.push(FoundLease { slot, lease, has_file });
-                }
-                Err(broken) => on_broken(corrupt(plan.entry_at(slot), broken))?,
-            }
-        }
-        Ok(leases)
+        let found = self.named(plan, (FileEntry::is_lease, FileEntry::lease), on_broken)?.into_iter();
+        let has_file = |lease: &TrustedLease| self.records.contains_key(&lease.file);
+        Ok(found.map(|(slot, lease)| FoundLease { slot, lease, has_file: has_file(&lease) }).collect())
     }
 
     /// The chunks that entries lend.
     pub(super) fn chunks(&self, plan: &LanePlan, on_broken: OnBroken<'_>) -> Result<Vec<FoundChunk>> {
-        let mut chunks = Vec::new();
-        for (slot, raw) in (0..).zip(&self.entries).filter(|(_, raw)| raw.is_lent_chunk()) {
-            match raw.lent_chunk(plan) {
-                Ok(lent) => chunks.push(FoundChunk { slot, lent }),
+        let found = self.named(plan, (FileEntry::is_lent_chunk, FileEntry::lent_chunk), on_broken)?;
+        Ok(found.into_iter().map(|(slot, lent)| FoundChunk { slot, lent }).collect())
+    }
+
+    /// The time pages that entries name.
+    pub(super) fn times(&self, plan: &LanePlan, on_broken: OnBroken<'_>) -> Result<Vec<FoundTimePage>> {
+        let found = self.named(plan, (FileEntry::is_time_page, FileEntry::time_page), on_broken)?;
+        Ok(found.into_iter().map(|(slot, page)| FoundTimePage { slot, page }).collect())
+    }
+
+    /// What entries of one kind name, with their numbers.
+    fn named<T>(&self, plan: &LanePlan, (is_such, check): Kind<T>, on_broken: OnBroken<'_>) -> Result<Vec<(u32, T)>> {
+        let mut named = Vec::new();
+        for (slot, raw) in (0..).zip(&self.entries).filter(|(_, raw)| is_such(raw)) {
+            match check(raw, plan) {
+                Ok(what) => named.push((slot, what)),
                 Err(broken) => on_broken(corrupt(plan.entry_at(slot), broken))?,
             }
         }
-        Ok(chunks)
+        Ok(named)
     }
 
     /// The entries that count, each cut, durably, as its record says.

@@ -58,15 +58,16 @@ impl<R: Region> FileCache<R> {
         if !is_whole || range.end > self.size(file)? {
             return Err(FileError::NotMappable);
         }
-        let before = self.mapped(file);
+        let (before, page_before) = (self.mapped(file), self.time_page(file));
         let mapped = self.finding_room(|without| match without {
             WithoutRoom::Below => Ok(None),
-            _ => self.exclusively(file, || self.map_exclusively(file, &range, without)),
+            _ => self.exclusively(file, || self.map_exclusively(file, (&range, page), without)),
         });
         match mapped {
             Ok(Some(runs)) => Ok(runs),
             failed => {
-                self.unmap(file, |run| before.iter().any(|kept| kept.range().contains(&run.at)))?;
+                let was_mapped = |run: &MappedRun| before.iter().any(|kept| kept.range().contains(&run.at));
+                self.unmap(file, 0, |run| page_before == Some(*run) || was_mapped(run))?;
                 failed.and(Err(FileError::NoRoomForMapping))
             }
         }
@@ -76,7 +77,7 @@ impl<R: Region> FileCache<R> {
     fn map_exclusively(
         &self,
         file: FileId,
-        range: &Range<u64>,
+        (range, page): (&Range<u64>, Class),
         without: WithoutRoom,
     ) -> Result<Option<Vec<MappedRun>>, FileError> {
         self.refresh(file)?;
@@ -90,6 +91,9 @@ impl<R: Region> FileCache<R> {
         }
         // A sync that found no room has brought the file below, without a record.
         self.ensure_record(file)?;
+        if !self.lane().ensure_time_page(file, page)? {
+            return Ok(None);
+        }
         let missing = self.lane().unmapped_in(file, range)?;
         if !self.lane().may_map(missing.iter().map(|gap| gap.end - gap.start).sum()) {
             return Err(FileError::NoRoomForMapping);
@@ -109,27 +113,42 @@ impl<R: Region> FileCache<R> {
         self.lane().mapped_in(file, &ALL).unwrap_or_default()
     }
 
+    /// Where the page lies in which programs say when they stored to the file's mapped pages, if it
+    /// is mapped, or was until lately: see `tiers/mapped_times.rs`.
+    pub fn time_page(&self, file: FileId) -> Option<MappedRun> {
+        self.lane().time_page(file).ok().flatten()
+    }
+
     /// Bytes of the lane's mapped entries.
     pub fn mapped_bytes(&self) -> u64 {
         self.lane().mapped_bytes()
     }
 
     /// Ends the mapping of the file's entries but those that `stays` names: no program has them
-    /// mapped any more. What they stored is durable then. Says how many are left.
-    pub fn unmap(&self, file: FileId, mut stays: impl FnMut(&MappedRun) -> bool) -> Result<usize, FileError> {
+    /// mapped any more. What they stored is durable then. Says how many are left; the time page is
+    /// one more, which goes last. `now` is the file's time if a program ended without a word of its
+    /// stores; 0: it stays what it is.
+    pub fn unmap(&self, file: FileId, now: u64, mut stays: impl FnMut(&MappedRun) -> bool) -> Result<usize, FileError> {
         let gone: Vec<MappedRun> = self.mapped(file).into_iter().filter(|run| !stays(run)).collect();
         // A later sync looks at unsynced writes only.
         self.flush_runs(&gone)?;
         let mut lane = self.lane();
         let cached = lane.file_mut(file)?;
         gone.iter().for_each(|run| _ = cached.mapped.remove(&run.at));
-        Ok(cached.mapped.len())
+        let left = cached.mapped.len();
+        match lane.time_page(file)? {
+            Some(page) if left > 0 || stays(&page) => Ok(left + 1),
+            _ => lane.end_time_page(file, now).map(|()| 0),
+        }
     }
 
     /// Finds the mappings that programs have since an earlier process had the lane open. `has` says
     /// whether a program has any of a range of the pool mapped. Before anything else is done.
-    pub fn map_again(&self, page: Class, has: &mut dyn FnMut(Range<u64>) -> bool) {
-        self.lane().map_again(page, has);
+    /// `now` is the time of files whose programs ended without a word of their stores.
+    pub fn map_again(&self, page: Class, now: u64, has: &mut dyn FnMut(Range<u64>) -> bool) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        lane.map_again(page, has);
+        lane.end_time_pages(now, has)
     }
 
     /// Writes in place what is mapped of a range, and hands the rest on. `None`: some of that found
@@ -174,9 +193,11 @@ impl<R: Region> FileCache<R> {
         Ok(())
     }
 
-    /// An error if a file has mapped pages behind `end`.
+    /// An error if a file has mapped pages behind `end`, or any, and be it the time page.
     pub(crate) fn refuse_mapped(&self, file: FileId, end: u64) -> Result<(), FileError> {
-        if self.lane().is_mapped_in(file, &(end..ALL.end))? { Err(FileError::Mapped) } else { Ok(()) }
+        let lane = self.lane();
+        let is_mapped = lane.is_mapped_in(file, &(end..ALL.end))? || end == 0 && lane.time_page(file)?.is_some();
+        if is_mapped { Err(FileError::Mapped) } else { Ok(()) }
     }
 }
 
@@ -264,6 +285,18 @@ impl<R: Region> Lane<R> {
         let mut chain = self.file(file)?.out_of_sync;
         old.iter().for_each(|(number, _)| self.slots.renew(*number, next, &mut chain));
         self.file_mut(file)?.out_of_sync = chain;
+        Ok(())
+    }
+
+    /// Gives up time pages that no program has mapped, of files that none has mapped.
+    fn end_time_pages(&mut self, now: u64, has: &mut dyn FnMut(Range<u64>) -> bool) -> Result<(), FileError> {
+        for number in 0..u32::try_from(self.files.len()).unwrap_or(u32::MAX) {
+            let file = FileId(number);
+            let Ok(Some(page)) = self.time_page(file) else { continue };
+            if self.file(file)?.mapped.is_empty() && !has(page.pool_at..page.pool_at + page.bytes) {
+                self.end_time_page(file, now)?;
+            }
+        }
         Ok(())
     }
 

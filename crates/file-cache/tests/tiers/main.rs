@@ -6,6 +6,7 @@ mod dram;
 mod evicted;
 mod lease_costs;
 mod leases;
+mod mapped_times;
 mod modified;
 mod placement;
 mod poisoned_log;

@@ -9,7 +9,7 @@ use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
 use crate::pool::{self, Layout, Pool};
-use crate::service::nodes::open_files::OpenFiles;
+use crate::service::nodes::open_files::{OpenFiles, word_of_now};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -63,10 +63,11 @@ pub(crate) fn recover(
     let names = replayed(&pool.region, source, strange).map_err(of_names)?;
     let lanes = pool.lanes_open(dram)?;
     // A lock that cannot be asked about is taken for one.
-    lanes.map_again(LEASE_CLASS, &mut |range| {
+    let found = lanes.map_again(LEASE_CLASS, word_of_now(), &mut |range| {
         let has = |file: &File| MappedPart::is_mapped(file.as_fd(), range.start, range.end - range.start);
         pool.region.file().is_some_and(|file| has(file).unwrap_or(true))
     });
+    found.map_err(failed)?;
     let files = match &names {
         Some(names) => {
             let replayed = ReplayedBelow::new(names, &below);

@@ -37,8 +37,8 @@ on_media! {
         16: class: U16,
         /// 1: the entry is clean, as the file below has its bytes too, durably; it counts although
         /// it may be void, as long as the file has the record's stamp; 2: the block is a lease log;
-        /// 3: the chunk is lent to the lease whose log is named by the entry that `offset` says; 0:
-        /// none of these
+        /// 3: the chunk is lent to the lease whose log is named by the entry that `offset` says; 4:
+        /// the block is a time page; 0: none of these
         18: clean: U16,
         /// zero
         20: reserved: [u8; 4],
@@ -198,6 +198,9 @@ impl FileEntry {
 
     /// Word `clean` of an entry that lends a chunk.
     pub(super) const LENT_CHUNK: u16 = 3;
+
+    /// Word `clean` of an entry that names a time page.
+    pub(super) const TIME_PAGE: u16 = 4;
 
     /// Where the last word lies, from the entry's beginning.
     pub const STATE_AT: u64 = offset_of!(FileEntry, state) as u64;

@@ -15,8 +15,29 @@ const FILE_POOL_MAGIC: [u8; 16] = *b"tidegate-nvfiles";
 /// no times of modification.
 const VERSION: u32 = 3;
 
-/// The version of a pool that may have leases: their logs, and chunks that are lent to them.
-const VERSION_WITH_LEASES: u32 = 4;
+/// What a pool may hold beside files. A program that does not know it refuses the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolContents {
+    /// Nothing: a fresh pool.
+    Files,
+    /// Leases: their logs, and chunks that are lent to them.
+    Leases,
+    /// Time pages of mapped files, and leases.
+    TimePages,
+}
+
+impl PoolContents {
+    const ALL: [PoolContents; 3] = [PoolContents::Files, PoolContents::Leases, PoolContents::TimePages];
+
+    /// The version of a pool that may hold this.
+    fn version(self) -> u32 {
+        match self {
+            PoolContents::Files => VERSION,
+            PoolContents::Leases => 4,
+            PoolContents::TimePages => 5,
+        }
+    }
+}
 
 /// Chunks of the largest lane: so many that every unit has a number.
 const CHUNKS_MAX: u32 = u32::MAX / UNITS_PER_CHUNK;
@@ -40,7 +61,7 @@ on_media! {
         16: uuid: [u8; 16],
         /// one more with each superblock written
         32: sequence: U64,
-        /// 3, or 4 if a file was ever lent
+        /// 3; 4 if a file was ever lent; 5 if one was ever mapped
         40: version: U32,
         /// features that a reader may ignore
         44: compat: U32,
@@ -115,8 +136,8 @@ pub struct TrustedPool {
     pub sequence: u64,
     /// Whether it has features that forbid writing.
     pub read_only: bool,
-    /// Whether files may be lent: a program that knows no leases refuses the pool.
-    pub leases: bool,
+    /// What it may hold beside files.
+    pub contents: PoolContents,
 }
 
 impl PoolPlan {
@@ -265,10 +286,10 @@ impl PoolSuperblock {
         superblock
     }
 
-    /// The superblock of a pool whose files may be lent.
-    pub fn with_leases(plan: &PoolPlan, uuid: [u8; 16], sequence: u64) -> PoolSuperblock {
+    /// The superblock of a pool that may hold this.
+    pub fn holding(contents: PoolContents, plan: &PoolPlan, uuid: [u8; 16], sequence: u64) -> PoolSuperblock {
         let mut superblock = PoolSuperblock::new(plan, uuid, sequence);
-        superblock.version = U32::new(VERSION_WITH_LEASES);
+        superblock.version = U32::new(contents.version());
         superblock.checksum = U32::new(superblock.digest());
         superblock
     }
@@ -278,7 +299,8 @@ impl PoolSuperblock {
         let magic = self.magic;
         rule(magic == FILE_POOL_MAGIC, "the magic is `tidegate-nvfiles`", 0, format_args!("{magic:02x?}"))?;
         rule(self.checksum.get() == self.digest(), "the checksum is that of the superblock", 252, self.checksum)?;
-        rule(self.is_known(), "the version is known", 40, self.version)?;
+        let contents = self.contents();
+        rule(contents.is_some(), "the version is known", 40, self.version)?;
         rule(self.incompat.get() == 0, "no feature is needed that is not known", 52, self.incompat)?;
         let plan = PoolPlan {
             lanes: self.lanes.get(),
@@ -290,18 +312,18 @@ impl PoolSuperblock {
         };
         plan.check(region_bytes)?;
         let read_only = self.ro_compat.get() != 0;
-        let leases = self.version.get() == VERSION_WITH_LEASES;
-        Ok(TrustedPool { plan, uuid: self.uuid, sequence: self.sequence.get(), read_only, leases })
+        let contents = contents.unwrap_or(PoolContents::Files);
+        Ok(TrustedPool { plan, uuid: self.uuid, sequence: self.sequence.get(), read_only, contents })
     }
 
-    fn is_known(&self) -> bool {
-        [VERSION, VERSION_WITH_LEASES].contains(&self.version.get())
+    fn contents(&self) -> Option<PoolContents> {
+        PoolContents::ALL.into_iter().find(|contents| contents.version() == self.version.get())
     }
 
     /// The version of a whole superblock that is not a known one.
     pub fn other_version(&self) -> Option<u32> {
         let is_whole = self.magic == FILE_POOL_MAGIC && self.checksum.get() == self.digest();
-        (is_whole && !self.is_known()).then_some(self.version.get())
+        (is_whole && self.contents().is_none()).then_some(self.version.get())
     }
 
     fn digest(&self) -> u32 {
@@ -337,12 +359,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_with_leases_has_another_version() {
-        let superblock = PoolSuperblock::with_leases(&PLAN, [0xab; 16], 6);
-        assert_eq!((superblock.version.get(), superblock.other_version()), (4, None));
-        let trusted = superblock.check(PLAN.end()).unwrap();
-        assert_eq!((trusted.plan, trusted.sequence, trusted.leases), (PLAN, 6, true));
-        assert!(!PoolSuperblock::new(&PLAN, [0xab; 16], 6).check(PLAN.end()).unwrap().leases);
+    fn a_pool_with_leases_or_time_pages_has_another_version() {
+        for (contents, version) in PoolContents::ALL.into_iter().zip(3..) {
+            let superblock = PoolSuperblock::holding(contents, &PLAN, [0xab; 16], 6);
+            assert_eq!((superblock.version.get(), superblock.other_version()), (version, None));
+            let trusted = superblock.check(PLAN.end()).unwrap();
+            assert_eq!((trusted.plan, trusted.sequence, trusted.contents), (PLAN, 6, contents));
+        }
+        assert_eq!(PoolSuperblock::new(&PLAN, [0; 16], 6).check(PLAN.end()).unwrap().contents, PoolContents::Files);
     }
 
     #[test]

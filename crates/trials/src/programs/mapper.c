@@ -2,11 +2,13 @@
  * "ok", a number, or the name of an errno.
  *
  *   open NAME rw|ro      map HOW OFFSET LEN       store AT BYTE LEN      load AT
- *   msync AT LEN         unmap AT LEN             protect AT LEN r|rw    fsync
+ *   msync AT LEN         unmap AT LEN             protect AT LEN none|r|rw
+ *   fsync
  *   read AT              write AT BYTE LEN        child AT BYTE LEN      move
  *   close                cut LEN                  punch                  count AT LEN MSYNCS
+ *   exit
  *
- * HOW is "direct", "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared" or
+ * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared" or
  * "fixed" (over the first mapping). */
 #define _GNU_SOURCE
 #include "tidegate-mappings.h"
@@ -43,12 +45,20 @@ static void map(const char *how, off_t offset, size_t len)
 	if (!strcmp(how, "fixed"))
 		flags |= MAP_FIXED;
 	void *place = !strcmp(how, "fixed") ? base : NULL;
-	void *at = mmap(place, len, PROT_READ | PROT_WRITE, flags, fd, offset);
+	int access = !strcmp(how, "barred") ? PROT_NONE : PROT_READ | PROT_WRITE;
+	void *at = mmap(place, len, access, flags, fd, offset);
 	if (at != MAP_FAILED) {
 		base = at;
 		length = len;
 	}
 	answer(at == MAP_FAILED ? -1 : 0);
+}
+
+static int access_of(const char *how)
+{
+	if (!strcmp(how, "none"))
+		return PROT_NONE;
+	return PROT_READ | (!strcmp(how, "rw") ? PROT_WRITE : 0);
 }
 
 static void child(size_t at, int byte, size_t len)
@@ -81,7 +91,7 @@ int main(void)
 		else if (sscanf(line, "unmap %ld %ld", &at, &len) == 2)
 			answer(munmap(base + at, len));
 		else if (sscanf(line, "protect %ld %ld %255s", &at, &len, how) == 3)
-			answer(mprotect(base + at, len, PROT_READ | (!strcmp(how, "rw") ? PROT_WRITE : 0)));
+			answer(mprotect(base + at, len, access_of(how)));
 		else if (!strncmp(line, "fsync", 5))
 			answer(fsync(fd));
 		else if (sscanf(line, "read %ld", &at) == 1) {
@@ -99,6 +109,8 @@ int main(void)
 			child(at, byte, len);
 		else if (!strncmp(line, "move", 4))
 			answer(mremap(base, length, length * 2, MREMAP_MAYMOVE) == MAP_FAILED ? -1 : 0);
+		else if (!strncmp(line, "exit", 4))
+			return 0;
 		else if (!strncmp(line, "close", 5))
 			answer(close(fd));
 		else if (sscanf(line, "cut %ld", &len) == 1)

@@ -23,7 +23,7 @@ use crate::service::nodes::open_files::mappings::Mappings;
 use crate::service::nodes::open_files::placement::Requested;
 use crate::service::nodes::open_files::privileges::PossiblePrivileges;
 use crate::service::nodes::open_files::writes::point_of;
-pub(crate) use crate::service::nodes::open_files::writes::{FileEnd, WriteAt};
+pub(crate) use crate::service::nodes::open_files::writes::{FileEnd, WriteAt, word_of_now};
 use rustix::io::Result;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

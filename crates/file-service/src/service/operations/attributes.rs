@@ -43,9 +43,10 @@ impl FileService {
     }
 
     /// How long the kernel may rely on what it is told of a file: while it has an atomic group, or
-    /// is lent, not at all.
+    /// is lent or mapped, not at all.
     fn valid(&self, file: Option<&OpenFile>) -> Duration {
-        let changes_unasked = |file: &OpenFile| file.groups.is_used() || self.open_files.is_lent(file);
+        let changes_unasked =
+            |file: &OpenFile| file.groups.is_used() || file.lease.is_direct() || self.open_files.is_lent(file);
         if file.is_some_and(changes_unasked) { Duration::ZERO } else { VALID }
     }
 

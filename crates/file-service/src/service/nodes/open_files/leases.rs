@@ -286,26 +286,26 @@ impl OpenFiles {
         }
         let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
         self.pool.revoke(number).map_err(|error| errno_of(&error))?;
-        follow_time(self, state, number).map_err(|error| errno_of(&error))?;
+        follow_time(self, (state, number), || Ok(())).map_err(|error| errno_of(&error))?;
         // Release: whoever does not see a lease any more sees that it was revoked.
         Ok(file.lease.is_lent.swap(false, Ordering::AcqRel))
     }
 
-    /// Takes over what was written by the lease of a file, if it has one: time and length are the
-    /// file's then. The lease goes on.
+    /// Takes over what was written by the lease of a file, if it has one, and what programs said of
+    /// stores to its mapped pages: time and length are the file's then. The lease goes on.
     pub(super) fn follow_lease(&self, file: &OpenFile, state: &OpenState) -> Result<()> {
         match state.served_from {
-            ServedFrom::Pool(number) if file.lease.is_lent.load(Ordering::Relaxed) => {
-                follow_time(self, state, number).map_err(|error| errno_of(&error))
+            ServedFrom::Pool(number) if file.lease.is_lent.load(Ordering::Relaxed) || file.lease.is_direct() => {
+                follow_time(self, (state, number), || Ok(())).map_err(|error| errno_of(&error))
             }
             _ => Ok(()),
         }
     }
 
-    /// Has write-back know when programs changed the files that are lent.
+    /// Has write-back know when programs changed the files that are lent or mapped.
     pub(crate) fn follow_leases(&self) {
         let lent: Vec<_> = self.leases.granted().values().map(|granted| granted.file.clone()).collect();
-        for file in lent {
+        for file in lent.into_iter().chain(self.mapped_files()) {
             if let Err(errno) = self.follow_lease(&file, &file.read_state()) {
                 tracing::debug!("the time of a lent file is not known: {errno}");
             }
@@ -394,13 +394,19 @@ impl OpenFiles {
     }
 }
 
-/// The backing knows when a program changed the file by its lease.
-fn follow_time(files: &OpenFiles, state: &OpenState, number: PoolFile) -> std::result::Result<(), FileError> {
+/// The backing knows when programs changed the file without a request, after `act`. It is not
+/// synced in between: the pool would take a time for one that the file below has.
+pub(super) fn follow_time<T>(
+    files: &OpenFiles,
+    (state, number): (&OpenState, PoolFile),
+    act: impl FnOnce() -> std::result::Result<T, FileError>,
+) -> std::result::Result<T, FileError> {
     state.backing.change_modified(|modified| {
+        let done = act()?;
         if let Some(time) = modified_time(files.pool.modified(number)?) {
             *modified = Some(point_of(time));
         }
-        Ok(())
+        Ok(done)
     })
 }
 

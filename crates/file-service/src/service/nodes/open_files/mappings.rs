@@ -5,7 +5,8 @@
 //! locks say what is mapped. They are looked at once a second, and when a server takes a mount
 //! over. A file counts as open as long as it is mapped.
 
-use super::{OpenFile, OpenFiles, ServedFrom, errno_of};
+use super::leases::follow_time;
+use super::{OpenFile, OpenFiles, ServedFrom, errno_of, word_of_now};
 use rustix::fd::BorrowedFd;
 use rustix::io::{Errno, Result};
 use std::ops::Range;
@@ -25,8 +26,8 @@ pub(crate) struct Mappings {
 
 impl OpenFiles {
     /// Has whole pages of a file mapped, of which the kernel has no pages, and says where they lie
-    /// in the pool.
-    pub(crate) fn map(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<Vec<MappedRun>> {
+    /// in the pool, and where programs say when they stored to them.
+    pub(crate) fn map(&self, file: &Arc<OpenFile>, range: Range<u64>) -> Result<(Vec<MappedRun>, Option<MappedRun>)> {
         let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
         self.names.commit()?;
         let state = file.read_state();
@@ -34,20 +35,21 @@ impl OpenFiles {
         self.end_lease(file, &state)?;
         self.note_change(&state)?;
         let runs = self.pool.map(number, range, LEASE_CLASS).map_err(|error| errno_of(&error))?;
+        let time_page = self.pool.time_page(number);
         drop(state);
         if !mapped.iter().any(|known| Arc::ptr_eq(known, file)) {
             self.count_open(file);
             mapped.push(Arc::clone(file));
         }
         self.mappings.made.fetch_add(1, Ordering::Relaxed);
-        Ok(runs)
+        Ok((runs, time_page))
     }
 
     /// Finds the files that were mapped when an earlier server died.
     pub(crate) fn find_mapped(&self) {
         let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
         for file in self.all() {
-            if !self.mapped_runs(&file).is_empty() {
+            if self.is_mapped_still(&file) {
                 self.count_open(&file);
                 file.lease.set_direct(true);
                 mapped.push(file);
@@ -77,10 +79,24 @@ impl OpenFiles {
     }
 
     fn still_mapped(&self, file: &OpenFile, pool: BorrowedFd<'_>) -> Result<bool> {
-        let ServedFrom::Pool(number) = file.read_state().served_from else { return Ok(false) };
+        let state = file.read_state();
+        let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
         // A lock that cannot be asked about is taken for one.
         let has = |run: &MappedRun| MappedPart::is_mapped(pool, run.pool_at, run.bytes).unwrap_or(true);
-        Ok(self.pool.unmap(number, has).map_err(|error| errno_of(&error))? > 0)
+        let left = follow_time(self, (&state, number), || self.pool.unmap(number, word_of_now(), has));
+        Ok(left.map_err(|error| errno_of(&error))? > 0)
+    }
+
+    /// Whether anything of a file is mapped, and be it where programs say when they stored.
+    fn is_mapped_still(&self, file: &OpenFile) -> bool {
+        let served_from = file.read_state().served_from;
+        let has_time_page = matches!(served_from, ServedFrom::Pool(number) if self.pool.time_page(number).is_some());
+        has_time_page || !self.mapped_runs(file).is_empty()
+    }
+
+    /// The files that are mapped.
+    pub(super) fn mapped_files(&self) -> Vec<Arc<OpenFile>> {
+        self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where the mapped pages of a file lie.

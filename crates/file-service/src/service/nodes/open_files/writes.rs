@@ -128,9 +128,7 @@ impl OpenFiles {
     /// the time of its last change itself.
     pub(super) fn note_change(&self, state: &OpenState) -> Result<()> {
         match state.served_from {
-            ServedFrom::Pool(number) => {
-                self.note_modified(state, number, word_of(clock_gettime(ClockId::RealtimeCoarse)))
-            }
+            ServedFrom::Pool(number) => self.note_modified(state, number, word_of_now()),
             ServedFrom::File | ServedFrom::BesidePool => Ok(()),
         }
     }
@@ -175,6 +173,11 @@ impl OpenFiles {
         self.end_lease(file, &state)?;
         self.note_change(&state)
     }
+}
+
+/// The pool's word for this time.
+pub(crate) fn word_of_now() -> u64 {
+    word_of(clock_gettime(ClockId::RealtimeCoarse))
 }
 
 /// The pool's word for a time.
