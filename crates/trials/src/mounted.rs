@@ -372,9 +372,14 @@ fn mount_disk(disk: &Path, at: &str) {
 /// Not by `mount -o loop`: that takes a loop device which still shows the image, and the device may
 /// show the image of another test by the time it is mounted.
 ///
+/// Waits until no other device shows the image: programs with mounts of their own may keep a file
+/// system that was unmounted for a while.
+///
 /// # Errors
 /// What `losetup` or `mount` said.
 pub fn mount_image(image: &Path, at: &Path) -> Result<(), MissingError> {
+    let shown = || run(Command::new("losetup").arg("--noheadings").arg("--associated").arg(image), "mount");
+    until("the end of the image's file system", || shown().is_ok_and(|devices| devices.trim().is_empty()));
     let device = run(Command::new("losetup").args(["--find", "--show"]).arg(image), "mount")?;
     let mounted = run(Command::new("mount").arg(device.trim()).arg(at), "mount");
     // Detached while it is in use, it goes at its last user's end.
