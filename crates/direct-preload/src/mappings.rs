@@ -141,7 +141,7 @@ pub(crate) fn forget_eye() {
     MAPPINGS.lock.reset();
     let _ = with(|table| {
         (table.eye, table.was_asked) = (None, true);
-        table.mapped.iter_mut().for_each(|pages| pages.times.is_inherited());
+        table.mapped.iter_mut().for_each(|pages| pages.times.uncount());
     });
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn end() {
             }
             times.has_said_all();
             let own = table.mapped.iter_mut().filter(|pages| pages.times.is_at(&times));
-            own.for_each(|pages| pages.times.is_inherited());
+            own.for_each(|pages| pages.times.uncount());
         }
     });
 }

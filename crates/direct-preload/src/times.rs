@@ -88,8 +88,9 @@ impl Times {
         }
     }
 
-    /// It is not counted: its process has said all, or is a child of the one that mapped it.
-    pub(crate) fn is_inherited(&mut self) {
+    /// This process is none of those that the page counts: it has said all, or is a child of the
+    /// one that mapped it.
+    pub(crate) fn uncount(&mut self) {
         self.is_counted = false;
     }
 

@@ -278,6 +278,11 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_that_no_service_has_tells_no_status() {
+        assert!(status_of(Path::new("/nowhere/pool")).expect("no service is no failure").is_none());
+    }
+
+    #[test]
     fn a_client_hears_of_progress_and_gets_its_answer_and_a_strange_line_is_refused() {
         let (_folder, pool) = served(|question, say| {
             say(&ControlReply::Progress("half".to_owned()));
