@@ -16,8 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use tidegate_measure::cluster::gluster::{Gluster, GlusterParts, Replication};
-use tidegate_measure::cluster::nodes::{NodeDisks, NodeStorage};
+use tidegate_measure::cluster::gluster::{Gluster, Replication};
+use tidegate_measure::cluster::nodes::{NodeDisks, NodeParts, NodeStorage};
 use tidegate_trials::acts::{Done, filled, number_of};
 use tidegate_trials::served::program;
 
@@ -60,8 +60,8 @@ const EVENTS_SHORT: usize = 2;
 fn a_cluster_heals_what_a_killed_node_missed() {
     let disk = std::env::temp_dir();
     let (replication, disks) = (Replication::THREE, NodeDisks::Shared);
-    let parts = GlusterParts { tidegate: program(), disk: &disk, pool_size: "64M", replication, disks };
-    let mut cluster = Gluster::start(parts).unwrap();
+    let parts = NodeParts { tidegate: program(), disk: &disk, pool_size: "64M", disks };
+    let mut cluster = Gluster::start(parts, replication).unwrap();
     let volume = cluster.add_volume(NodeStorage::Mount).unwrap();
     let (rounds, events) = campaign();
     for round in 0..rounds {

@@ -13,8 +13,8 @@
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
-use tidegate_measure::cluster::hdfs::{Hdfs, HdfsParts, PROGRAMS, REMEDY, ROW_BYTES};
-use tidegate_measure::cluster::nodes::{NodeDisks, NodeStorage};
+use tidegate_measure::cluster::hdfs::{DataNodes, Hdfs, PROGRAMS, REMEDY, ROW_BYTES};
+use tidegate_measure::cluster::nodes::{NodeDisks, NodeParts, NodeStorage};
 use tidegate_measure::testbed::absent;
 use tidegate_measure::waiting::comes_true;
 use tidegate_trials::served::program;
@@ -31,16 +31,9 @@ const BYTES_BEFORE_KILL: u64 = BYTES * REPLICAS as u64 / 8;
 fn hdfs_loses_no_block_when_nodes_are_killed() {
     assert_eq!(absent(&PROGRAMS), [""; 0], "{REMEDY}");
     let disk = std::env::temp_dir();
-    let cluster = Hdfs::start(HdfsParts {
-        tidegate: program(),
-        disk: &disk,
-        pool_size: "64M",
-        nodes: NODES,
-        disks: NodeDisks::Shared,
-        storages: &[NodeStorage::Mount],
-        block_mib: 1,
-    })
-    .unwrap();
+    let parts = NodeParts { tidegate: program(), disk: &disk, pool_size: "64M", disks: NodeDisks::Shared };
+    let data_nodes = DataNodes { count: NODES, storages: &[NodeStorage::Mount], block_mib: 1 };
+    let cluster = Hdfs::start(parts, data_nodes).unwrap();
     let mut written_at_kill = 0;
     let generated = cluster.generate(NodeStorage::Mount, (ROWS, REPLICAS), || {
         let written = || cluster.block_bytes(NodeStorage::Mount).unwrap();

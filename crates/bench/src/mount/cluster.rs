@@ -13,8 +13,8 @@ use anyhow::Context;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use tidegate_measure::Pairs;
-use tidegate_measure::cluster::gluster::{Gluster, GlusterParts, PROGRAMS, REMEDY, Replication};
-use tidegate_measure::cluster::nodes::{NodeDisks, NodeStorage};
+use tidegate_measure::cluster::gluster::{Gluster, PROGRAMS, REMEDY, Replication};
+use tidegate_measure::cluster::nodes::{NodeDisks, NodeParts, NodeStorage};
 use tidegate_measure::testbed::disk::Disk;
 use tidegate_measure::testbed::number_in;
 use tidegate_measure::workload::Effort;
@@ -93,8 +93,8 @@ pub(super) fn measure(effort: Effort, asked: Asked) -> anyhow::Result<Outcome> {
 fn measure_all(effort: Effort) -> anyhow::Result<Answers> {
     let disk = Disk::shared()?;
     let (replication, disks) = (Replication::THREE, NodeDisks::Shared);
-    let parts = GlusterParts { tidegate: program()?, disk: disk.folder(), pool_size: "256M", replication, disks };
-    let mut cluster = Gluster::start(parts)?;
+    let parts = NodeParts { tidegate: program()?, disk: disk.folder(), pool_size: "256M", disks };
+    let mut cluster = Gluster::start(parts, replication)?;
     let mut client = |storage| file_in(&cluster.add_volume(storage)?, effort);
     let (mut mounts, mut memory, mut on_disk) =
         (client(NodeStorage::Mount)?, client(NodeStorage::Memory)?, client(NodeStorage::Disk)?);

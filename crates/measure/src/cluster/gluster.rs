@@ -6,7 +6,7 @@ mod profile;
 
 pub use profile::BrickProfile;
 
-use super::nodes::{NodeDisks, NodeParts, NodeStorage, Nodes, address};
+use super::nodes::{NodeParts, NodeStorage, Nodes, address};
 use crate::programs::said;
 use crate::waiting::succeeds;
 use anyhow::{Context, bail, ensure};
@@ -48,21 +48,6 @@ impl Replication {
     pub const PAIRS: Replication = Replication { nodes: 4, replicas: 2 };
 }
 
-/// What a cluster is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct GlusterParts<'a> {
-    /// The program `tidegate`.
-    pub tidegate: &'a Path,
-    /// A folder on the disk of all nodes.
-    pub disk: &'a Path,
-    /// The size of each node's pool, as one types it.
-    pub pool_size: &'static str,
-    /// Its nodes and replicas.
-    pub replication: Replication,
-    /// The disks of its nodes.
-    pub disks: NodeDisks,
-}
-
 /// The nodes, and a client that mounts their volumes.
 pub struct Gluster {
     nodes: Nodes,
@@ -73,10 +58,9 @@ pub struct Gluster {
 
 impl Gluster {
     /// Starts nodes that know each other, and have no volume.
-    pub fn start(parts: GlusterParts<'_>) -> anyhow::Result<Gluster> {
-        let Replication { nodes: count, replicas } = parts.replication;
-        let GlusterParts { tidegate, disk, pool_size, disks, .. } = parts;
-        let nodes = Nodes::start(NodeParts { tidegate, disk, pool_size, count, disks })?;
+    pub fn start(parts: NodeParts<'_>, replication: Replication) -> anyhow::Result<Gluster> {
+        let Replication { nodes: count, replicas } = replication;
+        let nodes = Nodes::start(parts, count)?;
         let limits = library(nodes.folder())?;
         let cluster = Gluster { nodes, replicas, limits };
         for node in 0..count {

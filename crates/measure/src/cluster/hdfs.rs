@@ -18,7 +18,7 @@ mod jars;
 
 pub use jars::PROGRAMS;
 
-use super::nodes::{BESIDE_CLIENT, NodeDisks, NodeParts, NodeStorage, Nodes, address};
+use super::nodes::{BESIDE_CLIENT, NodeParts, NodeStorage, Nodes, address};
 use crate::programs::said;
 use crate::waiting::succeeds;
 use anyhow::{Context, bail, ensure};
@@ -74,19 +74,11 @@ const SETTINGS: [(&str, &str); 20] = [
     ("mapreduce.client.progressmonitor.pollinterval", "20"),
 ];
 
-/// What a cluster is made of.
+/// The data nodes of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct HdfsParts<'a> {
-    /// The program `tidegate`.
-    pub tidegate: &'a Path,
-    /// A folder on the disk of all nodes.
-    pub disk: &'a Path,
-    /// The size of each node's pool, as one types it.
-    pub pool_size: &'static str,
-    /// Data nodes.
-    pub nodes: usize,
-    /// The disks of its nodes.
-    pub disks: NodeDisks,
+pub struct DataNodes<'a> {
+    /// How many there are.
+    pub count: usize,
     /// What their folders lie on.
     pub storages: &'a [NodeStorage],
     /// MiB of a block of HDFS.
@@ -125,14 +117,14 @@ pub struct Health {
 
 impl Hdfs {
     /// Starts a cluster whose nodes are all known, with an empty directory for each storage.
-    pub fn start(parts: HdfsParts<'_>) -> anyhow::Result<Hdfs> {
+    pub fn start(parts: NodeParts<'_>, data_nodes: DataNodes<'_>) -> anyhow::Result<Hdfs> {
         let classpath = jars::fetched()?;
-        let HdfsParts { tidegate, disk, pool_size, nodes: count, disks, .. } = parts;
-        let mut nodes = Nodes::start(NodeParts { tidegate, disk, pool_size, count, disks })?;
-        for storage in parts.storages {
+        let DataNodes { count, storages, block_mib } = data_nodes;
+        let mut nodes = Nodes::start(parts, count)?;
+        for storage in storages {
             nodes.add_storage(*storage)?;
         }
-        let cluster = Hdfs { nodes, storages: parts.storages.to_vec(), block_mib: parts.block_mib, classpath };
+        let cluster = Hdfs { nodes, storages: storages.to_vec(), block_mib, classpath };
         cluster.configure(&cluster.client_folder(), &[("dfs.namenode.name.dir", cluster.name_folder())])?;
         let name_node = "org.apache.hadoop.hdfs.server.namenode.NameNode";
         cluster.java(&format!("{name_node} -format -nonInteractive"))?;

@@ -72,8 +72,6 @@ pub struct NodeParts<'a> {
     pub disk: &'a Path,
     /// The size of each node's pool, as one types it.
     pub pool_size: &'static str,
-    /// How many there are.
-    pub count: usize,
     /// What their files lie on in the end.
     pub disks: NodeDisks,
 }
@@ -113,8 +111,8 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts nodes that reach each other, and have no storage.
-    pub fn start(parts: NodeParts<'_>) -> anyhow::Result<Nodes> {
+    /// Starts so many nodes that reach each other, and have no storage.
+    pub fn start(parts: NodeParts<'_>, count: usize) -> anyhow::Result<Nodes> {
         ensure!(rustix::process::geteuid().is_root(), "a cluster makes namespaces and mounts: run this as root");
         let folder = tempfile::tempdir_in(parts.disk).context("making a folder on the disk")?;
         let memory = tempfile::tempdir_in("/dev/shm").context("making a folder in memory")?;
@@ -122,7 +120,7 @@ impl Nodes {
         client.tool("ip link add bridge type bridge")?;
         client.tool(&format!("ip addr add {BESIDE_CLIENT}/24 dev bridge"))?;
         client.tool("ip link set bridge up")?;
-        let nodes = (0..parts.count).map(|node| Machine::start(folder.path().join(format!("node{node}"))));
+        let nodes = (0..count).map(|node| Machine::start(folder.path().join(format!("node{node}"))));
         let nodes = nodes.collect::<anyhow::Result<_>>()?;
         let own_disk_mib = match parts.disks {
             NodeDisks::Shared => None,

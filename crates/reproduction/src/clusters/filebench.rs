@@ -7,8 +7,8 @@ use crate::hybrid::{disk_is_there, in_turn};
 use crate::personalities::Personality;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tidegate_measure::cluster::gluster::{BrickProfile, Gluster, GlusterParts, PROGRAMS, REMEDY, Replication};
-use tidegate_measure::cluster::nodes::{Counts, NodeDisks};
+use tidegate_measure::cluster::gluster::{BrickProfile, Gluster, PROGRAMS, REMEDY, Replication};
+use tidegate_measure::cluster::nodes::{Counts, NodeDisks, NodeParts};
 use tidegate_measure::testbed::program;
 
 /// The personalities of the paper.
@@ -121,8 +121,8 @@ pub(crate) fn personalities(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     programs_are_there(&PROGRAMS, REMEDY)?;
     let (size, disk) = (Size::of(scale), std::env::temp_dir());
     let (replication, disks) = (Replication::PAIRS, NodeDisks::Own(size.disk_mib));
-    let parts = GlusterParts { tidegate: program()?, disk: &disk, pool_size: POOL_SIZE, replication, disks };
-    let mut cluster = Gluster::start(parts)?;
+    let parts = NodeParts { tidegate: program()?, disk: &disk, pool_size: POOL_SIZE, disks };
+    let mut cluster = Gluster::start(parts, replication)?;
     let mut volumes = Vec::new();
     for subject in &size.subjects {
         let folder = cluster.add_volume(subject.storage)?;

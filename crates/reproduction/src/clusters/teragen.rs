@@ -6,8 +6,8 @@ use crate::figure::Figure;
 use crate::hybrid::{disk_is_there, in_turn};
 use anyhow::ensure;
 use std::time::{Duration, Instant};
-use tidegate_measure::cluster::hdfs::{Hdfs, HdfsParts, PROGRAMS, REMEDY, ROW_BYTES};
-use tidegate_measure::cluster::nodes::{Counts, NodeDisks, NodeStorage};
+use tidegate_measure::cluster::hdfs::{DataNodes, Hdfs, PROGRAMS, REMEDY, ROW_BYTES};
+use tidegate_measure::cluster::nodes::{Counts, NodeDisks, NodeParts, NodeStorage};
 use tidegate_measure::testbed::program;
 
 /// Data nodes of the paper.
@@ -117,15 +117,10 @@ pub(crate) fn replicas(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     programs_are_there(&PROGRAMS, REMEDY)?;
     let (mut size, disk) = (Size::of(scale), std::env::temp_dir());
     let storages: Vec<NodeStorage> = size.subjects.iter().map(|subject| subject.storage).collect();
-    let cluster = Hdfs::start(HdfsParts {
-        tidegate: program()?,
-        disk: &disk,
-        pool_size: size.pool_size,
-        nodes: size.data_nodes,
-        disks: NodeDisks::Own(size.disk_mib),
-        storages: &storages,
-        block_mib: size.block_mib,
-    })?;
+    let disks = NodeDisks::Own(size.disk_mib);
+    let parts = NodeParts { tidegate: program()?, disk: &disk, pool_size: size.pool_size, disks };
+    let data_nodes = DataNodes { count: size.data_nodes, storages: &storages, block_mib: size.block_mib };
+    let cluster = Hdfs::start(parts, data_nodes)?;
     let (notes, mut taken) = (how(&size), Vec::new());
     for replicas in size.replicas {
         let load = (size.rows, *replicas);
