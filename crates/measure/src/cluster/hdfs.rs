@@ -307,7 +307,8 @@ impl Hdfs {
     /// Writes the settings of a machine into its folder.
     fn configure(&self, folder: &Path, own: &[(&str, String)]) -> anyhow::Result<()> {
         let block = (u64::from(self.block_mib) << 20).to_string();
-        let tmp = folder.join("tmp").display().to_string();
+        let tmp = tmp_of(folder);
+        fs::create_dir_all(&tmp)?;
         let common = SETTINGS.map(|(name, value)| (name, value.to_owned())).into_iter();
         let all = common.chain([("dfs.blocksize", block), ("hadoop.tmp.dir", tmp)]).chain(own.iter().cloned());
         let mut text = "<configuration>\n".to_owned();
@@ -325,7 +326,8 @@ impl Hdfs {
 
     /// The line of words that starts a class with the settings in `folder`.
     fn line(&self, folder: &Path, class: &str) -> String {
-        format!("{JAVA} -cp {}:{} {class}", folder.join("conf").display(), self.classpath)
+        let (tmp, conf) = (tmp_of(folder), folder.join("conf"));
+        format!("{JAVA} -Djava.io.tmpdir={tmp} -cp {}:{} {class}", conf.display(), self.classpath)
     }
 
     fn client_command(&self, class: &str) -> Command {
@@ -360,6 +362,12 @@ impl Hdfs {
     fn data_folder_from_here(&self, node: usize, storage: NodeStorage) -> PathBuf {
         self.nodes.from_here(node, &self.data_folder(node, storage))
     }
+}
+
+/// Where a machine's Java and Hadoop put what they need for a while: what a killed one leaves there
+/// goes with the machine's folder.
+fn tmp_of(folder: &Path) -> String {
+    folder.join("tmp").display().to_string()
 }
 
 /// The files of blocks below a folder, and their bytes. What goes meanwhile is left out.
