@@ -194,6 +194,25 @@ fn what_was_synced_is_there_after_a_kill_of_program_server_and_service() {
     assert!(ended.is_written_back() && ended.read("file") == expected(4 * PAGE, &stored));
 }
 
+/// A program that writes by a lease has memory of the pool mapped, too, and owns it.
+#[test]
+fn memory_of_a_lease_is_not_taken_for_mapped_pages_by_the_next_server() {
+    let mut testbed = MountTestbed::new();
+    make(&testbed, "file", PAGE);
+    let mut writer = Mapper::start(&testbed);
+    writer.does(&["open file rw"]);
+    for page in 0..16 {
+        writer.does(&[&format!("write {} 7 4096", page * PAGE), "fsync"]);
+    }
+    assert!(counted(&testbed, "leases_granted") > 0);
+    testbed.kill_server();
+    assert_eq!(counted(&testbed, "mapped_bytes"), 0);
+    writer.does(&["cut 10000", "write 4096 8 100", "fsync", "cut 4100"]);
+    drop(writer);
+    let ended = testbed.end();
+    assert!(ended.is_written_back() && ended.read("file") == [vec![7; PAGE], vec![8; 4]].concat());
+}
+
 /// The service ends, and the program has its pages still: whoever has the pool next leaves them.
 #[test]
 fn a_program_that_outlives_the_service_keeps_its_pages() {

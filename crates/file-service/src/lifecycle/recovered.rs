@@ -22,7 +22,7 @@ use tidegate_file_cache::{
     NamespaceLog, Outcome, Recovered, Refused, ReplayedBelow, Whereabouts,
 };
 use tidegate_layout::file_cache::LEASE_CLASS;
-use tidegate_media::{MappedPart, MappedRegion};
+use tidegate_media::{MappedRegion, MappedRuns};
 use tidegate_mount_transport::remove_dead;
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
@@ -64,7 +64,7 @@ pub(crate) fn recover(
     let lanes = pool.lanes_open(dram)?;
     // A lock that cannot be asked about is taken for one.
     let found = lanes.map_again(LEASE_CLASS, word_of_now(), &mut |range| {
-        let has = |file: &File| MappedPart::is_mapped(file.as_fd(), range.start, range.end - range.start);
+        let has = |file: &File| MappedRuns::is_mapped(file.as_fd(), range.start, range.end - range.start);
         pool.region.file().is_some_and(|file| has(file).unwrap_or(true))
     });
     found.map_err(failed)?;

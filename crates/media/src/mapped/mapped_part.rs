@@ -7,6 +7,7 @@ use crate::region::Region;
 use crate::sync::{AtomicU64, Ordering};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
+use std::ops::Range;
 
 /// No store was lost.
 const SOUND: u64 = u64::MAX;
@@ -30,7 +31,7 @@ impl MappedPart {
     /// while the mapping is there, as it keeps a lock of the open file (`F_OFD_SETLK`).
     pub fn of(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
         // Before anything else: without the lock nothing is mapped.
-        lock(file, libc::F_OFD_SETLK, LockKind::Exclusive, at, len as u64)?;
+        take_lock(file, LockKind::Exclusive, at, len as u64)?;
         let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
         let mut mapping = Mapping::of_part(file, at, len, sharing)?;
         mapping.keep_from_children()?;
@@ -40,9 +41,9 @@ impl MappedPart {
     }
 
     /// Whether anybody has mapped any of these bytes by [`MappedPart::of`], or as
-    /// [`MappedRuns`](crate::MappedRuns).
+    /// [`MappedRuns`](crate::MappedRuns), which has an answer of its own.
     pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
-        Ok(lock(file, libc::F_OFD_GETLK, LockKind::Exclusive, at, len)? != libc::F_UNLCK)
+        Ok(holder(file, at..at + len)?.is_some())
     }
 
     /// Whether no store was lost so far, as this thread knows: what a fence says, without a fence.
@@ -108,14 +109,31 @@ impl Region for MappedPart {
 }
 
 /// Who may have a lock beside another one.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockKind {
     Exclusive,
     Shared,
 }
 
-/// Takes a lock of the open file, or asks who has one; the kind that is there then.
-pub(super) fn lock(file: BorrowedFd<'_>, command: i32, kind: LockKind, at: u64, len: u64) -> io::Result<i32> {
+/// Takes a lock of the open file.
+pub(super) fn take_lock(file: BorrowedFd<'_>, kind: LockKind, at: u64, len: u64) -> io::Result<()> {
+    command(file, libc::F_OFD_SETLK, kind, at..at + len).map(drop)
+}
+
+/// A lock that another open file has on any of these bytes: its kind, and its bytes.
+pub(super) fn holder(file: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Option<(LockKind, Range<u64>)>> {
+    let found = command(file, libc::F_OFD_GETLK, LockKind::Exclusive, range)?;
+    let kind = match i32::from(found.l_type) {
+        libc::F_UNLCK => return Ok(None),
+        libc::F_RDLCK => LockKind::Shared,
+        _ => LockKind::Exclusive,
+    };
+    let [at, len] = [found.l_start, found.l_len].map(|number| u64::try_from(number).unwrap_or(0));
+    // Without a length it reaches to the end of every file.
+    Ok(Some((kind, at..if len == 0 { u64::MAX } else { at + len })))
+}
+
+fn command(file: BorrowedFd<'_>, command: i32, kind: LockKind, range: Range<u64>) -> io::Result<libc::flock> {
     let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     // SAFETY: all zeroes is a valid lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -125,11 +143,11 @@ pub(super) fn lock(file: BorrowedFd<'_>, command: i32, kind: LockKind, at: u64, 
     };
     lock.l_type = kind.try_into().map_err(invalid)?;
     lock.l_whence = libc::SEEK_SET.try_into().map_err(invalid)?;
-    lock.l_start = at.try_into().map_err(invalid)?;
-    lock.l_len = len.try_into().map_err(invalid)?;
+    lock.l_start = range.start.try_into().map_err(invalid)?;
+    lock.l_len = (range.end - range.start).try_into().map_err(invalid)?;
     // SAFETY: the descriptor is open, and the lock is this function's own.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
-        0 => Ok(lock.l_type.into()),
+        0 => Ok(lock),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Each part has a lock on its place in the file (`F_OFD_SETLK`), which the mapping keeps: it goes
 //! when no process has any of it mapped any more, however that came. Several processes may have one
-//! part. [`MappedPart::is_mapped`](crate::MappedPart::is_mapped) tells.
+//! part. [`MappedRuns::is_mapped`] tells.
 
-use crate::mapped::mapped_part::{LockKind, lock};
+use crate::mapped::mapped_part::{LockKind, holder, take_lock};
 use crate::memory::{Instructions, Mapping, Sharing};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -51,7 +51,7 @@ impl MappedRuns {
         if within.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        lock(file, libc::F_OFD_SETLK, LockKind::Shared, at, len as u64)?;
+        take_lock(file, LockKind::Shared, at, len as u64)?;
         let sharing = match Mapping::is_synchronous(file) {
             true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             false => MapFlags::SHARED,
@@ -65,6 +65,24 @@ impl MappedRuns {
         // SAFETY: the pages keep their bytes.
         let _ = unsafe { rustix::mm::madvise(mapped, len, advice) };
         Ok(())
+    }
+
+    /// Whether anybody has mapped any of these bytes so. A part that one process owns
+    /// ([`MappedPart::of`](crate::MappedPart::of)) does not count.
+    pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
+        let mut unknown = vec![at..at + len];
+        while let Some(range) = unknown.pop() {
+            match holder(file, range.clone())? {
+                None => {}
+                Some((LockKind::Shared, _)) => return Ok(true),
+                // Nobody else has a lock on bytes of this one: what is left lies on either side.
+                Some((LockKind::Exclusive, owned)) => {
+                    let beside = [range.start..owned.start, owned.end..range.end];
+                    unknown.extend(beside.into_iter().filter(|range| !range.is_empty()));
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Gives the addresses back.
@@ -126,10 +144,29 @@ mod tests {
         MappedRuns::fence();
         assert_eq!(std::fs::read(&path).expect("readable")[..3], [1, 9, 1]);
         let other = open();
-        let is_mapped = |at| MappedPart::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
+        let is_mapped = |at| MappedRuns::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
         assert_eq!([0, 4096, 8192].map(is_mapped), [true, false, true]);
         // SAFETY: nobody uses them any more.
         unsafe { runs.give_up() };
         assert_eq!([0, 4096, 8192].map(is_mapped), [false; 3]);
+    }
+
+    #[test]
+    fn parts_of_which_a_process_is_the_owner_do_not_count() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let path = folder.path().join("file");
+        std::fs::write(&path, [0; 5 * 4096]).expect("a file");
+        let open = || File::options().read(true).write(true).open(&path).expect("it is there");
+        let owned = [4096, 3 * 4096].map(|at| MappedPart::of(open().as_fd(), at, 4096).expect("mapped"));
+        let file = open();
+        let is_mapped =
+            |at, pages: u64| MappedRuns::is_mapped(file.as_fd(), at, pages * 4096).expect("it can be asked");
+        assert!(MappedPart::is_mapped(file.as_fd(), 4096, 4096).expect("it can be asked"));
+        assert!(!is_mapped(4096, 1) && !is_mapped(0, 5));
+        // SAFETY: a new mapping.
+        let runs = unsafe { MappedRuns::reserve(std::ptr::null_mut(), 4096, MapFlags::empty()) }.expect("reserved");
+        runs.put(0, open().as_fd(), (2 * 4096, 4096), ProtFlags::READ).expect("mapped");
+        assert!(is_mapped(0, 5) && is_mapped(4096, 2) && !is_mapped(0, 2) && !is_mapped(3 * 4096, 2));
+        drop(owned);
     }
 }

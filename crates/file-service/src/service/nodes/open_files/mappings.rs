@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_layout::file_cache::{LEASE_CLASS, MappedRun};
-use tidegate_media::MappedPart;
+use tidegate_media::MappedRuns;
 
 /// Every file that is mapped.
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl OpenFiles {
         let state = file.read_state();
         let ServedFrom::Pool(number) = state.served_from else { return Ok(false) };
         // A lock that cannot be asked about is taken for one.
-        let has = |run: &MappedRun| MappedPart::is_mapped(pool, run.pool_at, run.bytes).unwrap_or(true);
+        let has = |run: &MappedRun| MappedRuns::is_mapped(pool, run.pool_at, run.bytes).unwrap_or(true);
         let left = follow_time(self, (&state, number), || self.pool.unmap(number, word_of_now(), has));
         Ok(left.map_err(|error| errno_of(&error))? > 0)
     }
