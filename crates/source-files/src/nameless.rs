@@ -6,8 +6,10 @@
 //! a file that is open. Others are forgotten by the kernel at once, and recovery gives up what the
 //! pool has of them, as their removal is recorded.
 
+use crate::reopen;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use tidegate_mount_transport::DescriptorStore;
 
 /// A descriptor of a file without a name.
@@ -36,8 +38,23 @@ impl KeptFile {
 
     /// Whether the file can be written through it.
     pub fn can_write(&self) -> bool {
-        let flags = rustix::fs::fcntl_getfl(&self.descriptor);
+        let flags = fcntl_getfl(&self.descriptor);
         flags.is_ok_and(|flags| flags.intersection(OFlags::RWMODE | OFlags::PATH) == OFlags::RDWR)
+    }
+
+    /// The file, opened for writing if that is possible, and whether it is. What this process had
+    /// opened before is taken as it is: it might not be allowed to open it again.
+    pub fn opened(&self) -> Result<(OwnedFd, bool)> {
+        if !fcntl_getfl(&self.descriptor)?.contains(OFlags::PATH) {
+            return Ok((fcntl_dupfd_cloexec(&self.descriptor, 0)?, self.can_write()));
+        }
+        match reopen(&self.descriptor, OFlags::RDWR) {
+            Ok(opened) => Ok((opened, true)),
+            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => {
+                Ok((reopen(&self.descriptor, OFlags::RDONLY)?, false))
+            }
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The number under which it survives; 0: it does not.
@@ -56,6 +73,30 @@ impl Drop for KeptFile {
     fn drop(&mut self) {
         if let Some((store, key)) = &self.survival {
             store.close(*key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Mode, open};
+    use rustix::io::{pread, pwrite};
+
+    #[test]
+    fn a_file_without_a_name_is_read_and_written_by_whatever_descriptor_was_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for flags in [OFlags::PATH, OFlags::RDWR] {
+            let path = folder.path().join("file");
+            std::fs::write(&path, b"abc").expect("written");
+            let kept = KeptFile::passing(open(&path, flags, Mode::empty()).expect("it is there"));
+            std::fs::remove_file(&path).expect("removed");
+            let (opened, can_write) = kept.opened().expect("it is there still");
+            assert!(can_write);
+            pwrite(&opened, b"d", 1).expect("written");
+            let mut read = [0; 3];
+            pread(&opened, &mut read, 0).expect("readable");
+            assert_eq!(&read, b"adc");
         }
     }
 }

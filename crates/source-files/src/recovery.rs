@@ -97,7 +97,8 @@ impl<'a> SourceFiles<'a> {
 
     fn noted(&self, found: Arc<OpenedFile>, path_hint: &[u8]) -> Arc<dyn BackingFile> {
         let mut noted = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.push((Arc::clone(&found), path_hint.to_vec()));
+        // A path of the log of names may be longer than a record takes.
+        noted.push((Arc::clone(&found), shortened(path_hint.to_vec())));
         found
     }
 
@@ -219,7 +220,10 @@ pub(crate) fn names_of(hint: &[u8]) -> Names {
 /// The path hint of a file at these names. Of a path that is longer than a record takes the end
 /// stays, behind a name that no file is sought by: recovery finds such a file by its inode.
 pub fn hint_of(route: &Route) -> Vec<u8> {
-    let path = route.path().unwrap_or_default();
+    shortened(route.path().unwrap_or_default())
+}
+
+fn shortened(path: Vec<u8>) -> Vec<u8> {
     if path.len() <= PATH_HINT_BYTES_MAX {
         return path;
     }
@@ -282,7 +286,11 @@ mod tests {
         assert_eq!(hint.len(), PATH_HINT_BYTES_MAX);
         assert!(hint.starts_with("…/x".as_bytes()) && hint.ends_with(b"y/file"));
         let identity = bed.source.identity(&about(bed.source.locate(&route).expect("it is there")).expect("readable"));
-        assert!(bed.files().find(identity, &hint).expect("readable").is_some());
+        let files = bed.files();
+        for known in [hint.clone(), route.path().expect("it has names")] {
+            assert!(files.find(identity, &known).expect("readable").is_some());
+        }
+        assert!(files.into_found().into_iter().all(|(_, noted)| noted == hint), "hints that a record takes");
     }
 
     #[test]

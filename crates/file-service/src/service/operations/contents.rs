@@ -110,15 +110,16 @@ impl FileService {
         }
     }
 
-    /// Opens a node that this server may not open, by the descriptor that an earlier one had
-    /// survive.
+    /// Opens a node that this server may not open, or whose name is gone without a record of it,
+    /// by the descriptor that an earlier one had survive.
     pub(crate) fn open_survived(&self, node: NodeId, access: Access) -> Option<Arc<OpenFile>> {
         let identity = self.inodes().identity(node)?;
         let kept = self.survival.spare(identity)?;
-        let writable = kept.can_write();
-        let opened = || OpenedFile::new(&self.source, rustix::io::fcntl_dupfd_cloexec(&*kept, 0)?);
-        let file =
-            self.open_files.open((identity, &self.hint_route(node)), access, || Ok((opened()?, writable))).ok()?;
+        let opened = || {
+            let (opened, can_write) = kept.opened()?;
+            Ok((OpenedFile::new(&self.source, opened)?, can_write))
+        };
+        let file = self.open_files.open((identity, &self.hint_route(node)), access, opened).ok()?;
         file.keep(Arc::clone(&kept));
         Some(file)
     }
