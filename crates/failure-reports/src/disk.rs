@@ -24,6 +24,7 @@ impl From<&DiskFailure> for Report {
             DiskFailure::Smaller { pmem, needs, has, .. } => smaller(what, pmem, *needs, *has),
             DiskFailure::Changed { pmem, dirty_bytes, .. } => changed(what, pmem, *dirty_bytes),
             DiskFailure::Differs { pmem, at, dirty_bytes, .. } => differs(what, pmem, *at, *dirty_bytes),
+            DiskFailure::IsMemory { .. } => is_memory(what),
             DiskFailure::OfAnother { disk, region, place, dirty } => of_another(what, disk, (*region, place), *dirty),
             DiskFailure::Volatile { pmem, ordered, step } => {
                 volatile(what, why_volatile(*ordered), next_of_volatile(pmem, *step))
@@ -172,6 +173,12 @@ fn of_another(what: String, disk: &Path, (region, place): (Uuid, &Path), dirty: 
         word(disk)
     );
     Report::new(("disk-of-another", Exit::Refused), what, why, next)
+}
+
+fn is_memory(what: String) -> Report {
+    let why = "a cache would write blocks of its disk over it, which may be more than any file or disk has";
+    let next = "name a disk or an image: --disk DISK; or destroy what is there: --force";
+    Report::new(("disk-is-memory", Exit::Refused), what, why, next)
 }
 
 fn volatile(what: String, why: String, next: String) -> Report {

@@ -88,6 +88,8 @@ pub struct BackingStatus {
     pub len: u64,
     /// Changes with contents and length.
     pub stamp: Stamp,
+    /// Whether others took its last name away: nobody can open it then.
+    pub is_removed: bool,
 }
 
 /// A mark of the last change of a file.

@@ -4,7 +4,7 @@ pub(crate) mod direct;
 pub(crate) mod holes;
 pub(crate) mod reserved;
 
-use crate::below::{Fallocate, Refused, Stamp};
+use crate::below::{BackingStatus, Fallocate, Refused, Stamp};
 use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
 use crate::io::holes::united;
@@ -209,10 +209,13 @@ impl<R: Region> FileCache<R> {
         let (backing, stamp) = {
             let lane = self.lane();
             let cached = lane.file(file)?;
-            let Some(stamp) = cached.record.and_then(|record| Stamp::of_word(record.stamp)) else { return Ok(()) };
-            (cached.backing()?.clone(), stamp)
+            (cached.backing()?.clone(), cached.record.and_then(|record| Stamp::of_word(record.stamp)))
         };
-        let is_own = stamp == Stamp::DISPLACED || backing.status()?.stamp.has_contents_of(stamp);
+        if stamp == Some(Stamp::DISPLACED) {
+            return Ok(());
+        }
+        let BackingStatus { stamp: now, is_removed, .. } = backing.status()?;
+        let is_own = !is_removed && stamp.is_none_or(|stamp| now.has_contents_of(stamp));
         if is_own { Ok(()) } else { Err(FileError::Changed) }
     }
 

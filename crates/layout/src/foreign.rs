@@ -24,11 +24,29 @@ const FAT: &str = "a FAT file system (vfat)";
 const GPT: &str = "a GPT partition table";
 const VMDK: &str = "a VMDK image";
 
+const LOG: &str = "an append-only log of Tidegate";
+const POOL: &str = "the pool of a mount of Tidegate";
+const CACHE: &str = "a cache of a disk, of Tidegate";
+const BTT: &str = "a BTT volume";
+
+/// What persistent memory holds: nothing of it is meant to be a disk.
+const OF_MEMORY: &[Signature] = &[
+    (0, b"tidegate-applog\0", LOG),
+    (0, b"tidegate-nvfiles", POOL),
+    (4096, b"tidegate-nvfiles", POOL),
+    (0, b"tidegate-nvcache", CACHE),
+    (4096, b"tidegate-nvcache", CACHE),
+    (0, b"BTT_ARENA_INFO\0\0", BTT),
+    (4096, b"BTT_ARENA_INFO\0\0", BTT),
+];
+
 const SIGNATURES: &[Signature] = &[
     (0, b"PMEMBLK\0", "a libpmemblk pool"),
     (0, b"PMEMOBJ\0", "a libpmemobj pool"),
     (0, b"PMEMLOG\0", "a libpmemlog pool"),
-    (0, b"tidegate-applog\0", "an append-only log of Tidegate"),
+    (0, b"tidegate-applog\0", LOG),
+    (0, b"tidegate-nvfiles", POOL),
+    (4096, b"tidegate-nvfiles", POOL),
     (4096, b"NVDIMM_PFN_INFO\0", "an fsdax namespace"),
     (4096, b"NVDIMM_DAX_INFO\0", "a devdax namespace"),
     (0, b"LUKS\xba\xbe", "a LUKS volume (crypto_LUKS)"),
@@ -82,6 +100,11 @@ pub fn recognise(head: &[u8], tail: &[u8], bytes: u64) -> Option<&'static str> {
     let end = || recognise_end(tail, bytes);
     let text = || is_text(head).then_some("text");
     SIGNATURES.iter().find(there).map(|(_, _, what)| *what).or_else(zfs).or_else(end).or_else(text)
+}
+
+/// What the medium that begins with `head` holds, if that belongs into persistent memory.
+pub fn recognise_of_memory(head: &[u8]) -> Option<&'static str> {
+    OF_MEMORY.iter().find(|(at, signature, _)| has(head, *at, signature)).map(|(_, _, what)| *what)
 }
 
 fn has(bytes: &[u8], at: usize, signature: &[u8]) -> bool {

@@ -11,6 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
 use rustix::fs::{fallocate, fsync, ftruncate, futimens, seek};
 use rustix::io::{Errno, pread, pwrite};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought, Stamp};
@@ -21,6 +22,8 @@ pub struct OpenedFile {
     identity: FileIdentity,
     /// When a program last changed the contents, as long as the file below may say otherwise.
     modified: Mutex<Option<Timespec>>,
+    /// Whether it has a name, unless others have taken the last one away.
+    is_named: AtomicBool,
     syncs: Arc<SyncTimes>,
 }
 
@@ -34,7 +37,19 @@ impl OpenedFile {
     /// The file that `descriptor` is open for, of which the kernel says this.
     pub fn known(source: &SourceDirectory, descriptor: OwnedFd, about: &Statx) -> OpenedFile {
         let (identity, syncs) = (source.identity(about), Arc::clone(&source.syncs));
-        OpenedFile { descriptor, identity, modified: Mutex::new(None), syncs }
+        let is_named = AtomicBool::new(about.stx_nlink > 0);
+        OpenedFile { descriptor, identity, modified: Mutex::new(None), is_named, syncs }
+    }
+
+    /// Notes that the mount is about to take a name away, and be it the last one.
+    pub fn note_removal(&self) {
+        self.is_named.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether it never had a name, or the mount took the last one away. If others did, it counts
+    /// as changed by them.
+    pub fn has_no_name(&self) -> bool {
+        !self.is_named.load(Ordering::SeqCst) && about(&self.descriptor).is_ok_and(|about| about.stx_nlink == 0)
     }
 
     /// The descriptor that it is open by.
@@ -117,7 +132,8 @@ impl BackingFile for OpenedFile {
 
     fn status(&self) -> Result<BackingStatus, Refused> {
         let about = about(&self.descriptor).map_err(refused)?;
-        Ok(BackingStatus { len: about.stx_size, stamp: stamp_of(&about) })
+        let is_removed = about.stx_nlink == 0 && self.is_named.load(Ordering::SeqCst);
+        Ok(BackingStatus { len: about.stx_size, stamp: stamp_of(&about), is_removed })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

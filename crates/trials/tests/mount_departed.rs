@@ -137,6 +137,41 @@ fn an_open_file_without_a_name_that_is_synced_again_is_not_missed_after_a_kill()
     assert_eq!(status["files"]["retained"], 0, "{status}");
 }
 
+/// The next server's log of names does not have the removal.
+#[test]
+fn an_open_file_without_a_name_that_is_written_to_after_a_server_is_not_missed_after_a_kill() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let path = testbed.mountpoint().join("file");
+    let file = File::create_new(&path).unwrap();
+    file.write_all_at(b"synced", 0).unwrap();
+    file.sync_all().unwrap();
+    fs::remove_file(&path).unwrap();
+    testbed.kill_server();
+    file.write_all_at(b"synced again", 0).unwrap();
+    file.sync_all().unwrap();
+    testbed.kill();
+    drop(file);
+    testbed.mount_again();
+    let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
+    assert_eq!(status["files"]["retained"], 0, "{status}");
+}
+
+/// The log of names has the whole path, and a record of the pool not all of it.
+#[test]
+fn a_file_of_a_long_path_that_was_renamed_is_there_after_a_kill() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let path = |testbed: &MountTestbed, last: &str| testbed.mountpoint().join(["name"; 50].concat() + last);
+    let file = File::create_new(path(&testbed, "-1")).unwrap();
+    file.write_all_at(b"synced", 0).unwrap();
+    file.sync_all().unwrap();
+    fs::rename(path(&testbed, "-1"), path(&testbed, "-2")).unwrap();
+    file.sync_all().unwrap();
+    testbed.kill();
+    drop(file);
+    testbed.mount_again();
+    assert_eq!(fs::read(path(&testbed, "-2")).unwrap(), b"synced");
+}
+
 /// Files of a little more than 1 MiB, for each of which almost another one is reserved.
 #[test]
 fn files_that_are_closed_give_their_room_back_before_a_write_finds_none() {

@@ -6,6 +6,7 @@ use rustix::mount::{MountFlags, UnmountFlags, unmount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::Path;
@@ -78,6 +79,31 @@ fn a_file_that_was_changed_behind_the_mount_is_not_overwritten() {
     assert_eq!(recovered.status.code(), Some(REFUSED), "{recovered:?}");
     assert!(String::from_utf8_lossy(&recovered.stdout).contains("retained   file"), "{recovered:?}");
     assert_eq!(fs::read(bed.at("source").join("file")).unwrap(), before);
+}
+
+/// A descriptor leads to the file still, and nobody reads what is written there.
+#[test]
+fn what_was_synced_to_a_file_that_others_removed_or_replaced_is_retained() {
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    let open = ["removed", "replaced"].map(|name| {
+        let path = bed.at("mnt").join(name);
+        fs::write(&path, "old").unwrap();
+        File::options().write(true).open(path).unwrap()
+    });
+    assert!(bed.tidegate("flush", &bed.at("mnt")).status.success());
+    shell(&bed.at("source"), "echo theirs > new; rm removed; mv new replaced");
+    for mut file in open {
+        file.write_all(b"acknowledged").unwrap();
+        file.sync_all().unwrap();
+    }
+    let ended = bed.tidegate("umount", &bed.at("mnt"));
+    assert!(!service.wait().unwrap().success());
+    assert_eq!(ended.status.code(), Some(REFUSED), "{ended:?}");
+    let recovered = bed.tidegate("recover", &bed.pool());
+    let said = String::from_utf8_lossy(&recovered.stdout);
+    assert!(said.contains("retained   removed") && said.contains("retained   replaced"), "{recovered:?}");
+    assert_eq!(fs::read(bed.at("source").join("replaced")).unwrap(), b"theirs\n");
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl BackingFile for Nowhere {
     }
 
     fn status(&self) -> Result<BackingStatus, Refused> {
-        Ok(BackingStatus { len: self.1, stamp: Stamp::of(1, 1) })
+        Ok(BackingStatus { len: self.1, stamp: Stamp::of(1, 1), is_removed: false })
     }
 
     fn read(&self, _at: u64, _out: &mut [u8]) -> Result<usize, Refused> {

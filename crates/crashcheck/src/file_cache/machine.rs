@@ -510,7 +510,7 @@ impl BackingFile for SimBacking {
             true => Stamp::of(1, 1),
             false => Stamp::of(file.stamp, file.stamp),
         };
-        Ok(self.file(|file| BackingStatus { len: file.visible.len() as u64, stamp: stamp(file) }))
+        Ok(self.file(|file| BackingStatus { len: file.visible.len() as u64, stamp: stamp(file), is_removed: false }))
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

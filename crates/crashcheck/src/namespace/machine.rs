@@ -250,7 +250,11 @@ impl BackingFile for SimBacking {
     fn status(&self) -> Result<BackingStatus, Refused> {
         Ok(self.machine.tree(|tree| {
             let contents = tree.contents(self.identity);
-            BackingStatus { len: contents.visible.len() as u64, stamp: Stamp::of(contents.stamp, contents.stamp) }
+            BackingStatus {
+                len: contents.visible.len() as u64,
+                stamp: Stamp::of(contents.stamp, contents.stamp),
+                is_removed: false,
+            }
         }))
     }
 

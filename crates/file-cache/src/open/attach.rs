@@ -49,7 +49,7 @@ impl<R: Region> FileCache<R> {
                 }
                 (cut_to, cached.record.map_or(0, |record| record.stamp))
             };
-            let BackingStatus { len, stamp: now } = backing.status()?;
+            let BackingStatus { len, stamp: now, .. } = backing.status()?;
             if Stamp::of_word(stamp).is_some_and(|stamp| !now.has_contents_of(stamp)) {
                 let mut lane = self.lane();
                 if !lane.file(file)?.lacks_only_its_time() {

@@ -136,10 +136,11 @@ impl<R: Region> FileCache<R> {
         let cached = lane.file_mut(file)?;
         gone.iter().for_each(|run| _ = cached.mapped.remove(&run.at));
         let left = cached.mapped.len();
-        match lane.time_page(file)? {
-            Some(page) if left > 0 || stays(&page) => Ok(left + 1),
-            _ => lane.end_time_page(file, now).map(|()| 0),
+        let is_timed = lane.time_page(file)?.is_some_and(|page| left > 0 || stays(&page));
+        if left == 0 && !is_timed {
+            lane.end_time_page(file, now)?;
         }
+        Ok(left + usize::from(is_timed))
     }
 
     /// Finds the mappings that programs have since an earlier process had the lane open. `has` says

@@ -95,6 +95,9 @@ impl<R: Region> FileCache<R> {
         let Some(batch) = batch else { return Ok(0) };
         batch.backing.sync()?;
         let status = batch.backing.status()?;
+        if status.is_removed {
+            return Err(FileError::Changed);
+        }
         self.lane().end_batch(&batch, status)
     }
 

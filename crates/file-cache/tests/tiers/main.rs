@@ -53,7 +53,7 @@ impl BackingFile for InMemory {
     }
 
     fn status(&self) -> Result<BackingStatus, Refused> {
-        Ok(BackingStatus { len: self.bytes(|bytes| bytes.len() as u64), stamp: self.stamp() })
+        Ok(BackingStatus { len: self.bytes(|bytes| bytes.len() as u64), stamp: self.stamp(), is_removed: false })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

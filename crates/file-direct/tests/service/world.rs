@@ -286,7 +286,11 @@ impl BackingFile for Below {
 
     fn status(&self) -> Result<BackingStatus, Refused> {
         let changes = self.changes.load(Ordering::SeqCst) + 1;
-        Ok(BackingStatus { len: self.bytes(|bytes| bytes.len() as u64), stamp: Stamp::of(changes, changes) })
+        Ok(BackingStatus {
+            len: self.bytes(|bytes| bytes.len() as u64),
+            stamp: Stamp::of(changes, changes),
+            is_removed: false,
+        })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

@@ -143,6 +143,7 @@ impl MountServer {
             Handles::replay(handles).map_err(of_system("reading the last server's open files"))?;
         let route = |identity| inodes.route(inodes.of_identity(identity)?);
         let known = KnownFiles { route: &route, kept: by_identity(&source, kept.values()) };
+        note_nameless(&hidden, &known.kept).map_err(of_system("noting which open files have no name"))?;
         let recovery =
             recover(&pool, accepted(mount.dram_bytes)?, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
         let names = NameLog::open(&pool.region, &source);
@@ -188,6 +189,17 @@ impl MountServer {
         known_contexts::write(&pool.path, &service.open_files.pool.known_contexts());
         end(&service.open_files, &service.source, &service.hidden, &pool, &mut tell)
     }
+}
+
+/// Notes open files without a name: the log of names is about to forget that they lost it, and they
+/// may be written to still.
+fn note_nameless(hidden: &Hidden, kept: &HashMap<FileIdentity, Arc<KeptFile>>) -> io::Result<()> {
+    for (identity, kept) in kept {
+        if about(kept)?.stx_nlink == 0 {
+            hidden.note_gone(*identity)?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts the threads in the background, but for that of write-back, which is there.

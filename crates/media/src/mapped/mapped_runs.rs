@@ -10,9 +10,10 @@ use crate::memory::{Instructions, Mapping, Sharing};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
-use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::{io, iter};
 
 /// Addresses for parts of a file. Nothing is unmapped when this is dropped.
 pub struct MappedRuns {
@@ -70,7 +71,7 @@ impl MappedRuns {
     /// Whether anybody has mapped any of these bytes so. A part that one process owns
     /// ([`MappedPart::of`](crate::MappedPart::of)) does not count.
     pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
-        let mut unknown = vec![at..at + len];
+        let mut unknown: Vec<Range<u64>> = iter::once(at..at + len).collect();
         while let Some(range) = unknown.pop() {
             match holder(file, range.clone())? {
                 None => {}

@@ -3,7 +3,7 @@
 use crate::cached_disk::disk::Disk;
 use crate::failure::DiskFailure;
 use std::path::Path;
-use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise};
+use tidegate_layout::foreign::{HEAD_BYTES, TAIL_BYTES, recognise, recognise_of_memory};
 use tidegate_media::{AlignedBytes, BlockDevice, Lba};
 use tidegate_volume_region::VolumeRegion;
 use tidegate_volume_region::contents::of_region;
@@ -17,16 +17,31 @@ pub fn no_cache(path: &Path, region: &VolumeRegion) -> DiskFailure {
 /// What is recognised on `disk`, if anything is.
 pub fn of_disk(disk: &Disk) -> Option<&'static str> {
     let geometry = disk.device.geometry();
-    let piece = |from: u64, to: u64| {
-        let mut bytes = AlignedBytes::zeroed(usize::try_from(to - from).ok()?);
-        disk.device.read(Lba(from / u64::from(geometry.block_size)), &mut bytes).ok()?;
-        Some(bytes)
-    };
     let bytes = geometry.bytes();
     let block = u64::from(geometry.block_size);
-    let head = piece(0, bytes.min(HEAD_BYTES.next_multiple_of(block)))?;
-    let tail = piece((bytes - bytes.min(TAIL_BYTES)) / block * block, bytes)?;
+    let head = head_of(disk)?;
+    let tail = piece(disk, (bytes - bytes.min(TAIL_BYTES)) / block * block, bytes)?;
     recognise(&head, &tail, bytes)
+}
+
+/// Refuses a disk that holds what belongs into persistent memory: it was mistaken for a disk.
+pub(crate) fn refuse_memory(disk: &Disk) -> Result<(), DiskFailure> {
+    match head_of(disk).and_then(|head| recognise_of_memory(&head)) {
+        Some(holds) => Err(DiskFailure::IsMemory { disk: disk.path.clone(), holds }),
+        None => Ok(()),
+    }
+}
+
+fn head_of(disk: &Disk) -> Option<AlignedBytes> {
+    let geometry = disk.device.geometry();
+    piece(disk, 0, geometry.bytes().min(HEAD_BYTES.next_multiple_of(u64::from(geometry.block_size))))
+}
+
+/// Bytes of the disk, from block to block.
+fn piece(disk: &Disk, from: u64, to: u64) -> Option<AlignedBytes> {
+    let mut bytes = AlignedBytes::zeroed(usize::try_from(to - from).ok()?);
+    disk.device.read(Lba(from / u64::from(disk.device.geometry().block_size)), &mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Tells on stderr what the disk holds, before `act` changes it.

@@ -95,6 +95,14 @@ pub enum DiskFailure {
         /// Bytes that only the region has.
         dirty_bytes: u64,
     },
+    /// What is named as a disk holds what belongs into persistent memory.
+    #[error("{} holds {holds}", disk.display())]
+    IsMemory {
+        /// What was named.
+        disk: PathBuf,
+        /// What is recognised there.
+        holds: &'static str,
+    },
     /// The disk belongs to another region.
     #[error("{} is the disk of another region", disk.display())]
     OfAnother {

@@ -5,6 +5,7 @@
 //! Another region takes it only if the first one is found to have nothing that the disk lacks, or
 //! by force; and then the first one is refused in its turn.
 
+use crate::cached_disk::contents;
 use crate::cached_disk::disk::Disk;
 use crate::failure::{DiskFailure, Doing, Failure, VolumeFailure};
 use std::path::Path;
@@ -27,14 +28,17 @@ pub fn if_claimed(force: bool) -> IfClaimed {
     if force { IfClaimed::Override } else { IfClaimed::Refuse }
 }
 
-/// Refuses a disk that belongs to another region than `own`, unless that needs it no more.
+/// Refuses a disk that belongs to another region than `own`, unless that needs it no more, and what
+/// is no disk.
 pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
-    match disk.device.mark().filter(|mark| own != Some(mark.region)) {
+    match disk.device.mark() {
+        // What it holds came by this region.
+        Some(mark) if own == Some(mark.region) => Ok(()),
         Some(mark) => match dirty_bytes_of(&mark, disk) {
             Some(0) => Ok(()),
             dirty => Err(of_another(disk, mark, dirty)),
         },
-        None => Ok(()),
+        None => contents::refuse_memory(disk),
     }
 }
 
@@ -126,5 +130,23 @@ mod tests {
             assert_eq!(dirty_bytes_of(&mark, &disk), expected);
             assert_eq!(refuse_of_another(&disk, None).is_err(), mirror.is_some());
         }
+    }
+    #[test]
+    fn what_belongs_into_persistent_memory_is_no_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [cache, volume, path, pmem] = ["cache", "volume", "disk", "v"].map(|name| folder.path().join(name));
+        File::create(&path).and_then(|file| file.set_len(8 << 20)).expect("a disk");
+        create(&CreateOptions { disk: Some(path.clone()), ..CreateOptions::new(cache.clone(), 8 << 20) })
+            .expect("made");
+        create(&CreateOptions::new(volume.clone(), 32 << 20)).expect("made");
+        for memory in [cache, volume] {
+            let before = std::fs::read(&memory).expect("readable");
+            let refused = CreateOptions { disk: Some(memory.clone()), ..CreateOptions::new(pmem.clone(), 2 << 20) };
+            let failure = create(&refused).expect_err("it is no disk");
+            assert!(matches!(failure, Failure::Disk(DiskFailure::IsMemory { .. })), "{failure}");
+            assert!(std::fs::read(&memory).expect("readable") == before && !pmem.exists());
+        }
+        let own = disk::open(&path, DiskAccess::ReadWrite, 4096).expect("a disk");
+        assert!(contents::refuse_memory(&own).is_ok());
     }
 }

@@ -82,7 +82,11 @@ impl BackingFile for FileBelow {
 
     fn status(&self) -> Result<BackingStatus, Refused> {
         let file = self.file();
-        Ok(BackingStatus { len: file.contents().len() as u64, stamp: Stamp::of(file.stamp(), file.stamp()) })
+        Ok(BackingStatus {
+            len: file.contents().len() as u64,
+            stamp: Stamp::of(file.stamp(), file.stamp()),
+            is_removed: false,
+        })
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize, Refused> {

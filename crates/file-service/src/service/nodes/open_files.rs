@@ -656,10 +656,7 @@ impl OpenFile {
             return Ok(());
         }
         let (backing, can_write) = open()?;
-        let mut state = self.write_state();
-        if !state.can_write {
-            (state.backing, state.made, state.can_write) = (Arc::new(backing), None, can_write);
-        }
+        self.replace_backing((Arc::new(backing), can_write));
         Ok(())
     }
 
@@ -669,10 +666,18 @@ impl OpenFile {
         let Some(OpenState { backing, can_write: true, .. }) = Arc::into_inner(other).map(OpenFile::into_state) else {
             return;
         };
+        self.replace_backing((backing, true));
+    }
+
+    fn replace_backing(&self, (backing, can_write): (Arc<OpenedFile>, bool)) {
         let mut state = self.write_state();
-        if !state.can_write {
-            (state.backing, state.made, state.can_write) = (backing, None, true);
+        if state.can_write {
+            return;
         }
+        if self.is_kept() {
+            backing.note_removal();
+        }
+        (state.backing, state.made, state.can_write) = (backing, None, can_write);
     }
 
     fn into_state(self) -> OpenState {
@@ -734,13 +739,12 @@ impl OpenFile {
     /// Keeps what reaches the file, which loses its name, for as long as the pool may need it.
     pub(crate) fn keep(&self, kept: Arc<KeptFile>) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        self.with_backing(OpenedFile::note_removal);
     }
 
-    /// Whether its last name is gone.
+    /// Whether it never had a name, or programs took the last one away.
     fn has_no_name(&self) -> bool {
-        self.with_backing(|backing| {
-            tidegate_source_files::about(backing.descriptor()).is_ok_and(|about| about.stx_nlink == 0)
-        })
+        self.with_backing(OpenedFile::has_no_name)
     }
 
     /// Calls `look` with the file below.
