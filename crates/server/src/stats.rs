@@ -1,5 +1,7 @@
 //! Statistics of a server: metrics of its layers, latencies of its requests, and how both are told.
 
+pub(crate) mod history;
+pub(crate) mod http;
 pub mod latency;
 mod page;
 pub mod prometheus;

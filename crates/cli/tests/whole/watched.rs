@@ -395,11 +395,50 @@ fn browsers_get_a_page_that_asks_for_the_metrics() {
     assert!(policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"), "{policy}");
     let nonce = policy.split_once("script-src 'nonce-").unwrap().1.split_once('\'').unwrap().0;
     assert!(body.starts_with("<!DOCTYPE html>") && body.contains(&format!("<script nonce=\"{nonce}\">")));
-    assert!(body.contains("fetch('/metrics'") && body.len() <= 100_000);
+    assert!(body.contains("ask('/metrics')") && body.len() <= 100_000);
     for (request, status) in [("GET /page HTTP/1.1", "404"), ("POST / HTTP/1.1", "405"), ("\u{1}/ /", "405")] {
         let (head, body) = scrape(port, &format!("{request}\r\n\r\n"));
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")) && !body.contains("<html"), "{head}");
     }
+}
+
+#[test]
+fn the_last_hour_is_told_to_a_browser_that_was_not_there() {
+    let watched = Watched::start(&["--metrics", "tcp:127.0.0.1:0"]);
+    let port = &watched.metrics_port();
+    let history = |query: &str| -> Value {
+        let (head, body) = scrape(port, &format!("GET /history{query} HTTP/1.1\r\n\r\n"));
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"), "{head}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let first = history("");
+    assert_eq!((&first["period_seconds"], &first["volumes"][0]["name"]), (&5.into(), &"v".into()));
+    let mut client = watched.client();
+    (0..64).for_each(|block| client.write(block * 4096, &[1; 4096], Durability::Volatile).unwrap());
+    let column = |of: &Value| -> Vec<f64> {
+        of.as_array().unwrap().iter().map(|value| value.as_f64().unwrap_or_default()).collect()
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let told = loop {
+        let told = history("");
+        let ends = column(&told["seconds"]);
+        let begins = [0.0].into_iter().chain(ends.iter().copied());
+        let rates = column(&told["volumes"][0]["written_bytes_per_second"]);
+        let bytes: f64 = ends.iter().zip(begins).zip(rates).map(|((end, begin), rate)| (end - begin) * rate).sum();
+        assert!(bytes <= 64.0 * 4096.0 * 1.02, "{told}");
+        if bytes >= 64.0 * 4096.0 * 0.98 {
+            break told;
+        }
+        assert!(Instant::now() < deadline, "{told}");
+        // Nothing tells of a sample.
+        thread::park_timeout(Duration::from_millis(100));
+    };
+    assert_eq!(told["run"], first["run"]);
+    assert!(column(&told["volumes"][0]["write_p99_seconds"]).iter().any(|time| *time > 0.0), "{told}");
+    let last = column(&told["seconds"]).pop().unwrap();
+    assert!(last >= 5.0, "{told}");
+    assert!(!column(&history(&format!("?after={last}"))["seconds"]).contains(&last));
+    assert!(scrape(port, "GET /history?until=1 HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 400"));
 }
 
 /// Clients that keep a server waiting in every way there is, `count` of each: some say nothing,

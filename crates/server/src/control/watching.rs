@@ -9,7 +9,8 @@ use crate::options::{Plan, VolumePlan};
 use crate::sockets::accept::{ACCEPT_PAUSE, is_no_lack};
 use crate::sockets::connections::Connections;
 use crate::sockets::listen::{ListenAddress, Listener, SocketAccess};
-use crate::stats::prometheus;
+use crate::stats::history::{History, SAMPLE_EVERY};
+use crate::stats::http::{self, Shown};
 use crate::stats::snapshot::{Observed, ObservedVolume};
 use crate::volume::compose::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::Instant;
+use tidegate_host::threads::Periodic;
 use tidegate_media::Access;
 
 /// The sockets, open until this is dropped.
@@ -28,11 +30,21 @@ pub struct Watching {
     answering: Answering,
     metrics: MetricsAnswering,
     observed: Arc<Observed>,
+    /// Empty as long as no metrics were answered.
+    history: Arc<History>,
 }
 
-/// Answers to those who ask for metrics at this URL, if anywhere, until this is dropped.
+/// Answers to those who ask for metrics, if anywhere, until this is dropped.
 #[derive(Default)]
-pub struct MetricsAnswering(Option<(String, Answering)>);
+pub struct MetricsAnswering(Option<MetricsPort>);
+
+/// A port at which metrics are answered.
+struct MetricsPort {
+    url: String,
+    _answering: Answering,
+    /// Takes the samples of the last hour.
+    _sampling: Periodic,
+}
 
 /// A thread that answers.
 struct Answering {
@@ -59,14 +71,15 @@ impl Watching {
             socket::answer_one(watcher, &asked, end, report);
         });
         let answering = answering.map_err(Failure::system("starting a thread"))?;
-        let mut watching = Watching { control, answering, metrics: MetricsAnswering::default(), observed };
+        let (metrics, history) = (MetricsAnswering::default(), Arc::new(History::new()));
+        let mut watching = Watching { control, answering, metrics, observed, history };
         watching.metrics = watching.open_metrics(plan)?;
         Ok(watching)
     }
 
     /// Where metrics are answered.
     pub fn metrics(&self) -> Option<&str> {
-        self.metrics.0.as_ref().map(|(url, _)| url.as_str())
+        self.metrics.0.as_ref().map(|port| port.url.as_str())
     }
 
     /// Answers where `plan` asks for it, beside what is answered already.
@@ -75,11 +88,21 @@ impl Watching {
         let listener = Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN);
         let listener = listener.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
         let url = format!("http://{}/metrics", listener.place());
-        let observed = Arc::clone(&self.observed);
+        let (observed, history) = (Arc::clone(&self.observed), Arc::clone(&self.history));
         let answering = Answering::begin("metrics", vec![listener], move |watcher, _| {
-            prometheus::answer_one(&watcher, &observed);
+            http::answer_one(&watcher, &Shown { observed: &observed, history: &history });
         });
-        Ok(MetricsAnswering(Some((url, answering.map_err(Failure::system("starting a thread"))?))))
+        let no_thread = Failure::system("starting a thread");
+        let _answering = answering.map_err(&no_thread)?;
+        let _sampling = self.sampling().map_err(no_thread)?;
+        Ok(MetricsAnswering(Some(MetricsPort { url, _answering, _sampling })))
+    }
+
+    /// A thread that adds to the history, whose next interval begins now.
+    fn sampling(&self) -> io::Result<Periodic> {
+        let (observed, history) = (Arc::clone(&self.observed), Arc::clone(&self.history));
+        history.record(&observed.snapshot());
+        Periodic::start("history", SAMPLE_EVERY, move || history.record(&observed.snapshot()))
     }
 
     /// Answers no more where it did, and goes on with `metrics`.

@@ -1,6 +1,6 @@
 //! The page for browsers at the port of the metrics: one document without outside resources, whose
-//! script asks for `/metrics` every two seconds and draws what grew. Thus it shows no more than
-//! Prometheus is told, and has no numbers of its own.
+//! script asks for `/metrics` every two seconds and shows what grew, and draws the server's samples
+//! of the last hour. Thus it has no numbers of its own.
 
 use uuid::Uuid;
 

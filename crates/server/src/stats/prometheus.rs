@@ -1,94 +1,13 @@
-//! Counters for Prometheus: a snapshot as its text format (version 0.0.4), over the least of HTTP.
+//! A snapshot in Prometheus's text format, version 0.0.4.
 
-use crate::control::watchers::Watcher;
 use crate::sockets::connections::ConnectionCounts;
 use crate::stats::latency::Latencies;
-use crate::stats::page::Document;
 use crate::stats::registry::Metric;
-use crate::stats::snapshot::{Observed, RequestCounts, Snapshot, VolumeCounts};
+use crate::stats::snapshot::{RequestCounts, Snapshot, VolumeCounts};
 use std::fmt::{Display, Write};
-use std::io;
-use std::net::Shutdown;
-use std::time::{Duration, Instant};
-
-/// How long a scrape may take, from its connection to its end.
-const SCRAPE_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Bytes of a request that are looked at.
-const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// The buckets end at powers of two nanoseconds: from 1 µs to 17 s.
 const BUCKET_BITS: std::ops::RangeInclusive<u32> = 10..=34;
-
-/// The text's kind, as Prometheus knows it.
-const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Answers the scrape that `watcher` brings.
-pub(crate) fn answer_one(watcher: &Watcher<'_>, observed: &Observed) {
-    if let Err(error) = scraped(watcher, observed) {
-        tracing::debug!("a scrape of the metrics ended: {error}");
-    }
-}
-
-fn scraped(watcher: &Watcher<'_>, observed: &Observed) -> io::Result<()> {
-    let deadline = Instant::now() + SCRAPE_PATIENCE;
-    let request = request_line(watcher, deadline)?;
-    tracing::debug!("the metrics are asked by {}: {request}", watcher.stream().peer());
-    let mut words = request.split(' ');
-    let answer = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => plain("200 OK", &watcher.make(|| text(&observed.snapshot()))),
-        (Some("GET"), Some("/")) => page(),
-        (Some("GET"), _) => plain("404 Not Found", "the counters are at /metrics, and a page of them at /\n"),
-        _ => plain("405 Method Not Allowed", "only GET is answered\n"),
-    };
-    watcher.send(answer.as_bytes(), deadline)?;
-    // Closing at once after the client's last bytes could take the answer back.
-    watcher.stream().shut_down(Shutdown::Write);
-    Ok(())
-}
-
-/// An answer in text.
-fn plain(status: &str, body: &str) -> String {
-    answer(status, &[("Content-Type", CONTENT_TYPE)], body)
-}
-
-/// The page for browsers.
-fn page() -> String {
-    let Document { policy, body } = Document::new();
-    let headers = [
-        ("Content-Type", "text/html; charset=utf-8"),
-        ("Content-Security-Policy", &*policy),
-        ("Referrer-Policy", "no-referrer"),
-    ];
-    answer("200 OK", &headers, &body)
-}
-
-/// An answer with these headers, those of every answer, and this body.
-fn answer(status: &str, headers: &[(&str, &str)], body: &str) -> String {
-    let length = body.len().to_string();
-    let always = [
-        ("Content-Length", &*length),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Connection", "close"),
-    ];
-    let headers: String = headers.iter().chain(&always).map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("HTTP/1.1 {status}\r\n{headers}\r\n{body}")
-}
-
-/// The first line of a request, once all its head has arrived.
-fn request_line(watcher: &Watcher<'_>, deadline: Instant) -> io::Result<String> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let mut piece = [0; 1024];
-        let len = watcher.receive(&mut piece, deadline)?;
-        if len == 0 || head.len() + len > REQUEST_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        head.extend_from_slice(&piece[..len]);
-    }
-    Ok(String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned())
-}
 
 /// A snapshot in Prometheus's text format.
 pub fn text(snapshot: &Snapshot) -> String {
