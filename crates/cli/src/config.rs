@@ -38,7 +38,7 @@ use toml::Spanned;
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 
 /// Every key at the top of the file.
-pub(crate) const KEYS: [&str; 11] = [
+pub(crate) const KEYS: [&str; 12] = [
     "listen",
     "insecure",
     "tls",
@@ -48,6 +48,7 @@ pub(crate) const KEYS: [&str; 11] = [
     "connections_max",
     "control",
     "metrics",
+    "metrics_token",
     "sandbox",
     "volume",
 ];
@@ -71,6 +72,7 @@ struct ConfigFile {
     control: Option<PathBuf>,
     #[serde(default, deserialize_with = "metrics")]
     metrics: Option<SocketAddr>,
+    metrics_token: Option<PathBuf>,
     #[serde(default, deserialize_with = "sandbox")]
     sandbox: SandboxWish,
     #[serde(default, deserialize_with = "one_or_more")]
@@ -397,6 +399,7 @@ pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
         control: written.control.map(|control| folder.join(control)),
         metrics: written.metrics,
+        metrics_token: written.metrics_token.map(|file| folder.join(file)),
         sandbox: written.sandbox,
     })
 }
@@ -541,6 +544,7 @@ mod tests {
             connections_max = 5
             control = "c"
             metrics = "tcp:127.0.0.1:9"
+            metrics_token = "t"
             sandbox = "on"
             [tls]
             certificate = "c.pem"
@@ -599,6 +603,7 @@ mod tests {
         assert_eq!(plan.connections_max, 5);
         assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
         assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
+        assert_eq!(plan.metrics_token.as_deref(), Some(Path::new("/etc/tidegate/t")));
         assert_eq!(plan.sandbox, SandboxWish::On);
         let [first, second, third] = &plan.volumes[..] else { panic!("{plan:?}") };
         let expected = VolumePlan {
@@ -736,7 +741,7 @@ mod tests {
             ("[[volume]]\npmem = 3\n", 2, "string"),
             ("[[volume]]\nname = \"x\"\n", 1, "pmem"),
             ("\nsocket_mode = \"rw\"\n", 2, "0660"),
-            ("metrics = \"tcp:0.0.0.0:1\"", 1, "loopback"),
+            ("metrics = \"unix:/s\"", 1, "an address and a port"),
             ("connections_max = 0", 1, "nonzero"),
             ("\nsandbox = \"yes\"", 2, "auto"),
             ("[[volume]]\npmem = \"a\"\ndirty_percent = 101", 3, "1 to 100"),

@@ -10,7 +10,7 @@ pub(crate) use config::ConfigFailure;
 pub(crate) use run::ProgramFailure;
 pub(crate) use stop::StopFailure;
 pub(crate) use tidegate_failure_reports::{Exit, Report, refusal};
-pub(crate) use usage::UsageFailure;
+pub(crate) use usage::{MetricsLack, UsageFailure};
 
 use serde::Serialize;
 use std::io::{self, Write};

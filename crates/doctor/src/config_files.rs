@@ -15,6 +15,7 @@ use tidegate_server::failure::ListenFailure;
 use tidegate_server::fronts::nbd;
 use tidegate_server::options::{Plan, VolumePlan};
 use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::sockets::token::Token;
 
 /// A mistake that only the file system shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,15 @@ pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
             format!("[tls]: {failure}"),
             error,
             "name PEM files that the server's user may read",
+        ));
+    }
+    let token = plan.metrics_token.as_deref().map(Token::from_file);
+    if let Some(Err(error)) = token {
+        let why = "the metrics have no token to ask for".to_owned();
+        found.push(FileMistake::new(
+            format!("metrics_token: {error}"),
+            why,
+            "name a file of the server's user with mode 0600, and in it one line of 16 characters or more",
         ));
     }
     found
@@ -367,8 +377,9 @@ mod tests {
         fs::write(at("control"), "").expect("written");
         plan.control = Some(at("control"));
         plan.tls = Some(TlsIdentity { certificate: at("c.pem"), key: at("k.pem"), clients: None });
+        plan.metrics_token = Some(at("token"));
         let told = words(&server_files(&plan));
-        for part in ["the region", "the disk", "another kind", "none/s", "is no socket", "[tls]"] {
+        for part in ["the region", "the disk", "another kind", "none/s", "is no socket", "[tls]", "metrics_token"] {
             assert!(told.contains(part), "no {part:?} in:\n{told}");
         }
         assert_eq!(told.lines().count(), 5, "{told}");

@@ -2,8 +2,9 @@
 //! kernel does not have.
 
 use crate::{Exit, Report};
+use tidegate_host::shell::word;
 use tidegate_sandbox::SandboxFailure;
-use tidegate_server::failure::{ListenFailure, UblkFailure};
+use tidegate_server::failure::{ListenFailure, TokenError, UblkFailure};
 use tidegate_server::sockets::listen::SOCKET_PATH_BYTES_MAX;
 
 impl From<&ListenFailure> for Report {
@@ -15,6 +16,7 @@ impl From<&ListenFailure> for Report {
             ListenFailure::PathTooLong { .. } => path_too_long(what),
             ListenFailure::PortInUse { .. } => port_in_use(what),
             ListenFailure::Identity { error } => identity(what, error.to_string()),
+            ListenFailure::Token { error } => token(what, error),
             ListenFailure::Denied { .. } => denied(what),
             ListenFailure::Group { group, error, .. } => of_group(what, *group, error.to_string()),
             ListenFailure::Named { flag, failure } => {
@@ -51,6 +53,21 @@ fn port_in_use(what: String) -> Report {
 fn identity(what: String, why: String) -> Report {
     let next = "put the file right, or name others: --tls-certificate FILE --tls-key FILE";
     Report::new(("tls", Exit::Environment), what, why, next)
+}
+
+fn token(what: String, error: &TokenError) -> Report {
+    let next = match error {
+        TokenError::Unreadable { path, .. } => {
+            format!("let the server's user read it, or make one: (umask 077; openssl rand -hex 32 > {})", word(path))
+        }
+        TokenError::NotPrivate { path, .. } => {
+            format!("make it the server's own: chmod 600 {0}, chown the server's user {0}", word(path))
+        }
+        TokenError::NoToken { path, .. } => {
+            format!("write another: (umask 077; openssl rand -hex 32 > {})", word(path))
+        }
+    };
+    Report::new(("metrics-token", Exit::Environment), what, error.to_string(), next)
 }
 
 fn denied(what: String) -> Report {

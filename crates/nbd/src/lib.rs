@@ -33,4 +33,4 @@ pub use failure::{ConnectionError, End, Violation};
 pub use limits::OFFLOAD_THREADS_MAX;
 pub use service::{Encryption, Service, Timeouts};
 pub use stream::Stream;
-pub use tls::{Tls, TlsError};
+pub use tls::{Encrypted, Tls, TlsError};

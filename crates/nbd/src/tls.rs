@@ -109,6 +109,12 @@ impl Tls {
         let config = builder.with_single_cert(chain, secret).map_err(bad_pair)?;
         Ok(Tls { config: Arc::new(config) })
     }
+
+    /// The server's end of an encrypted stream over `stream`. The handshake happens inside the
+    /// first call that waits for bytes.
+    pub fn over<'s, S: Stream>(&self, stream: &'s S) -> io::Result<Encrypted<'s, S>> {
+        Encrypted::over(stream, self)
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -144,7 +150,7 @@ fn unusable(path: &Path, error: pem::Error) -> TlsError {
 /// One thread receives while others send. Whoever sends holds `sending` from the encryption to the
 /// socket, so that records leave in the order of their numbers; nobody holds `session` while
 /// waiting for the socket.
-pub(crate) struct Encrypted<'s, S> {
+pub struct Encrypted<'s, S> {
     stream: &'s S,
     session: Mutex<ServerConnection>,
     sending: Mutex<Sending>,
@@ -268,7 +274,7 @@ impl<'s, S: Stream> Encrypted<'s, S> {
     /// Ends the session: tells the client that nothing follows (`close_notify`), so that it can
     /// tell this end from one that somebody in between made. A client that makes no room for it
     /// within [`CLOSE_TIMEOUT`] is not told.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut sending = self.sending.lock().expect(HOLDER_PANICKED);
         if sending.is_broken || self.stream.limit_sending(Some(CLOSE_TIMEOUT)).is_err() {
             return;

@@ -44,6 +44,8 @@ pub struct Reloaded {
     pub differences: Vec<Difference>,
     /// Whether the files of an unchanged identity were read again.
     pub renewed_identity: bool,
+    /// Whether the file of an unchanged token was read again.
+    pub renewed_token: bool,
     /// Connections that were cut.
     pub cut: usize,
 }
@@ -63,22 +65,19 @@ impl Running {
     /// tell how far.
     ///
     /// # Errors
-    /// A socket cannot be opened, an identity not be read, or a mode not be set. Then everything is
-    /// as it was.
+    /// A socket cannot be opened, an identity or a token not be read, or a mode not be set. Then
+    /// everything is as it was.
     pub fn reload(&mut self, new: Plan) -> Result<Reloaded, Failure> {
         let differences = differences(&self.plan, &new);
         let new = followed(&self.plan, new);
         let terms = self.terms_of(&new)?;
-        let metrics = match new.metrics == self.plan.metrics {
-            true => None,
-            false => Some(self.watching.open_metrics(&new)?),
-        };
+        let metrics = self.watching.prepare_metrics(&new, &self.plan)?;
         let opened = self.entrances.open_missing(&new)?;
         self.change_in_place(&new)?;
         let is_changed = |key: &str| differences.iter().any(|difference| difference.key == key);
         let (of_tcp, of_users) = (is_changed("tls"), ["allow_uids", "allow_gids"].into_iter().any(is_changed));
         self.connections.set_terms(terms);
-        metrics.into_iter().for_each(|metrics| self.watching.exchange_metrics(metrics));
+        self.watching.exchange_metrics(metrics);
         self.entrances.exchange(&new, opened);
         let cut = self.connections.cut(|stream, by| {
             self.entrances.has(by.entrance)
@@ -88,8 +87,9 @@ impl Running {
                 }
         });
         let renewed_identity = new.tls.is_some() && !of_tcp;
+        let renewed_token = new.metrics_token.is_some() && !is_changed("metrics_token");
         self.plan = new;
-        Ok(Reloaded { differences, renewed_identity, cut })
+        Ok(Reloaded { differences, renewed_identity, renewed_token, cut })
     }
 
     /// The terms of the plan `new`, with its identity as it is now.

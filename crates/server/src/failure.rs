@@ -4,6 +4,7 @@
 pub use crate::cached_disk::failure::{AtFault, DiskFailure, Growth, JournalFailure, Obstacle, Step};
 pub use crate::control::failure::{ControlFailure, Refused};
 pub use crate::sockets::failure::{Exposed, Exposure, ListenFailure, NoListenAddress};
+pub use crate::sockets::token::TokenError;
 pub use crate::volume::failure::{CreateFailure, WriteCacheFailure};
 pub use tidegate_host::Doing;
 pub use tidegate_ublk::{CommandError, UblkFailure};

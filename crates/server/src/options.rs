@@ -41,6 +41,8 @@ pub struct Plan {
     pub control: Option<PathBuf>,
     /// Where Prometheus is answered.
     pub metrics: Option<SocketAddr>,
+    /// The file of the token that those who ask there have to show; None: they show none.
+    pub metrics_token: Option<PathBuf>,
     /// Whether system calls are given up once everything is open.
     pub sandbox: SandboxWish,
 }
@@ -57,6 +59,7 @@ impl Default for Plan {
             connections_max: CONNECTIONS_MAX,
             control: None,
             metrics: None,
+            metrics_token: None,
             sandbox: SandboxWish::default(),
         }
     }

@@ -8,3 +8,4 @@ pub mod connections;
 pub mod entrances;
 pub mod failure;
 pub mod listen;
+pub mod token;

@@ -8,3 +8,4 @@ pub mod prometheus;
 mod region;
 pub mod registry;
 pub mod snapshot;
+pub(crate) mod terms;

@@ -1,6 +1,7 @@
 //! Command lines that are never possible, whatever the machine's state.
 
 use super::{Exit, Report};
+use std::net::SocketAddr;
 use tidegate_disk_cache::Mode;
 use tidegate_failure_reports::block_size;
 use tidegate_host::spelling::nearest;
@@ -10,6 +11,15 @@ use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::placement::BadGlob;
 use tidegate_server::failure::{Exposed, Exposure, NoListenAddress};
+
+/// What metrics need beyond this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetricsLack {
+    /// A token that clients show.
+    Token,
+    /// An identity to encrypt with.
+    Tls,
+}
 
 /// A mistake on the command line.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -84,7 +94,18 @@ pub(crate) enum UsageFailure {
         /// The text.
         text: String,
     },
-    /// Text that names no port of this machine alone.
+    /// Metrics that other machines reach, without what protects them there.
+    #[error("metrics at {address} can be reached by other machines")]
+    MetricsExposed {
+        /// The address.
+        address: SocketAddr,
+        /// What is missing.
+        lack: MetricsLack,
+    },
+    /// A token that nobody is asked for.
+    #[error("a token of metrics that are not answered")]
+    TokenWithoutMetrics,
+    /// Text that names no port.
     #[error("{text:?} is no place for metrics")]
     Metrics {
         /// The text.
@@ -196,6 +217,8 @@ impl From<&UsageFailure> for Report {
             UsageFailure::Admit { text } => admit(what, text),
             UsageFailure::SocketMode { .. } => socket_mode(what),
             UsageFailure::Metrics { .. } => metrics(what),
+            UsageFailure::MetricsExposed { lack, .. } => metrics_exposed(what, *lack),
+            UsageFailure::TokenWithoutMetrics => token_without_metrics(what),
             UsageFailure::Exports { why } => exports(what, why),
             UsageFailure::NotFromOneOn { .. } => not_from_one_on(what),
             UsageFailure::CacheTooFew { min, .. } => cache_too_few(what, *min),
@@ -273,8 +296,27 @@ fn socket_mode(what: String) -> Report {
 }
 
 fn metrics(what: String) -> Report {
-    let next = "write a loopback address and a port: tcp:127.0.0.1:9809";
-    usage("bad-metrics", what, "metrics ask no password, so they stay on this machine", next)
+    let next = "write an address and a port: tcp:127.0.0.1:9809";
+    usage("bad-metrics", what, "metrics are answered over HTTP on a TCP port", next)
+}
+
+fn metrics_exposed(what: String, lack: MetricsLack) -> Report {
+    let (why, add) = match lack {
+        MetricsLack::Token => (
+            "without a token everyone who reaches the port reads the names and numbers of all volumes",
+            "--metrics-token FILE, --tls-certificate and --tls-key",
+        ),
+        MetricsLack::Tls => {
+            ("without TLS the token and the numbers can be read on their way", "--tls-certificate and --tls-key")
+        }
+    };
+    let next = format!("add {add}; or stay on this machine: --metrics tcp:127.0.0.1:9809");
+    usage("exposed-metrics", what, why, next)
+}
+
+fn token_without_metrics(what: String) -> Report {
+    let next = "add --metrics tcp:ADDRESS:PORT, or leave --metrics-token out";
+    usage("token-without-metrics", what, "the token is asked for at the port of the metrics alone", next)
 }
 
 fn exports(what: String, why: &str) -> Report {

@@ -106,10 +106,10 @@ pub(crate) fn group(text: &str) -> Result<u32, UsageFailure> {
     access::group(text).ok_or_else(|| UsageFailure::NoGroup { text: text.to_owned() })
 }
 
-/// Reads a place that only this machine reaches.
+/// Reads a TCP port.
 pub(crate) fn metrics(text: &str) -> Result<SocketAddr, UsageFailure> {
     match ListenAddress::parse(text) {
-        Ok(ListenAddress::Tcp(address)) if address.ip().to_canonical().is_loopback() => Ok(address),
+        Ok(ListenAddress::Tcp(address)) => Ok(address),
         _ => Err(UsageFailure::Metrics { text: text.to_owned() }),
     }
 }

@@ -223,10 +223,16 @@ pub(crate) struct Serve {
     #[arg(long, help_heading = MONITORING, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) control: Option<PathBuf>,
 
-    /// Answer Prometheus over HTTP on this port of a loopback address: tcp:127.0.0.1:9809. Every
-    /// user of this machine may read the metrics there, and change nothing
+    /// Answer Prometheus and browsers over HTTP on this port: tcp:127.0.0.1:9809. Every user of
+    /// this machine may read the metrics there, and change nothing. Addresses other than loopback
+    /// need --metrics-token and --tls-certificate
     #[arg(long, help_heading = MONITORING, value_name = "PLACE", value_parser = metrics)]
     pub(crate) metrics: Option<SocketAddr>,
+
+    /// Answer metrics only to clients that show the token in this file: one line of 16 characters
+    /// or more; mode 0600. With --tls-certificate the port then speaks HTTPS
+    #[arg(long, help_heading = MONITORING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) metrics_token: Option<PathBuf>,
 
     /// Give up system calls that a server never needs, once everything is open: those that start
     /// programs, look into processes, mount, or change users. auto: if the kernel can, and with a

@@ -18,6 +18,7 @@ mod listed;
 mod logs;
 mod manual;
 mod metrics_page;
+mod metrics_token;
 mod mirrored;
 mod odd_paths;
 mod packaged;

@@ -3,6 +3,7 @@
 use crate::encrypted::identities::Identities;
 use crate::program::{Folder, Server, json, run};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 const SERVICE: &str = include_str!("../../systemd/tidegate@.service");
 const MOUNT: &str = include_str!("../../systemd/tidegate-mount@.service");
@@ -81,6 +82,9 @@ fn the_example_serves_once_its_places_are_this_machines() {
     let [side, other] = ["ledger.pmem", "other-ledger.pmem"].map(|name| folder.text(name));
     json(&["create", "--pmem", &side, "--mirror", &other, "--size", "24M"]);
     let identities = Identities::make();
+    let token = folder.path("metrics-token");
+    fs::write(&token, "a token of the test".replace(' ', "-")).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
     let here = EXAMPLE
         .replace("/run/tidegate", folder.0.path().to_str().unwrap())
         .replace("/mnt/pmem/", "")

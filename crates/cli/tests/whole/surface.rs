@@ -231,6 +231,8 @@ const CONFIGURATIONS: &[&str] = &[
     "connections_max = 0\n[[volume]]\npmem = \"v\"",
     "tls_certificate = \"c\"\n[[volume]]\npmem = \"v\"",
     "metrics = \"tcp:0.0.0.0:1\"\n[[volume]]\npmem = \"v\"",
+    "metrics_token = \"t\"\n[[volume]]\npmem = \"v\"",
+    "metrics = \"tcp:127.0.0.1:1\"\nmetrics_token = \"none\"\n[[volume]]\npmem = \"v\"",
     "unheard_of = 1\n[[volume]]\npmem = \"v\"",
     "[[volume]]\npmem = \"v\"\npmem = \"w\"",
 ];

@@ -72,7 +72,19 @@ fn between(of: &str, old: Vec<Setting>, new: Vec<Setting>) -> Vec<Difference> {
 
 fn of_server(plan: &Plan) -> Vec<Setting> {
     use TakesEffect::{AtRestart, Now};
-    let Plan { volumes, listen, insecure, tls, socket_mode, peers, connections_max, control, metrics, sandbox } = plan;
+    let Plan {
+        volumes,
+        listen,
+        insecure,
+        tls,
+        socket_mode,
+        peers,
+        connections_max,
+        control,
+        metrics,
+        metrics_token,
+        sandbox,
+    } = plan;
     let Peers { uids, gids } = peers;
     let place = |place: &ListenAddress| match place {
         ListenAddress::Unix(path) => format!("unix:{}", path.display()),
@@ -88,6 +100,7 @@ fn of_server(plan: &Plan) -> Vec<Setting> {
         ("connections_max", connections_max.to_string(), Now),
         ("control", or_none(control.as_deref().map(Path::display)), AtRestart),
         ("metrics", or_none(metrics.map(|address| format!("tcp:{address}"))), Now),
+        ("metrics_token", or_none(metrics_token.as_deref().map(Path::display)), Now),
         ("sandbox", sandbox.name().to_owned(), AtRestart),
         ("volume", list(volumes.iter().map(|volume| volume.pmem.display())), AtRestart),
     ]

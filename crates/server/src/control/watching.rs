@@ -12,12 +12,13 @@ use crate::sockets::listen::{ListenAddress, Listener, SocketAccess};
 use crate::stats::history::{History, SAMPLE_EVERY};
 use crate::stats::http::{self, Shown};
 use crate::stats::snapshot::{Observed, ObservedVolume};
+use crate::stats::terms::MetricsTerms;
 use crate::volume::compose::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle, Scope};
 use std::time::Instant;
 use tidegate_host::threads::Periodic;
@@ -36,11 +37,23 @@ pub struct Watching {
 
 /// Answers to those who ask for metrics, if anywhere, until this is dropped.
 #[derive(Default)]
-pub struct MetricsAnswering(Option<MetricsPort>);
+struct MetricsAnswering(Option<MetricsPort>);
+
+/// How metrics are answered from now on.
+pub struct MetricsChange(Change);
+
+enum Change {
+    /// At another port, or nowhere.
+    Port(MetricsAnswering),
+    /// At the same port, on other terms.
+    Terms(MetricsTerms),
+}
 
 /// A port at which metrics are answered.
 struct MetricsPort {
-    url: String,
+    place: ListenAddress,
+    /// Those of the next client.
+    terms: Arc<RwLock<Arc<MetricsTerms>>>,
     _answering: Answering,
     /// Takes the samples of the last hour.
     _sampling: Periodic,
@@ -78,24 +91,51 @@ impl Watching {
     }
 
     /// Where metrics are answered.
-    pub fn metrics(&self) -> Option<&str> {
-        self.metrics.0.as_ref().map(|port| port.url.as_str())
+    pub fn metrics(&self) -> Option<String> {
+        self.metrics.0.as_ref().map(MetricsPort::url)
+    }
+
+    /// Prepares the answers of metrics that `plan` asks for, where those of `former` are given now.
+    /// The token and the identity are read anew. Nothing changes before the exchange.
+    ///
+    /// # Errors
+    /// The port cannot be opened, or the token or the identity not be read.
+    pub fn prepare_metrics(&self, plan: &Plan, former: &Plan) -> Result<MetricsChange, Failure> {
+        if plan.metrics == former.metrics {
+            return Ok(MetricsChange(Change::Terms(MetricsTerms::of(plan)?)));
+        }
+        Ok(MetricsChange(Change::Port(self.open_metrics(plan)?)))
+    }
+
+    /// Answers metrics from now on as it was prepared.
+    pub fn exchange_metrics(&mut self, MetricsChange(change): MetricsChange) {
+        match change {
+            Change::Port(metrics) => self.metrics = metrics,
+            Change::Terms(terms) => {
+                if let Some(port) = &self.metrics.0 {
+                    port.set_terms(terms);
+                }
+            }
+        }
     }
 
     /// Answers where `plan` asks for it, beside what is answered already.
-    pub fn open_metrics(&self, plan: &Plan) -> Result<MetricsAnswering, Failure> {
+    fn open_metrics(&self, plan: &Plan) -> Result<MetricsAnswering, Failure> {
         let Some(address) = plan.metrics else { return Ok(MetricsAnswering::default()) };
+        let terms = Arc::new(RwLock::new(Arc::new(MetricsTerms::of(plan)?)));
         let listener = Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN);
         let listener = listener.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
-        let url = format!("http://{}/metrics", listener.place());
+        let place = listener.place();
         let (observed, history) = (Arc::clone(&self.observed), Arc::clone(&self.history));
+        let of_next = Arc::clone(&terms);
         let answering = Answering::begin("metrics", vec![listener], move |watcher, _| {
-            http::answer_one(&watcher, &Shown { observed: &observed, history: &history });
+            let terms = Arc::clone(&of_next.read().unwrap_or_else(PoisonError::into_inner));
+            http::answer_one(&watcher, &Shown { observed: &observed, history: &history }, &terms);
         });
         let no_thread = Failure::system("starting a thread");
         let _answering = answering.map_err(&no_thread)?;
         let _sampling = self.sampling().map_err(no_thread)?;
-        Ok(MetricsAnswering(Some(MetricsPort { url, _answering, _sampling })))
+        Ok(MetricsAnswering(Some(MetricsPort { place, terms, _answering, _sampling })))
     }
 
     /// A thread that adds to the history, whose next interval begins now.
@@ -103,11 +143,6 @@ impl Watching {
         let (observed, history) = (Arc::clone(&self.observed), Arc::clone(&self.history));
         history.record(&observed.snapshot());
         Periodic::start("history", SAMPLE_EVERY, move || history.record(&observed.snapshot()))
-    }
-
-    /// Answers no more where it did, and goes on with `metrics`.
-    pub fn exchange_metrics(&mut self, metrics: MetricsAnswering) {
-        self.metrics = metrics;
     }
 
     /// Tells from now on that clients find each volume at its `uris`.
@@ -122,6 +157,17 @@ impl Watching {
         let Watching { answering, metrics, observed, .. } = self;
         drop((answering, metrics));
         Arc::clone(&observed.last_words)
+    }
+}
+
+impl MetricsPort {
+    fn url(&self) -> String {
+        let terms = self.terms.read().unwrap_or_else(PoisonError::into_inner);
+        format!("{}://{}/metrics", terms.scheme(), self.place)
+    }
+
+    fn set_terms(&self, terms: MetricsTerms) {
+        *self.terms.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(terms);
     }
 }
 

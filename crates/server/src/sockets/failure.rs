@@ -1,5 +1,6 @@
 //! Why a socket cannot be listened on.
 
+use crate::sockets::token::TokenError;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +35,12 @@ pub enum ListenFailure {
     Identity {
         /// The files, and what is wrong with them.
         error: TlsError,
+    },
+    /// The token of the metrics cannot be used.
+    #[error("the metrics have no token to ask for")]
+    Token {
+        /// The file, and what is wrong with it.
+        error: TokenError,
     },
     /// Another program listens on the port.
     #[error("port {address} is in use")]

@@ -88,7 +88,7 @@ impl Serving {
     /// The server is watched at the sockets of `watching`.
     pub(super) fn watched_by(&mut self, watching: &Watching) {
         self.control.clone_from(&watching.control);
-        self.metrics = watching.metrics().map(str::to_owned);
+        self.metrics = watching.metrics();
     }
 
     /// Serves its volumes at other `places` from now on.

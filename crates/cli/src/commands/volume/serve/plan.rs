@@ -1,7 +1,7 @@
 //! The plan of a server, by the command line and by a configuration file.
 
 use crate::config;
-use crate::errors::{Failure, UsageFailure};
+use crate::errors::{Failure, MetricsLack, UsageFailure};
 use crate::grammar::Serve;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -50,14 +50,28 @@ pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
     plan.connections_max = args.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
     plan.control = args.control.clone().or(plan.control);
     plan.metrics = args.metrics.or(plan.metrics);
+    plan.metrics_token = args.metrics_token.clone().or(plan.metrics_token);
     plan.sandbox = args.sandbox.unwrap_or(plan.sandbox);
     plan
 }
 
-/// Everything that no server does: ports that are open to all by mistake, two sockets in one place.
+/// Everything that no server does: ports that are open to all by mistake, a token that nobody is
+/// asked for, two sockets in one place.
 pub(crate) fn conflicts(plan: &Plan) -> Vec<UsageFailure> {
     let exposed = plan.listen.iter().filter_map(|place| place.check_exposure(plan.may_be_exposed()).err());
-    exposed.map(UsageFailure::from).chain(places_twice(plan)).collect()
+    exposed.map(UsageFailure::from).chain(of_metrics(plan)).chain(places_twice(plan)).collect()
+}
+
+/// Metrics leave this machine only encrypted, and for those who have the token.
+fn of_metrics(plan: &Plan) -> Option<UsageFailure> {
+    let lacks = |lack| plan.metrics.map(|address| UsageFailure::MetricsExposed { address, lack });
+    let leaves = plan.metrics.is_some_and(|address| !address.ip().to_canonical().is_loopback());
+    match (plan.metrics, &plan.metrics_token, &plan.tls) {
+        (None, Some(_), _) => Some(UsageFailure::TokenWithoutMetrics),
+        (Some(_), None, _) if leaves => lacks(MetricsLack::Token),
+        (Some(_), Some(_), None) if leaves => lacks(MetricsLack::Tls),
+        _ => None,
+    }
 }
 
 /// Where virtual machines attach the volume of the command line.

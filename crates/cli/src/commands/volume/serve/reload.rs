@@ -31,10 +31,13 @@ impl Reload<'_> {
         systemd.reloading();
         match planned(args, path, running).and_then(|plan| running.reload(plan).map_err(|failure| vec![failure.into()]))
         {
-            Ok(Reloaded { differences, renewed_identity, cut }) => {
+            Ok(Reloaded { differences, renewed_identity, renewed_token, cut }) => {
                 differences.iter().for_each(|difference| tell(&difference.to_string()));
                 if renewed_identity {
                     tell("tls: the files were read again, for new connections");
+                }
+                if renewed_token {
+                    tell("metrics_token: the file was read again");
                 }
                 if cut > 0 {
                     tell(&format!("{cut} connections were cut: their socket or their permission went"));
