@@ -9,6 +9,7 @@ mod access;
 mod attached;
 mod configured;
 mod damaged;
+mod dashboard;
 mod disk;
 mod encrypted;
 mod examined;

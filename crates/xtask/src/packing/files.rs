@@ -24,7 +24,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// Files of the repository: where they lie, where they go, and their permissions.
-const SOURCES: [(&str, &str, u32); 12] = [
+const SOURCES: [(&str, &str, u32); 13] = [
     ("crates/cli/systemd/tidegate@.service", "usr/lib/systemd/system", 0o644),
     ("crates/cli/systemd/tidegate@.socket", "usr/lib/systemd/system", 0o644),
     ("crates/cli/systemd/tidegate-mount@.service", "usr/lib/systemd/system", 0o644),
@@ -32,6 +32,7 @@ const SOURCES: [(&str, &str, u32); 12] = [
     ("crates/cli/systemd/umount.fuse.tidegate", "usr/sbin", 0o755),
     ("crates/cli/systemd/mounts.toml", "usr/share/doc/tidegate/examples", 0o644),
     ("crates/cli/systemd/example.toml", "usr/share/doc/tidegate/examples", 0o644),
+    ("crates/cli/systemd/grafana-dashboard.json", "usr/share/doc/tidegate/examples", 0o644),
     ("crates/capi/examples/commit.c", "usr/share/doc/tidegate/examples", 0o644),
     ("crates/capi/examples/log.c", "usr/share/doc/tidegate/examples", 0o644),
     ("crates/capi/include/tidegate.h", "usr/include", 0o644),
