@@ -382,7 +382,7 @@ mod tests {
         for part in ["the region", "the disk", "another kind", "none/s", "is no socket", "[tls]", "metrics_token"] {
             assert!(told.contains(part), "no {part:?} in:\n{told}");
         }
-        assert_eq!(told.lines().count(), 5, "{told}");
+        assert_eq!(told.lines().count(), 6, "{told}");
     }
 
     #[test]
