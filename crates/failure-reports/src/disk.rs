@@ -206,7 +206,10 @@ fn next_of_volatile(pmem: &Path, step: Step) -> String {
 }
 
 fn detached(what: String, pmem: &Path) -> Report {
-    let next = format!("give it one: tidegate attach --pmem {} --disk DISK", word(pmem));
+    let next = format!(
+        "give it one: tidegate attach --pmem {} --disk DISK (with --mirror FILE, too, if it is one side of a mirror)",
+        word(pmem)
+    );
     Report::new(("detached", Exit::Refused), what, "it was detached from its disk", next)
 }
 

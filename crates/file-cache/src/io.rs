@@ -211,12 +211,9 @@ impl<R: Region> FileCache<R> {
             let cached = lane.file(file)?;
             (cached.backing()?.clone(), cached.record.and_then(|record| Stamp::of_word(record.stamp)))
         };
-        if stamp == Some(Stamp::DISPLACED) {
-            return Ok(());
-        }
         let BackingStatus { stamp: now, is_removed, .. } = backing.status()?;
-        let is_own = !is_removed && stamp.is_none_or(|stamp| now.has_contents_of(stamp));
-        if is_own { Ok(()) } else { Err(FileError::Changed) }
+        let is_own = |stamp| stamp == Stamp::DISPLACED || now.has_contents_of(stamp);
+        if !is_removed && stamp.is_none_or(is_own) { Ok(()) } else { Err(FileError::Changed) }
     }
 
     /// Writes to DRAM. If it has no room for all of the write, the file's unsynced writes are

@@ -203,6 +203,10 @@ pub(crate) struct Attach {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pmem: PathBuf,
 
+    /// The other side of the mirror that the region is a side of, if no server runs
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) mirror: Option<PathBuf>,
+
     /// The control socket of a server that serves the disk alone since it was detached [default:
     /// beside the region, FILE.control]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]

@@ -1,7 +1,7 @@
 //! Mirrors that are refused: they change nothing, and tell what to do.
 
 use crate::disk::{REFUSED, USAGE, assert_tells};
-use crate::program::{Folder, run};
+use crate::program::{Folder, Server, run};
 use std::fs;
 
 #[test]
@@ -43,5 +43,26 @@ fn an_empty_side_is_missing_until_it_is_rebuilt() {
     assert_tells(&run(&[&["check"][..], &both].concat()), REFUSED, &["the file is empty", &rebuild]);
     let rebuilt = run(&[&["rebuild"][..], &both].concat());
     assert_eq!(rebuilt.code, 0, "{}", rebuilt.stderr);
+    assert_eq!(run(&[&["check"][..], &both].concat()).code, 0);
+}
+
+#[test]
+fn a_mirrored_cache_that_was_detached_gets_a_disk_again_without_a_server() {
+    let folder = Folder::new();
+    let [one, other, disk, socket] = ["one", "other", "disk", "socket"].map(|name| folder.text(name));
+    fs::File::create(&disk).and_then(|file| file.set_len(8 << 20)).unwrap();
+    let both = ["--pmem", &one, "--mirror", &other];
+    assert_eq!(run(&[&["create", "--size", "4M", "--disk", &disk][..], &both].concat()).code, 0);
+    let listen = format!("unix:{socket}");
+    let mut server = Server::start(&[&["--listen", &listen][..], &both].concat());
+    assert_eq!(run(&["detach", "--pmem", &one]).code, 0);
+    assert_eq!(server.stop().code(), Some(0));
+    assert_tells(&run(&[&["serve"][..], &both].concat()), REFUSED, &["has no disk", "attach", "--mirror FILE"]);
+    assert_tells(&run(&["attach", "--pmem", &one, "--disk", &disk]), REFUSED, &["one side of a mirror"]);
+    let attached = run(&[&["attach", "--disk", &disk][..], &both].concat());
+    assert_eq!(attached.code, 0, "{}", attached.stderr);
+    assert!(attached.stdout.contains(&format!("next: tidegate serve --pmem {one} --mirror {other} --disk {disk}")));
+    let mut server = Server::start(&[&["--listen", &listen][..], &both].concat());
+    assert_eq!(server.stop().code(), Some(0));
     assert_eq!(run(&[&["check"][..], &both].concat()).code, 0);
 }

@@ -186,6 +186,11 @@ impl RecoveredFile {
         matches!(self.outcome, Outcome::Retained(_))
     }
 
+    /// Whether the data is in another file: one made anew in SOURCE, or one beside the pool.
+    pub fn is_salvaged(&self) -> bool {
+        matches!(self.outcome, Outcome::Salvaged(_))
+    }
+
     /// Whether the file was removed through the mount, and its data is given up.
     pub fn is_removed(&self) -> bool {
         matches!(self.outcome, Outcome::Discarded(_))

@@ -156,7 +156,7 @@ mod tests {
     fn parts_of_which_a_process_is_the_owner_do_not_count() {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
         let path = folder.path().join("file");
-        std::fs::write(&path, [0; 5 * 4096]).expect("a file");
+        std::fs::write(&path, vec![0; 5 * 4096]).expect("a file");
         let open = || File::options().read(true).write(true).open(&path).expect("it is there");
         let owned = [4096, 3 * 4096].map(|at| MappedPart::of(open().as_fd(), at, 4096).expect("mapped"));
         let file = open();

@@ -122,12 +122,12 @@ pub struct DiskToAttach<'a> {
     pub if_claimed: IfClaimed,
 }
 
-/// Puts the detached region at `pmem` in front of the disk at `path`, and returns the blocks of the
-/// volume. With [`IfClaimed::Override`] a disk of another region is taken, and what lies at its end
-/// overwritten.
-pub fn attach(pmem: &Path, disk: DiskToAttach<'_>, volatile: Volatile) -> Result<u64, Failure> {
+/// Puts the detached region at `pmem`, mirrored as `plan` says, in front of a disk, and returns the
+/// blocks of the volume. With [`IfClaimed::Override`] a disk of another region is taken, and what
+/// lies at its end overwritten.
+pub fn attach((pmem, plan): (&Path, &MirrorPlan), disk: DiskToAttach<'_>, volatile: Volatile) -> Result<u64, Failure> {
     let DiskToAttach { path, if_claimed } = disk;
-    let (region, identity) = cache_in(pmem, Access::ReadWrite)?;
+    let (region, identity) = cache_on(pmem, mirror::open(pmem, plan, Access::ReadWrite))?;
     if identity.disk != DETACHED {
         return Err(DiskFailure::Attached { pmem: pmem.to_owned() }.into());
     }

@@ -6,6 +6,7 @@
 //! lacks, or that somebody else changes on the disk meanwhile.
 
 use crate::commands::cache::flush;
+use crate::commands::volume::create::serving;
 use crate::errors::{Exit, Failure};
 use crate::grammar::{Attach, Detach};
 use crate::output::{self, Teller};
@@ -15,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidegate_host::default_paths;
 use tidegate_host::progress::ProgressMeter;
-use tidegate_host::shell::word;
 use tidegate_server::cached_disk::offline::{self, DiskToAttach};
 use tidegate_server::cached_disk::online_change::CacheChange;
 use tidegate_server::cached_disk::owner::if_claimed;
@@ -24,6 +24,7 @@ use tidegate_server::cached_disk::volatile::{self};
 use tidegate_server::control::client;
 use tidegate_server::control::protocol::DiskAct;
 use tidegate_server::control::protocol::DiskAnswer;
+use tidegate_volume_region::mirror::MirrorPlan;
 
 /// What `detach` answers.
 #[derive(Serialize)]
@@ -52,6 +53,9 @@ struct Attached {
     /// Blocks of the disk, if no server knows them already.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<u64>,
+    /// The command that serves both.
+    #[serde(skip)]
+    serve: String,
 }
 
 impl fmt::Display for Attached {
@@ -61,7 +65,7 @@ impl fmt::Display for Attached {
             None => write!(f, "attached   {pmem} to {disk}, which is served through it from now on"),
             Some(blocks) => {
                 writeln!(f, "attached   {pmem} to {disk}, {blocks} blocks")?;
-                write!(f, "next: tidegate serve --pmem {} --disk {}", word(&self.attached), word(&self.disk))
+                write!(f, "next: {}", self.serve)
             }
         }
     }
@@ -110,11 +114,13 @@ pub(crate) fn attach(args: &Attach, json: bool) -> Result<Exit, Failure> {
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
             let volatile = volatile::accepted(args.accept_volatile);
             let disk = DiskToAttach { path: &args.disk, if_claimed: if_claimed(args.force) };
-            (false, Some(offline::attach(&args.pmem, disk, volatile)?))
+            let plan = MirrorPlan::with(args.mirror.clone());
+            (false, Some(offline::attach((&args.pmem, &plan), disk, volatile)?))
         }
         Err(failure) => return Err(failure.into()),
     };
-    output::give(&Attached { attached: args.pmem.clone(), disk, served, blocks }, json)?;
+    let serve = serving(&args.pmem, (args.mirror.as_deref(), Some(&disk)), volatile::accepted(args.accept_volatile));
+    output::give(&Attached { attached: args.pmem.clone(), disk, served, blocks, serve }, json)?;
     Ok(Exit::Done)
 }
 

@@ -46,6 +46,9 @@ pub(crate) struct RecoverAnswer {
     removed: Vec<PathBuf>,
     #[serde(serialize_with = "tidegate_host::json_path::each")]
     retained: Vec<PathBuf>,
+    /// The folder beside the pool with the data of files that were missing or changed by others.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "tidegate_host::json_path::optional")]
+    saved: Option<PathBuf>,
 }
 
 impl fmt::Display for RecoverAnswer {
@@ -58,6 +61,9 @@ impl fmt::Display for RecoverAnswer {
         }
         for file in &self.retained {
             line(f, "retained", format_args!("{}: missing, changed by others, or refused", file.display()))?;
+        }
+        if let Some(folder) = &self.saved {
+            line(f, "saved", format_args!("{}: data of files that are missing or were changed", folder.display()))?;
         }
         let rest = match self.retained.is_empty() {
             true => "nothing of it is needed any more",
@@ -72,7 +78,8 @@ impl fmt::Display for RecoverAnswer {
 /// Recovers the pool of a mount.
 pub(crate) fn recover(pool: &Path, unplaced: Unplaced, tell: Teller) -> Result<(RecoverAnswer, Exit), Failure> {
     owned::act_as_owner_of(pool).map_err(Failure::system("taking on the rights of the pool's owner"))?;
-    let PoolRecovered { files, .. } = file_service::recover_pool(pool, unplaced, tell)?;
+    let PoolRecovered { files, salvage, .. } = file_service::recover_pool(pool, unplaced, tell)?;
+    let may_be_saved = unplaced == Unplaced::Salvage && files.iter().any(RecoveredFile::is_salvaged);
     let paths = |is_so: fn(&RecoveredFile) -> bool| {
         files.iter().filter(|file| is_so(file)).map(|RecoveredFile { file, .. }| file.clone()).collect()
     };
@@ -81,6 +88,7 @@ pub(crate) fn recover(pool: &Path, unplaced: Unplaced, tell: Teller) -> Result<(
         written: paths(|file| !file.is_retained() && !file.is_removed()),
         removed: paths(RecoveredFile::is_removed),
         retained: paths(RecoveredFile::is_retained),
+        saved: Some(salvage).filter(|folder| may_be_saved && folder.exists()),
     };
     let exit = if answer.retained.is_empty() { Exit::Done } else { Exit::Refused };
     Ok((answer, exit))

@@ -277,9 +277,7 @@ impl FileService {
             self.take_privileges(&file, Privileges::Keep);
         }
         file.groups.change();
-        if mode != FallocateFlags::KEEP_SIZE {
-            self.open_files.touch(&file)?;
-        }
+        self.open_files.touch(&file)?;
         self.open_files.fallocate(&file, at, len, how, length)?;
         Ok(Reply::empty())
     }

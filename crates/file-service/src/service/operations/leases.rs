@@ -110,7 +110,12 @@ impl FileService {
         // One at a time: the kernel may have to wait for other requests meanwhile, which the other
         // threads answer.
         let Ok(turn) = lending.turn.try_lock() else { return Ok(Err(Answer::Later)) };
-        self.take_privileges(&file, Privileges::Clear);
+        // Who may keep set-user-ID and set-group-ID writes by way of the kernel, which asks for
+        // them to be taken away from files that others write to.
+        self.take_privileges(&file, Privileges::Keep);
+        if file.privileges.need_look(Privileges::Clear) {
+            return Ok(Err(Answer::Never));
+        }
         if !self.open_files.is_made_pooled(&file)? {
             return Ok(Err(Answer::Never));
         }

@@ -1,8 +1,8 @@
 //! The `ioctl` of programs that map pages of the pool: see `tidegate-file-wire`.
 
+use crate::service::FileService;
 use crate::service::lending::Lending;
 use crate::service::nodes::open_files::OpenFile;
-use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use tidegate_file_wire::{Answer, MAP_RUNS_MAX, Map, MapRun, VERSION};
 use tidegate_fuse::{Handle, NodeId};
@@ -19,7 +19,6 @@ impl FileService {
             map.answer = Answer::Later.word().into();
             return Ok(());
         };
-        self.take_privileges(&file, Privileges::Clear);
         if !self.open_files.is_made_pooled(&file)? {
             return Err(Errno::OPNOTSUPP);
         }
