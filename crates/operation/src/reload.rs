@@ -141,6 +141,10 @@ fn followed(old: &Plan, new: Plan) -> Plan {
         if let Some(next) = new.volumes.iter().find(|next| next.pmem == volume.pmem) {
             followed.vhost_user.clone_from(&next.vhost_user);
             followed.disk.mode = next.disk.mode;
+            // What was accepted before stays accepted until the server ends.
+            if next.disk.volatile == Volatile::Accepted {
+                followed.disk.volatile = Volatile::Accepted;
+            }
         }
         followed
     });

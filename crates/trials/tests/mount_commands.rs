@@ -59,6 +59,25 @@ fn status_counts_files_by_state_syncs_with_what_they_save_and_reads_by_tier() {
 }
 
 #[test]
+fn umount_names_other_places_where_the_mount_is_and_waits_for_them() {
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    let (mnt, place) = (bed.at("mnt"), bed.at("place"));
+    fs::create_dir(&place).unwrap();
+    shell(&mnt, "mkdir inside; echo one > inside/file; sync inside/file");
+    rustix::mount::mount_bind(mnt.join("inside"), &place).unwrap();
+    let mut umount = Command::new(program());
+    let mut umount = umount.arg("umount").arg(&mnt).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(umount.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let told = lines.find(|line| line.contains("mounted elsewhere too")).unwrap();
+    assert!(told.contains(&*place.to_string_lossy()), "{told}");
+    assert_eq!(fs::read(place.join("file")).unwrap(), b"one\n");
+    rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()).unwrap();
+    lines.for_each(drop);
+    assert!(umount.wait().unwrap().success() && service.wait().unwrap().success());
+}
+
+#[test]
 fn explain_tells_where_bytes_lie_and_what_moves_them() {
     let bed = MountFolders::new();
     fs::write(bed.at("source").join("below"), [1; 4096]).unwrap();

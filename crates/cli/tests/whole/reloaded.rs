@@ -202,11 +202,35 @@ fn modes_of_caches_change_and_keys_that_need_a_restart_are_named() {
     let told = of.signal("reload: done");
     assert!(told.contains("done: 3 keys changed, 3 of them for the next start"), "{told}");
     assert_eq!(mode(&of), "read-only", "the file has not changed, and the command came later");
+    // What is accepted no more is so until the end.
+    let told = of.reload((head, "disk_mode = \"write-through\""), "reload: done");
+    assert!(told.contains("accept_volatile: true → false (restart to apply)"), "{told}");
     // A listener that fails leaves the mode too.
     fs::write(of.folder.path("file"), "").unwrap();
     of.reload(("listen = \"unix:@/file\"", "accept_volatile = true\ndisk_mode = \"write-around\""), "reload: refused");
     assert_eq!(mode(&of), "read-only");
     of.end();
+}
+
+#[test]
+fn a_mode_and_the_risk_that_it_takes_may_come_together() {
+    let folder = Folder::new();
+    let in_memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (region, disk) = (in_memory.path().join("v").display().to_string(), folder.text("disk"));
+    File::create(&disk).unwrap().set_len(32 << 20).unwrap();
+    json(&["create", "--pmem", &region, "--disk", &disk, "--size", "8M", "--accept-volatile"]);
+    let write = |tail: &str| {
+        let head = format!("listen = \"unix:{}\"\n[[volume]]\npmem = \"{region}\"\n", folder.text("s"));
+        fs::write(folder.path("t.toml"), head + tail).unwrap();
+    };
+    write("disk_mode = \"write-through\"");
+    let config = folder.text("t.toml");
+    let mut server = Server::start(&["--config", &config]);
+    write("disk_mode = \"write-back\"\naccept_volatile = true");
+    server.signal(Signal::HUP);
+    server.hear("done: 2 keys changed, 0 of them for the next start");
+    assert_eq!(json(&["info", "--pmem", &region])["disk"]["mode"], "write-back");
+    assert!(server.stop().success());
 }
 
 #[test]

@@ -18,13 +18,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Unmounts the mount at `given`, and waits until its service has written everything back.
 /// Returns SOURCE.
-/// `tell` hears which programs are waited for, and once a second how much is left and how fast it
-/// goes.
+/// `tell` hears which programs and other mounts of it are waited for, and once a second how much is
+/// left and how fast it goes.
 pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Result<PathBuf, ServiceFailure> {
     let mountpoint = mount_table::resolved(given).or_else(|_| std::path::absolute(given));
     let mountpoint = mountpoint.map_err(ServiceFailure::of_file("find", given))?;
-    let source = match mount_table::at(&mountpoint) {
-        Some(MountedFileSystem { kind, source_name, .. }) if kind == KIND => PathBuf::from(source_name),
+    let (source, number): (PathBuf, _) = match mount_table::at(&mountpoint) {
+        Some(MountedFileSystem { kind, source_name, number, .. }) if kind == KIND => (source_name.into(), number),
         _ => return Err(MountError::NotMounted { mountpoint }.into()),
     };
     // Afterwards their files have no path that says so.
@@ -43,6 +43,10 @@ pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Res
     }
     if !users.is_empty() {
         tell(&format!("programs use files of the mount, and are waited for: {}", users.join(", ")));
+    }
+    let places: Vec<_> = mount_table::places_of(&number).iter().map(|at| at.display().to_string()).collect();
+    if !places.is_empty() {
+        tell(&format!("it is mounted elsewhere too, and goes on until that is unmounted: {}", places.join(", ")));
     }
     let pool = pool_of_source(&source);
     wait_for(&source, &mut tell)?;

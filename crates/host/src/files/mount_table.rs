@@ -41,6 +41,12 @@ pub fn all_at(mountpoint: &Path) -> Vec<MountedFileSystem> {
     mounts.into_iter().filter(|(at, _)| at == mountpoint).map(|(_, mounted)| mounted).collect()
 }
 
+/// Returns the directories at which the file system of this number is mounted.
+pub fn places_of(number: &str) -> Vec<PathBuf> {
+    let mounts = parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
+    mounts.into_iter().filter(|(_, mounted)| mounted.number == number).map(|(at, _)| at).collect()
+}
+
 /// Returns `path` as an absolute path without links. What is mounted there is not asked, as it may
 /// not answer any more.
 ///

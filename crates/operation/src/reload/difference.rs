@@ -64,7 +64,7 @@ pub fn differences(old: &Plan, new: &Plan) -> Vec<Difference> {
 }
 
 fn between(of: &str, old: Vec<Setting>, new: Vec<Setting>) -> Vec<Difference> {
-    let differs = |((key, old, takes_effect), (_, new, _)): (Setting, Setting)| {
+    let differs = |((key, old, _), (_, new, takes_effect)): (Setting, Setting)| {
         (old != new).then(|| Difference { key: format!("{of}{key}"), old, new, takes_effect })
     };
     old.into_iter().zip(new).filter_map(differs).collect()
@@ -153,10 +153,14 @@ fn of_disk(plan: &DiskPlan) -> Vec<Setting> {
         guard: _,
     } = plan;
     let Caps { dirty_bytes, dirty_percent, age } = caps;
+    let (accepts, accepting) = match volatile {
+        Volatile::Accepted => (true, Now),
+        Volatile::Refused => (false, AtRestart),
+    };
     vec![
         ("disk", or_none(path.as_deref().map(Path::display)), AtRestart),
         ("disk_mode", mode.to_string(), Now),
-        ("accept_volatile", (*volatile == Volatile::Accepted).to_string(), AtRestart),
+        ("accept_volatile", accepts.to_string(), accepting),
         ("replacement", replacement.to_string(), AtRestart),
         ("read_admission", admit.to_string(), AtRestart),
         ("sequential_cutoff", Exact(*sequential_bytes).to_string(), AtRestart),
