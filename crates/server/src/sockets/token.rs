@@ -14,7 +14,7 @@ const TOKEN_BYTES_MIN: usize = 16;
 /// The longest token, which a request has room for.
 const TOKEN_BYTES_MAX: usize = 4096;
 
-/// A secret of [`TOKEN_BYTES_MIN`] visible ASCII characters or more. It is not shown in logs.
+/// A secret of 16 visible ASCII characters or more. It is not shown in logs.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
