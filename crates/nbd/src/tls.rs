@@ -273,7 +273,7 @@ impl<'s, S: Stream> Encrypted<'s, S> {
 
     /// Ends the session: tells the client that nothing follows (`close_notify`), so that it can
     /// tell this end from one that somebody in between made. A client that makes no room for it
-    /// in time is not told.
+    /// within 1 s is not told.
     pub fn close(&self) {
         let mut sending = self.sending.lock().expect(HOLDER_PANICKED);
         if sending.is_broken || self.stream.limit_sending(Some(CLOSE_TIMEOUT)).is_err() {

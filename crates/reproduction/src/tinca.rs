@@ -62,8 +62,12 @@ fn steady(scale: Scale, users: u32, writes: u64) -> Asked {
 /// So many transactions that what the cache may still take in when time begins is a small part of
 /// what they write.
 fn orders(scale: Scale, users: u32) -> Asked {
-    let measured = if scale == Scale::FULL { 24_000 } else { 6_000 };
-    Asked { work: Work::Orders, users, filling: 12_000, warm: measured / 2, measured }
+    let (filling, measured) = match scale {
+        Scale::FULL => (12_000, 24_000),
+        Scale::SMOKE => (1_200, 600),
+        _ => (12_000, 6_000),
+    };
+    Asked { work: Work::Orders, users, filling, warm: measured / 2, measured }
 }
 
 /// Virtual time has no noise: one sample is the whole truth of the model.
