@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tidegate_trials::artefacts::run;
 use tidegate_trials::direct::{client, counted, with_direct_path};
@@ -183,6 +184,18 @@ fn what_was_synced_survives_the_death_of_the_program_the_server_and_the_supervis
     testbed.mount_again();
     assert_kept(&contents(&testbed, "file"), last);
     assert!(testbed.end().is_written_back());
+}
+
+/// Root's writes leave them, on every file system: the kernel alone knows whose do not.
+#[test]
+fn a_file_that_root_writes_to_keeps_its_set_user_id() {
+    let testbed = MountTestbed::new();
+    let path = testbed.mountpoint().join("file");
+    fs::write(&path, "").expect("made");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("its owner is root");
+    let ended = client(&testbed, &["append", "file", "0", "100"]).stdout(Stdio::null()).status().expect("it starts");
+    assert!(ended.success() && contents(&testbed, "file").lines().count() == 100);
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o4755);
 }
 
 #[test]

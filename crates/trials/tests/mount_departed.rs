@@ -114,20 +114,19 @@ fn kill_all_unless_ended(service: &mut Child, is_unmounted: bool) {
     }
 }
 
-/// Longer than the log of names keeps a removal for a file of which the pool has nothing.
-#[test]
-fn an_open_file_without_a_name_that_is_synced_again_is_not_missed_after_a_kill() {
-    let mut testbed = MountTestbed::on_own_disk();
+/// A mount, and an open file that was synced and has lost its name.
+fn with_a_file_without_a_name() -> (MountTestbed, File) {
+    let testbed = MountTestbed::on_own_disk();
     let path = testbed.mountpoint().join("file");
     let file = File::create_new(&path).unwrap();
     file.write_all_at(b"synced", 0).unwrap();
     file.sync_all().unwrap();
     fs::remove_file(&path).unwrap();
-    File::open(testbed.mountpoint()).unwrap().sync_all().unwrap();
-    until("the log to forget the removal", || {
-        let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
-        status["names_bytes"] == 0 && status["out_of_sync_bytes"] == 0
-    });
+    (testbed, file)
+}
+
+/// Syncs the file once more, and kills the service.
+fn is_not_missed_after_a_kill(testbed: &mut MountTestbed, file: File) {
     file.write_all_at(b"synced again", 0).unwrap();
     file.sync_all().unwrap();
     testbed.kill();
@@ -137,23 +136,24 @@ fn an_open_file_without_a_name_that_is_synced_again_is_not_missed_after_a_kill()
     assert_eq!(status["files"]["retained"], 0, "{status}");
 }
 
+/// Longer than the log of names keeps a removal for a file of which the pool has nothing.
+#[test]
+fn an_open_file_without_a_name_that_is_synced_again_is_not_missed_after_a_kill() {
+    let (mut testbed, file) = with_a_file_without_a_name();
+    File::open(testbed.mountpoint()).unwrap().sync_all().unwrap();
+    until("the log to forget the removal", || {
+        let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
+        status["names_bytes"] == 0 && status["out_of_sync_bytes"] == 0
+    });
+    is_not_missed_after_a_kill(&mut testbed, file);
+}
+
 /// The next server's log of names does not have the removal.
 #[test]
 fn an_open_file_without_a_name_that_is_written_to_after_a_server_is_not_missed_after_a_kill() {
-    let mut testbed = MountTestbed::on_own_disk();
-    let path = testbed.mountpoint().join("file");
-    let file = File::create_new(&path).unwrap();
-    file.write_all_at(b"synced", 0).unwrap();
-    file.sync_all().unwrap();
-    fs::remove_file(&path).unwrap();
+    let (mut testbed, file) = with_a_file_without_a_name();
     testbed.kill_server();
-    file.write_all_at(b"synced again", 0).unwrap();
-    file.sync_all().unwrap();
-    testbed.kill();
-    drop(file);
-    testbed.mount_again();
-    let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
-    assert_eq!(status["files"]["retained"], 0, "{status}");
+    is_not_missed_after_a_kill(&mut testbed, file);
 }
 
 /// The log of names has the whole path, and a record of the pool not all of it.
