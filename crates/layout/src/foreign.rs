@@ -29,11 +29,12 @@ const POOL: &str = "the pool of a mount of Tidegate";
 const CACHE: &str = "a cache of a disk, of Tidegate";
 const BTT: &str = "a BTT volume";
 
-/// What persistent memory holds: nothing of it is meant to be a disk.
-const OF_MEMORY: &[Signature] = &[
-    (0, b"tidegate-applog\0", LOG),
-    (0, b"tidegate-nvfiles", POOL),
-    (4096, b"tidegate-nvfiles", POOL),
+/// What persistent memory holds beside volumes and caches, which are looked at otherwise.
+const FILES_IN_MEMORY: &[Signature] =
+    &[(0, b"tidegate-applog\0", LOG), (0, b"tidegate-nvfiles", POOL), (4096, b"tidegate-nvfiles", POOL)];
+
+/// Volumes and caches in persistent memory.
+const VOLUMES_IN_MEMORY: &[Signature] = &[
     (0, b"tidegate-nvcache", CACHE),
     (4096, b"tidegate-nvcache", CACHE),
     (0, b"BTT_ARENA_INFO\0\0", BTT),
@@ -44,9 +45,6 @@ const SIGNATURES: &[Signature] = &[
     (0, b"PMEMBLK\0", "a libpmemblk pool"),
     (0, b"PMEMOBJ\0", "a libpmemobj pool"),
     (0, b"PMEMLOG\0", "a libpmemlog pool"),
-    (0, b"tidegate-applog\0", LOG),
-    (0, b"tidegate-nvfiles", POOL),
-    (4096, b"tidegate-nvfiles", POOL),
     (4096, b"NVDIMM_PFN_INFO\0", "an fsdax namespace"),
     (4096, b"NVDIMM_DAX_INFO\0", "a devdax namespace"),
     (0, b"LUKS\xba\xbe", "a LUKS volume (crypto_LUKS)"),
@@ -95,16 +93,21 @@ const SIGNATURES: &[Signature] = &[
 /// Whose the medium of `bytes` bytes is that begins with `head` and ends with `tail`, if it is
 /// recognised.
 pub fn recognise(head: &[u8], tail: &[u8], bytes: u64) -> Option<&'static str> {
-    let there = |(at, signature, _): &&Signature| has(head, *at, signature);
+    let signed = || signed(head, FILES_IN_MEMORY.iter().chain(SIGNATURES));
     let zfs = || has_uberblock(head).then_some(ZFS);
     let end = || recognise_end(tail, bytes);
     let text = || is_text(head).then_some("text");
-    SIGNATURES.iter().find(there).map(|(_, _, what)| *what).or_else(zfs).or_else(end).or_else(text)
+    signed().or_else(zfs).or_else(end).or_else(text)
 }
 
 /// What the medium that begins with `head` holds, if that belongs into persistent memory.
 pub fn recognise_of_memory(head: &[u8]) -> Option<&'static str> {
-    OF_MEMORY.iter().find(|(at, signature, _)| has(head, *at, signature)).map(|(_, _, what)| *what)
+    signed(head, FILES_IN_MEMORY.iter().chain(VOLUMES_IN_MEMORY))
+}
+
+/// Whose of these signatures `head` has: the first.
+fn signed<'s>(head: &[u8], mut signatures: impl Iterator<Item = &'s Signature>) -> Option<&'static str> {
+    signatures.find(|(at, signature, _)| has(head, *at, signature)).map(|(_, _, what)| *what)
 }
 
 fn has(bytes: &[u8], at: usize, signature: &[u8]) -> bool {

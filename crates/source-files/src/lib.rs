@@ -166,6 +166,16 @@ pub fn reopen(descriptor: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(by_descriptor(&descriptor), flags, Mode::empty())
 }
 
+/// Opens a file by `open` for reading and writing, or for reading alone if that is all that is
+/// allowed. Says whether it can be written.
+pub fn open_as_allowed<T>(open: impl Fn(OFlags) -> Result<T>) -> Result<(T, bool)> {
+    match open(OFlags::RDWR) {
+        Ok(opened) => Ok((opened, true)),
+        Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => Ok((open(OFlags::RDONLY)?, false)),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// The path by which system calls without a form for descriptors reach a file, as long as its
 /// descriptor is open.
 pub fn by_descriptor(descriptor: &impl AsFd) -> String {

@@ -6,10 +6,10 @@
 //! a file that is open. Others are forgotten by the kernel at once, and recovery gives up what the
 //! pool has of them, as their removal is recorded.
 
-use crate::reopen;
+use crate::{open_as_allowed, reopen};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
+use rustix::io::{Result, fcntl_dupfd_cloexec};
 use tidegate_mount_transport::DescriptorStore;
 
 /// A descriptor of a file without a name.
@@ -48,13 +48,7 @@ impl KeptFile {
         if !fcntl_getfl(&self.descriptor)?.contains(OFlags::PATH) {
             return Ok((fcntl_dupfd_cloexec(&self.descriptor, 0)?, self.can_write()));
         }
-        match reopen(&self.descriptor, OFlags::RDWR) {
-            Ok(opened) => Ok((opened, true)),
-            Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) => {
-                Ok((reopen(&self.descriptor, OFlags::RDONLY)?, false))
-            }
-            Err(errno) => Err(errno),
-        }
+        open_as_allowed(|flags| reopen(&self.descriptor, flags))
     }
 
     /// The number under which it survives; 0: it does not.

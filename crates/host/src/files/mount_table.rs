@@ -37,14 +37,17 @@ pub fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
 
 /// Returns every file system at `mountpoint`, a path as [`at`] takes it: the one on top is last.
 pub fn all_at(mountpoint: &Path) -> Vec<MountedFileSystem> {
-    let mounts = parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
-    mounts.into_iter().filter(|(at, _)| at == mountpoint).map(|(_, mounted)| mounted).collect()
+    all().into_iter().filter(|(at, _)| at == mountpoint).map(|(_, mounted)| mounted).collect()
 }
 
 /// Returns the directories at which the file system of this number is mounted.
 pub fn places_of(number: &str) -> Vec<PathBuf> {
-    let mounts = parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
-    mounts.into_iter().filter(|(_, mounted)| mounted.number == number).map(|(at, _)| at).collect()
+    all().into_iter().filter(|(_, mounted)| mounted.number == number).map(|(at, _)| at).collect()
+}
+
+/// Every mount that this process sees.
+fn all() -> Vec<(PathBuf, MountedFileSystem)> {
+    parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
 }
 
 /// Returns `path` as an absolute path without links. What is mounted there is not asked, as it may

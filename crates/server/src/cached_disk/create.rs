@@ -4,7 +4,7 @@
 use crate::cached_disk::contents;
 use crate::cached_disk::disk::{self, Disk};
 use crate::cached_disk::journal::{journal_on, put_journal, refuse_another_cache, refuse_what_the_end_holds};
-use crate::cached_disk::owner::{if_claimed, refuse_of_another, take};
+use crate::cached_disk::owner::{if_claimed, refuse_unfit, take};
 use crate::cached_disk::stale_check;
 use crate::cached_disk::volatile::Stake;
 use crate::failure::{CreateFailure, DiskFailure, Failure, REGION_BYTES_MIN, Step, VolumeFailure};
@@ -35,7 +35,7 @@ pub fn disk(path: &Path, args: &CreateOptions) -> Result<Disk, Failure> {
     let disk = disk::open(path, DiskAccess::ReadWrite, args.block)?;
     refuse_another_cache(&disk, None, if_claimed(args.force))?;
     if !args.force {
-        refuse_of_another(&disk, None)?;
+        refuse_unfit(&disk, None)?;
     }
     Ok(disk)
 }

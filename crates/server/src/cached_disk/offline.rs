@@ -134,7 +134,7 @@ pub fn attach((pmem, plan): (&Path, &MirrorPlan), disk: DiskToAttach<'_>, volati
     Stake::of(pmem, &region, &identity).admit(Step::Attach, volatile)?;
     let disk = disk::open(path, DiskAccess::ReadWrite, identity.block_size)?;
     if if_claimed == IfClaimed::Refuse {
-        owner::refuse_of_another(&disk, Some(identity.uuid))?;
+        owner::refuse_unfit(&disk, Some(identity.uuid))?;
     }
     let disk_blocks = put_journal_of(&identity, &disk, if_claimed)?;
     owner::take(&disk, pmem, identity.uuid)?;

@@ -403,7 +403,7 @@ impl OnlineDisk {
             return Err(DiskFailure::BlockSize { pmem, has: identity.block_size, needs: has }.into());
         }
         if if_claimed == IfClaimed::Refuse {
-            owner::refuse_of_another(&self.disk, Some(identity.uuid))?;
+            owner::refuse_unfit(&self.disk, Some(identity.uuid))?;
         }
         let blocks = put_journal_of(&identity, &self.disk, if_claimed)?;
         if blocks != self.blocks {

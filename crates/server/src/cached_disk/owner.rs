@@ -28,18 +28,19 @@ pub fn if_claimed(force: bool) -> IfClaimed {
     if force { IfClaimed::Override } else { IfClaimed::Refuse }
 }
 
-/// Refuses a disk that belongs to another region than `own`, unless that needs it no more, and what
-/// is no disk.
-pub(crate) fn refuse_of_another(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
-    match disk.device.mark() {
-        // What it holds came by this region.
-        Some(mark) if own == Some(mark.region) => Ok(()),
-        Some(mark) => match dirty_bytes_of(&mark, disk) {
-            Some(0) => Ok(()),
-            dirty => Err(of_another(disk, mark, dirty)),
-        },
-        None => contents::refuse_memory(disk),
+/// Refuses a disk that belongs to another region than `own`, unless that needs it no more, and one
+/// that is persistent memory. What a disk of `own` holds came by that region.
+pub(crate) fn refuse_unfit(disk: &Disk, own: Option<[u8; 16]>) -> Result<(), DiskFailure> {
+    if let Some(mark) = disk.device.mark() {
+        if own == Some(mark.region) {
+            return Ok(());
+        }
+        let dirty = dirty_bytes_of(&mark, disk);
+        if dirty != Some(0) {
+            return Err(of_another(disk, mark, dirty));
+        }
     }
+    contents::refuse_memory(disk)
 }
 
 /// Refuses a disk that got another region than that of `identity` since, unless `if_claimed` says
@@ -128,9 +129,10 @@ mod tests {
             let disk = disk::open(&path, DiskAccess::ReadWrite, 4096).expect("a disk");
             let mark = disk.device.mark().expect("a file system that keeps attributes");
             assert_eq!(dirty_bytes_of(&mark, &disk), expected);
-            assert_eq!(refuse_of_another(&disk, None).is_err(), mirror.is_some());
+            assert_eq!(refuse_unfit(&disk, None).is_err(), mirror.is_some());
         }
     }
+
     #[test]
     fn what_belongs_into_persistent_memory_is_no_disk() {
         let folder = tempfile::tempdir().expect("a folder");

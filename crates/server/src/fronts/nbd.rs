@@ -5,6 +5,7 @@ use crate::options::{Plan, TlsIdentity, VolumePlan};
 use crate::sockets::connections::Services;
 use crate::volume::compose::Volume;
 use crate::volume::report_seal::SealReporter;
+use std::path::Path;
 use std::sync::Arc;
 use tidegate_block_export::Export;
 use tidegate_nbd::{Encryption, Exports, ExportsError, Service, Tls};
@@ -26,9 +27,14 @@ pub fn services_like(plan: &Plan, service: &Service) -> Result<Services, ListenF
 
 /// The identity of the server, read from the PEM files of `plan`, if it has one.
 pub fn identity(plan: &Plan) -> Result<Option<Tls>, ListenFailure> {
-    let Some(TlsIdentity { certificate, key, clients }) = &plan.tls else { return Ok(None) };
-    let tls = Tls::from_pem_files(certificate, key, clients.as_deref());
-    tls.map(Some).map_err(|error| ListenFailure::Identity { error })
+    plan.tls.as_ref().map(|named| read_identity(named, named.clients.as_deref())).transpose()
+}
+
+/// An identity, read from its PEM files. Clients need a certificate that one of `clients` signed,
+/// if these are named.
+pub(crate) fn read_identity(named: &TlsIdentity, clients: Option<&Path>) -> Result<Tls, ListenFailure> {
+    let TlsIdentity { certificate, key, clients: _ } = named;
+    Tls::from_pem_files(certificate, key, clients).map_err(|error| ListenFailure::Identity { error })
 }
 
 /// Checks that the names and descriptions of `plan` can be offered.

@@ -120,19 +120,18 @@ impl History {
     }
 
     /// The samples that were taken after `after_ns` of the server's uptime and within the hour
-    /// before `now`, as JSON.
-    pub(crate) fn json(&self, now: &Snapshot, after_ns: u64) -> String {
+    /// before `up_ns`, which is now, as JSON. `names` are those of the volumes.
+    pub(crate) fn json<'n>(&self, up_ns: u64, names: impl Iterator<Item = &'n str>, after_ns: u64) -> String {
         let recorded = self.recorded();
-        let from_ns = now.up_ns.saturating_sub(KEPT_NS);
+        let from_ns = up_ns.saturating_sub(KEPT_NS);
         let shown: Vec<&Sample> =
             recorded.samples.iter().filter(|of| of.up_ns > after_ns && of.up_ns >= from_ns).collect();
-        let volumes = now.volumes.iter().enumerate();
         let columns = Columns {
             run: self.run,
             period_seconds: SAMPLE_EVERY.as_secs(),
-            up_seconds: seconds(now.up_ns),
+            up_seconds: seconds(up_ns),
             seconds: shown.iter().map(|sample| seconds(sample.up_ns)).collect(),
-            volumes: volumes.map(|(nth, of)| VolumeColumns::of(&of.name, nth, &shown)).collect(),
+            volumes: names.enumerate().map(|(nth, name)| VolumeColumns::of(name, nth, &shown)).collect(),
         };
         serde_json::to_string(&columns).unwrap_or_default()
     }
@@ -234,7 +233,8 @@ mod tests {
     }
 
     fn told(history: &History, now: &Snapshot, after_ns: u64) -> Value {
-        serde_json::from_str(&history.json(now, after_ns)).expect("it is JSON")
+        let names = now.volumes.iter().map(|volume| volume.name.as_str());
+        serde_json::from_str(&history.json(now.up_ns, names, after_ns)).expect("it is JSON")
     }
 
     #[test]

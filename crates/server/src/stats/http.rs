@@ -13,6 +13,7 @@ use crate::stats::terms::MetricsTerms;
 use std::io;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
+use tidegate_block_export::Export;
 use tidegate_nbd::Stream;
 
 /// How long a scrape may take, from its connection to its end.
@@ -132,7 +133,8 @@ impl Shown<'_> {
             _ => return plain("400 Bad Request", "ask for /history, or for /history?after=SECONDS of the uptime\n"),
         };
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        let body = self.history.json(&self.observed.snapshot(), after_ns);
+        let names = self.observed.connections.exports().map(Export::name);
+        let body = self.history.json(self.observed.up_ns(), names, after_ns);
         answer("200 OK", &[("Content-Type", "application/json")], &body)
     }
 }

@@ -179,11 +179,16 @@ pub(crate) struct ObservedVolume {
 }
 
 impl Observed {
+    /// Nanoseconds since clients could connect.
+    pub(crate) fn up_ns(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Everything as it is now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             pid: std::process::id(),
-            up_ns: u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            up_ns: self.up_ns(),
             connections: self.connections.counts(),
             volumes: self.connections.exports().zip(&self.volumes).map(|(export, of)| of.counts(export)).collect(),
         }

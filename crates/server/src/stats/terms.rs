@@ -1,8 +1,9 @@
 //! The terms on which metrics are answered: by which token, and by which identity.
 
 use crate::failure::ListenFailure;
+use crate::fronts::nbd::read_identity;
 use crate::log_ratelimit::LogRatelimit;
-use crate::options::{Plan, TlsIdentity};
+use crate::options::Plan;
 use crate::sockets::token::Token;
 use tidegate_nbd::Tls;
 
@@ -24,10 +25,8 @@ impl MetricsTerms {
             return Ok(MetricsTerms::default());
         };
         let token = Token::from_file(path).map_err(|error| ListenFailure::Token { error })?;
-        let tls = plan.tls.as_ref().map(|TlsIdentity { certificate, key, .. }| {
-            Tls::from_pem_files(certificate, key, None).map_err(|error| ListenFailure::Identity { error })
-        });
-        Ok(MetricsTerms { token: Some(token), tls: tls.transpose()?, refused: LogRatelimit::default() })
+        let tls = plan.tls.as_ref().map(|named| read_identity(named, None)).transpose()?;
+        Ok(MetricsTerms { token: Some(token), tls, refused: LogRatelimit::default() })
     }
 
     /// How URLs of the port begin.

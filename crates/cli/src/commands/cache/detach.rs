@@ -20,7 +20,7 @@ use tidegate_server::cached_disk::offline::{self, DiskToAttach};
 use tidegate_server::cached_disk::online_change::CacheChange;
 use tidegate_server::cached_disk::owner::if_claimed;
 use tidegate_server::cached_disk::state::DiskState;
-use tidegate_server::cached_disk::volatile::{self};
+use tidegate_server::cached_disk::volatile;
 use tidegate_server::control::client;
 use tidegate_server::control::protocol::DiskAct;
 use tidegate_server::control::protocol::DiskAnswer;
@@ -105,6 +105,7 @@ pub(crate) fn detach(args: &Detach, json: bool) -> Result<Exit, Failure> {
 pub(crate) fn attach(args: &Attach, json: bool) -> Result<Exit, Failure> {
     let socket = args.control.clone().unwrap_or_else(|| default_paths::control_socket(&args.pmem));
     let disk = args.disk.canonicalize().unwrap_or_else(|_| args.disk.clone());
+    let volatile = volatile::accepted(args.accept_volatile);
     let act = DiskAct::Attach { disk: disk.clone(), accept_volatile: args.accept_volatile, force: args.force };
     let (served, blocks) = match client::ask_disk(&socket, &args.pmem, act) {
         Ok((_, state)) => {
@@ -112,14 +113,13 @@ pub(crate) fn attach(args: &Attach, json: bool) -> Result<Exit, Failure> {
             (true, None)
         }
         Err(failure) if args.control.is_none() && failure.is_no_server() => {
-            let volatile = volatile::accepted(args.accept_volatile);
             let disk = DiskToAttach { path: &args.disk, if_claimed: if_claimed(args.force) };
             let plan = MirrorPlan::with(args.mirror.clone());
             (false, Some(offline::attach((&args.pmem, &plan), disk, volatile)?))
         }
         Err(failure) => return Err(failure.into()),
     };
-    let serve = serving(&args.pmem, (args.mirror.as_deref(), Some(&disk)), volatile::accepted(args.accept_volatile));
+    let serve = serving(&args.pmem, (args.mirror.as_deref(), Some(&disk)), volatile);
     output::give(&Attached { attached: args.pmem.clone(), disk, served, blocks, serve }, json)?;
     Ok(Exit::Done)
 }

@@ -1,6 +1,7 @@
 //! `tidegate rebuild`: a side of a mirror is copied to the other one, or to a new region in its
 //! place.
 
+use crate::commands::volume::create::serving;
 use crate::errors::{Exit, Failure};
 use crate::grammar::Rebuild;
 use crate::output::{self, teller};
@@ -8,9 +9,9 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use tidegate_host::columns::line;
-use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::LINE_BYTES;
+use tidegate_server::cached_disk::volatile::Volatile;
 use tidegate_volume_region::rebuild::{TargetContents, rebuild};
 
 /// What `rebuild` answers.
@@ -32,7 +33,7 @@ impl fmt::Display for RebuildReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(f, "rebuilt", format_args!("{}, side {}", self.mirror.display(), self.side))?;
         line(f, "copied", format_args!("{} of {}: the rest was equal", Human(self.copied_bytes), Human(self.bytes)))?;
-        write!(f, "next: tidegate serve --pmem {} --mirror {}", word(&self.pmem), word(&self.mirror))
+        write!(f, "next: {}", serving(&self.pmem, (Some(&self.mirror), None), Volatile::Refused))
     }
 }
 

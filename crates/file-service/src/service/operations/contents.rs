@@ -13,9 +13,9 @@ use std::sync::Arc;
 use tidegate_file_cache::{Fallocate, FileLength, Persistence, Sought};
 use tidegate_fuse::{CopyFileRange, Handle, Header, NodeId, OpenFlags, Reply, Unique, Write};
 use tidegate_policy::placement::IoKind;
-use tidegate_source_files::Route;
 use tidegate_source_files::backing::OpenedFile;
 use tidegate_source_files::nameless::KeptFile;
+use tidegate_source_files::{Route, open_as_allowed};
 
 /// Bytes of the kernel's smallest pages.
 const PAGE_BYTES: u64 = 4096;
@@ -89,13 +89,7 @@ impl FileService {
                 let (opened, about) = self.found(node, |route: &Route| self.source.open_at(route, flags))?;
                 Ok(OpenedFile::known(&self.source, opened, &about))
             };
-            match open(OFlags::RDWR) {
-                Ok(opened) => Ok((opened, true)),
-                Err(Errno::ACCESS | Errno::ROFS | Errno::PERM | Errno::TXTBSY) if access == Access::Read => {
-                    Ok((open(OFlags::RDONLY)?, false))
-                }
-                Err(errno) => Err(errno),
-            }
+            if access == Access::Read { open_as_allowed(open) } else { Ok((open(OFlags::RDWR)?, true)) }
         })
     }
 
