@@ -4,20 +4,18 @@
 
 use crate::errors::{ConfigFailure, Failure, UsageFailure};
 use crate::grammar;
-use rustix::fs::{Mode, OFlags};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate_disk_cache::Mode as CacheMode;
+use tidegate_host::files::regular;
 use tidegate_host::spelling::nearest;
 use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
@@ -342,26 +340,9 @@ pub(crate) fn read(path: &Path) -> Result<Plan, Failure> {
 
 /// What a configuration file says.
 pub(crate) fn text_of(path: &Path) -> Result<String, ConfigFailure> {
-    read_file(path).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => ConfigFailure::NotText { path: path.to_owned() },
-        _ => ConfigFailure::Unreadable { path: path.to_owned(), error },
-    })
-}
-
-/// Reads a whole file. Pipes and devices are refused: they may keep the reader waiting, or never
-/// end.
-fn read_file(path: &Path) -> io::Result<String> {
-    let open = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    let mut file = File::from(open);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    let mut text = String::new();
-    (&mut file).take(CONFIG_BYTES_MAX).read_to_string(&mut text)?;
-    if file.read(&mut [0])? > 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has more than 1 MiB, which no configuration has"));
-    }
-    Ok(text)
+    let bytes = regular::read(path, CONFIG_BYTES_MAX)
+        .map_err(|error| ConfigFailure::Unreadable { path: path.to_owned(), error })?;
+    String::from_utf8(bytes).map_err(|_| ConfigFailure::NotText { path: path.to_owned() })
 }
 
 /// Most bytes of a configuration file.

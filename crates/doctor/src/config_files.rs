@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use tidegate_host::files::mount_table;
+use tidegate_host::files::{folder_of, mount_table};
 use tidegate_host::shell::word;
 use tidegate_mount_transport::KIND;
 use tidegate_server::failure::ListenFailure;
@@ -58,6 +59,7 @@ pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
     let monitors = plan.volumes.iter().filter_map(|volume| volume.vhost_user.clone());
     let sockets: Vec<_> = listeners.chain(monitors).chain(plan.control.clone()).collect();
     found.extend(sockets.iter().filter_map(|path| of_socket(path)));
+    found.extend(socket_twice(&sockets));
     found.extend(devices_twice(plan));
     if let Err(failure) = nbd::identity(plan) {
         let error = if let ListenFailure::Identity { error } = &failure { error.to_string() } else { String::new() };
@@ -77,6 +79,16 @@ pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
         ));
     }
     found
+}
+
+/// A socket that two of `paths` lead to, whatever their spelling.
+fn socket_twice(paths: &[PathBuf]) -> impl Iterator<Item = FileMistake> {
+    let mut seen = BTreeSet::new();
+    let place = |path: &Path| Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?));
+    paths.iter().filter(move |path| place(path).is_some_and(|place| !seen.insert(place))).map(|path| {
+        let what = format!("the socket {} is named twice", path.display());
+        FileMistake::new(what, "one socket is for one purpose", "name another path in one of them")
+    })
 }
 
 /// The kernel refuses the second of two devices with one number.
@@ -151,6 +163,10 @@ fn metadata(path: &Path) -> io::Result<Metadata> {
 /// What keeps a socket from being made at `path`.
 fn of_socket(path: &Path) -> Option<FileMistake> {
     let shown = path.display();
+    if let Err(error) = SocketAddr::from_pathname(path) {
+        let next = "name a path of at most 107 bytes, without a byte of zero";
+        return Some(FileMistake::new(format!("no socket can be made at {shown:?}"), error.to_string(), next));
+    }
     if path.symlink_metadata().is_ok_and(|about| !about.file_type().is_socket()) {
         let why = "a server replaces the socket of a killed one, and no other file";
         return Some(FileMistake::new(
@@ -159,7 +175,7 @@ fn of_socket(path: &Path) -> Option<FileMistake> {
             "name another path, or remove that file",
         ));
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     // The server makes the folder of its default socket, and others are the operator's.
     match metadata(folder) {
         Ok(about) if about.is_dir() => None,
@@ -297,7 +313,7 @@ fn of_pool(name: &str, source: &Path, pool: &Path) -> Option<FileMistake> {
         let is_region = |about: &Metadata| about.is_file() || about.file_type().is_char_device();
         return of_file((&what, pool), ("a regular file or a DAX device", is_region), "name another file");
     }
-    let folder = pool.parent().unwrap_or(pool);
+    let folder = folder_of(pool);
     of_file(
         (&format!("{what}'s folder"), folder),
         ("a directory", Metadata::is_dir),
@@ -308,6 +324,7 @@ fn of_pool(name: &str, source: &Path, pool: &Path) -> Option<FileMistake> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::fs;
     use std::os::unix::net::UnixListener;
     use tidegate_media::Access;
@@ -376,13 +393,27 @@ mod tests {
         plan.volumes[0].vhost_user = Some(at("none/s"));
         fs::write(at("control"), "").expect("written");
         plan.control = Some(at("control"));
+        plan.listen =
+            ["long/".repeat(30), "s".to_owned(), "./s".to_owned()].map(|path| ListenAddress::Unix(at(&path))).into();
+        mknodat(CWD, at("c.pem"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
         plan.tls = Some(TlsIdentity { certificate: at("c.pem"), key: at("k.pem"), clients: None });
         plan.metrics_token = Some(at("token"));
         let told = words(&server_files(&plan));
-        for part in ["the region", "the disk", "another kind", "none/s", "is no socket", "[tls]", "metrics_token"] {
+        for part in [
+            "the region",
+            "the disk",
+            "another kind",
+            "none/s",
+            "is no socket",
+            "no socket can be made",
+            "named twice",
+            "not a regular file",
+            "[tls]",
+            "metrics_token",
+        ] {
             assert!(told.contains(part), "no {part:?} in:\n{told}");
         }
-        assert_eq!(told.lines().count(), 6, "{told}");
+        assert_eq!(told.lines().count(), 8, "{told}");
     }
 
     #[test]

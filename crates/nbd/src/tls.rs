@@ -81,13 +81,19 @@ pub enum TlsError {
 impl Tls {
     /// The identity in the PEM files `certificate` (the server's own first, then those that lead to
     /// a root) and `key`. With `client_authority`, only clients whose certificate one of the
-    /// authorities in that file signed are served.
+    /// authorities in that file signed are served. `read` gives the bytes of a file.
     ///
     /// # Errors
     /// A file cannot be read or used; see [`TlsError`].
-    pub fn from_pem_files(certificate: &Path, key: &Path, client_authority: Option<&Path>) -> Result<Tls, TlsError> {
-        let chain = certificates(certificate)?;
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+    pub fn from_pem_files(
+        certificate: &Path,
+        key: &Path,
+        client_authority: Option<&Path>,
+        read: impl Fn(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Tls, TlsError> {
+        let bytes = |path: &Path| read(path).map_err(|error| TlsError::Unreadable { path: path.to_owned(), error });
+        let chain = certificates(certificate, &bytes(certificate)?)?;
+        let secret = PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(|error| match error {
             pem::Error::NoItemsFound => TlsError::NoKey { path: key.to_owned() },
             error => unusable(key, error),
         })?;
@@ -102,7 +108,8 @@ impl Tls {
         let builder = match client_authority {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let verifier = WebPkiClientVerifier::builder_with_provider(authorities(path)?.into(), provider).build();
+                let roots = authorities(path, &bytes(path)?)?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| bad_authority(path, error))?)
             }
         };
@@ -117,8 +124,8 @@ impl Tls {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(|found| found.collect::<Result<Vec<_>, _>>());
+fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_slice_iter(bytes).collect::<Result<Vec<_>, _>>();
     let found = read.map_err(|error| unusable(path, error))?;
     if found.is_empty() {
         return Err(TlsError::NoCertificate { path: path.to_owned() });
@@ -126,9 +133,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(path: &Path, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
+    for certificate in certificates(path, bytes)? {
         roots.add(certificate).map_err(|error| bad_authority(path, error))?;
     }
     Ok(roots)
@@ -138,11 +145,8 @@ fn bad_authority(path: &Path, error: impl ToString) -> TlsError {
     TlsError::BadAuthority { path: path.to_owned(), why: error.to_string() }
 }
 
-fn unusable(path: &Path, error: pem::Error) -> TlsError {
-    match error {
-        pem::Error::Io(error) => TlsError::Unreadable { path: path.to_owned(), error },
-        error => TlsError::NotPem { path: path.to_owned(), why: error.to_string() },
-    }
+fn unusable(path: &Path, error: impl ToString) -> TlsError {
+    TlsError::NotPem { path: path.to_owned(), why: error.to_string() }
 }
 
 /// A stream whose bytes are encrypted on their way through another.

@@ -28,7 +28,7 @@ const POLICY: u32 = 0x8000_0002;
 
 fn tls(identities: &Identities, client_authority: Option<&Path>) -> Tls {
     let [certificate, key] = ["server-cert.pem", "server-key.pem"].map(|name| identities.path(name));
-    Tls::from_pem_files(&certificate, &key, client_authority).unwrap()
+    Tls::from_pem_files(&certificate, &key, client_authority, |path| fs::read(path)).unwrap()
 }
 
 fn service(encryption: Encryption) -> Service {
@@ -374,7 +374,9 @@ fn files_that_make_no_identity_are_named() {
     let other_key = identities.path("client-key.pem");
     let [garbage, nowhere] = ["garbage.pem", "nowhere.pem"].map(|name| identities.path(name));
     fs::write(&garbage, "-----BEGIN CERTIFICATE-----\nthis is no base64!\n-----END CERTIFICATE-----\n").unwrap();
-    let refused = |certificate, key, authority| Tls::from_pem_files(certificate, key, authority).unwrap_err();
+    let refused = |certificate, key, authority| {
+        Tls::from_pem_files(certificate, key, authority, |path| fs::read(path)).unwrap_err()
+    };
     assert!(matches!(refused(&nowhere, &key, None), TlsError::Unreadable { path, .. } if path == nowhere));
     assert!(matches!(refused(&certificate, &nowhere, None), TlsError::Unreadable { path, .. } if path == nowhere));
     assert!(matches!(refused(&key, &key, None), TlsError::NoCertificate { path } if path == key));

@@ -80,6 +80,8 @@ pub(crate) struct Suite {
 struct Outcome {
     title: String,
     took: Duration,
+    /// Processor time of the program and of those it started and waited for.
+    busy: Duration,
     failure: Option<Failure>,
 }
 
@@ -97,6 +99,8 @@ pub(crate) struct Failure {
 struct Ended {
     how: Result<ExitStatus, String>,
     waits: String,
+    /// Processor time, as seen in the last [`LOOK`].
+    busy: Duration,
 }
 
 /// The lines of a failed test's output that are printed again.
@@ -154,7 +158,8 @@ impl Suite {
         outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
         println!("\nthe longest of {} test programs:", outcomes.len());
         for outcome in outcomes.iter().take(12) {
-            println!("{:>8.1} s  {}", outcome.took.as_secs_f64(), outcome.title);
+            let (took, busy) = (outcome.took.as_secs_f64(), outcome.busy.as_secs_f64());
+            println!("{took:>8.1} s  {busy:>8.1} s of processor  {}", outcome.title);
         }
         outcomes.into_iter().filter_map(|outcome| outcome.failure).collect()
     }
@@ -213,7 +218,7 @@ impl Program {
         let began = Instant::now();
         let (printed, ended) = match self.output(built_in, variables) {
             Ok(ran) => ran,
-            Err(error) => (String::new(), Ended { how: Err(format!("{error:#}")), waits: String::new() }),
+            Err(error) => (String::new(), Ended::never_begun(&error)),
         };
         let how = match ended.how {
             Ok(status) if status.success() => None,
@@ -228,8 +233,10 @@ impl Program {
         });
         let took = began.elapsed();
         // One call: other lanes print too.
-        println!("\n---- {} ({:.1} s)\n{printed}", self.title, took.as_secs_f64());
-        Outcome { title: self.title.clone(), took, failure }
+        let busy = ended.busy;
+        let (took_s, busy_s) = (took.as_secs_f64(), busy.as_secs_f64());
+        println!("\n---- {} ({took_s:.1} s, {busy_s:.1} s of processor)\n{printed}", self.title);
+        Outcome { title: self.title.clone(), took, busy, failure }
     }
 
     /// What the program printed, and how it ended.
@@ -258,19 +265,36 @@ fn log_file(executable: &Path) -> Result<(PathBuf, File)> {
 /// Waits until `child` ends, or stops it `limit` after its beginning.
 fn wait(child: &mut Child, limit: Duration) -> Result<Ended> {
     let began = Instant::now();
+    let mut busy = Duration::ZERO;
     loop {
+        busy = busy.max(processor_time(child.id()));
         if let Some(status) = child.try_wait()? {
-            return Ok(Ended { how: Ok(status), waits: String::new() });
+            return Ok(Ended { how: Ok(status), waits: String::new(), busy });
         }
         if began.elapsed() > limit {
             let waits = hang::processes_of(child.id());
             child.kill()?;
             child.wait()?;
             let how = Err(format!("stopped, as it had not ended after {} minutes", limit.as_secs() / 60));
-            return Ok(Ended { how, waits });
+            return Ok(Ended { how, waits, busy });
         }
         thread::park_timeout(LOOK);
     }
+}
+
+impl Ended {
+    /// The end of a program that could not be run, for the reason that `error` gives.
+    fn never_begun(error: &anyhow::Error) -> Ended {
+        Ended { how: Err(format!("{error:#}")), waits: String::new(), busy: Duration::ZERO }
+    }
+}
+
+/// Processor time that a process and its children that ended have spent; zero where it is unknown.
+fn processor_time(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: utime, stime, cutime and cstime in hundredths of a second.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace().skip(11).take(4);
+    Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).map(|ticks| ticks * 10).sum())
 }
 
 /// The tests that a program's output calls failed, and those that it began and did not end.

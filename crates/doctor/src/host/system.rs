@@ -8,6 +8,7 @@ use crate::machine_view::MachineView;
 use rustix::fs::statvfs;
 use std::path::{Path, PathBuf};
 use tidegate_host::default_paths::default_pool;
+use tidegate_host::files::folder_of;
 use tidegate_host::shell::word;
 
 /// Folders of units, and a unit that each package installs.
@@ -51,7 +52,7 @@ fn systemd(view: &MachineView) -> DoctorFinding {
 
 /// The folder of pools whose place nobody named.
 fn state_folder(view: &MachineView, pool: &Path) -> DoctorFinding {
-    let (subject, folder) = ("state-folder", pool.parent().unwrap_or(pool));
+    let (subject, folder) = ("state-folder", folder_of(pool));
     let shown = folder.display();
     if is_in_memory(view, folder) {
         let why =

@@ -8,6 +8,7 @@ use crate::volume::report_seal::SealReporter;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_block_export::Export;
+use tidegate_host::files::regular;
 use tidegate_nbd::{Encryption, Exports, ExportsError, Service, Tls};
 
 /// The exports as they are offered: with an identity, encrypted on TCP and as clients like on unix
@@ -30,11 +31,15 @@ pub fn identity(plan: &Plan) -> Result<Option<Tls>, ListenFailure> {
     plan.tls.as_ref().map(|named| read_identity(named, named.clients.as_deref())).transpose()
 }
 
+/// Most bytes of a PEM file: every authority that a system trusts takes a quarter of it.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
 /// An identity, read from its PEM files. Clients need a certificate that one of `clients` signed,
 /// if these are named.
 pub(crate) fn read_identity(named: &TlsIdentity, clients: Option<&Path>) -> Result<Tls, ListenFailure> {
     let TlsIdentity { certificate, key, clients: _ } = named;
-    Tls::from_pem_files(certificate, key, clients).map_err(|error| ListenFailure::Identity { error })
+    let read = |path: &Path| regular::read(path, PEM_BYTES_MAX);
+    Tls::from_pem_files(certificate, key, clients, read).map_err(|error| ListenFailure::Identity { error })
 }
 
 /// Checks that the names and descriptions of `plan` can be offered.

@@ -1,12 +1,11 @@
 //! The token that clients of the metrics have to show: a secret in a file that nobody else reads.
 
-use rustix::fs::{Mode, OFlags};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
+use tidegate_host::files::regular;
 
 /// The shortest token: fewer characters could be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -56,14 +55,8 @@ impl Token {
     /// The file cannot be read, is open to others, or holds something else.
     pub fn from_file(path: &Path) -> Result<Token, TokenError> {
         let unreadable = |error: io::Error| TokenError::Unreadable { path: path.to_owned(), error };
-        // A pipe is not waited for.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| unreadable(errno.into()))?;
-        let mut file = File::from(opened);
+        let file = regular::open(path).map_err(unreadable)?;
         let about = file.metadata().map_err(unreadable)?;
-        if !about.is_file() {
-            return Err(unreadable(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")));
-        }
         let (mode, owner) = (about.mode() & 0o7777, about.uid());
         let is_own = owner == 0 || owner == rustix::process::geteuid().as_raw();
         if mode & 0o077 != 0 || !is_own {
@@ -71,7 +64,7 @@ impl Token {
         }
         let mut bytes = Vec::new();
         let limit = TOKEN_BYTES_MAX as u64 + 2;
-        (&mut file).take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
+        file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
         Token::of(&bytes).map_err(|why| TokenError::NoToken { path: path.to_owned(), why })
     }
 
