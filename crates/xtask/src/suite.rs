@@ -292,7 +292,7 @@ impl Ended {
 /// Processor time that a process and its children that ended have spent; zero where it is unknown.
 fn processor_time(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: utime, stime, cutime and cstime in hundredths of a second.
+    // Behind the name, which may hold anything: utime, stime, cutime, cstime in 10 ms.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace().skip(11).take(4);
     Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).map(|ticks| ticks * 10).sum())
 }
