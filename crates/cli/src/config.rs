@@ -4,6 +4,7 @@
 
 use crate::errors::{ConfigFailure, Failure, UsageFailure};
 use crate::grammar;
+use rustix::fs::Mode;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -762,7 +763,7 @@ mod tests {
     fn a_file_that_is_too_long_is_not_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("long.toml");
-        let file = File::create(&path).expect("made");
+        let file = std::fs::File::create(&path).expect("made");
         file.set_len(CONFIG_BYTES_MAX + 1).expect("sparse");
         assert!(matches!(text_of(&path), Err(ConfigFailure::Unreadable { .. })));
         file.set_len(CONFIG_BYTES_MAX).expect("sparse");
