@@ -89,7 +89,8 @@ fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {
     end.unwrap_or_else(|failure| errors::report(&failure, json))
 }
 
-/// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells.
+/// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells. A line that nobody takes,
+/// as on a full disk, is lost, and nothing else.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => Level::WARN,
@@ -102,5 +103,7 @@ fn log_to_stderr(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
+        // By default a line that cannot be written is told of with a panic if that fails too.
+        .log_internal_errors(false)
         .init();
 }

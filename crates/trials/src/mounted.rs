@@ -155,7 +155,7 @@ impl MountTestbed {
             SourceDisk::Shared | SourceDisk::Failing => (),
         }
         let below = (source_disk == SourceDisk::Failing).then(|| serve_failing(disk.path()));
-        let service = start(disk.path(), memory.path(), pool_size);
+        let service = start(disk.path(), memory.path(), pool_size, Stdio::inherit());
         MountTestbed { disk, memory, service, source_disk, pool_size, below }
     }
 
@@ -265,7 +265,13 @@ impl MountTestbed {
 
     /// Mounts again what was killed.
     pub fn mount_again(&mut self) {
-        self.service = start(self.disk.path(), self.memory.path(), self.pool_size);
+        self.service = start(self.disk.path(), self.memory.path(), self.pool_size, Stdio::inherit());
+    }
+
+    /// Mounts again what was killed, with a log that takes no line.
+    pub fn mount_again_without_a_log(&mut self) {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device of every system");
+        self.service = start(self.disk.path(), self.memory.path(), self.pool_size, full.into());
     }
 }
 
@@ -407,7 +413,7 @@ fn tool(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn start(disk: &Path, memory: &Path, pool_size: &str) -> Child {
+fn start(disk: &Path, memory: &Path, pool_size: &str, errors: Stdio) -> Child {
     let mut service = Command::new(program())
         .arg("mount")
         .args([disk.join("source"), disk.join("mount")])
@@ -415,6 +421,7 @@ fn start(disk: &Path, memory: &Path, pool_size: &str) -> Child {
         .arg(memory.join("pool"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(errors)
         .spawn()
         .expect("the service starts");
     let said = BufReader::new(service.stdout.take().expect("standard output is a pipe"));

@@ -359,6 +359,21 @@ fn a_mount_whose_servers_die_at_their_start_answers_errors_and_is_mounted_again(
 }
 
 #[test]
+fn a_killed_server_is_started_again_when_no_line_of_the_log_can_be_written() {
+    let mut testbed = MountTestbed::new();
+    testbed.kill();
+    testbed.mount_again_without_a_log();
+    let path = testbed.mountpoint().join("file");
+    fs::write(&path, b"before").unwrap();
+    // Each time the supervisor has something to log.
+    for _ in 0..2 {
+        testbed.kill_server();
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+    }
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
 fn a_mount_whose_supervisor_died_too_is_mounted_again() {
     let mut testbed = MountTestbed::new();
     let path = testbed.mountpoint().join("file");

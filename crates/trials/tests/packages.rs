@@ -215,6 +215,8 @@ const USES: &str = "
 fn everything_in_the_debian_package_is_found_by_the_programs_that_it_is_for() {
     let chroot = Chroot::new(System::WithTools);
     debian_package(&chroot);
+    // The administrator made the group first.
+    chroot.run("groupadd --system tidegate");
     chroot.run("apt-get install --yes --no-install-recommends /tmp/tidegate.deb");
     for (look, expected) in LOOKS {
         assert_eq!(chroot.run(&format!("exec 2>&1; {look}")), expected, "{look}");
@@ -250,6 +252,12 @@ fn the_tarball_runs_where_it_is_and_its_installer_removes_every_file() {
     assert_eq!(units.matches("=/usr/local/bin/tidegate ").count(), 2, "{units}");
     assert!(chroot.run("cat /usr/sbin/mount.fuse.tidegate").contains("exec /usr/local/bin/tidegate mount-helper"));
     assert!(chroot.run("getent passwd tidegate").contains(":/var/lib/tidegate:"));
+    for (prefix, why) in
+        [("rel", "no absolute path"), ("'/opt/a&b c'", "other characters"), ("/opt/two", "another installation")]
+    {
+        let refused = chroot.run(&format!("! PREFIX={prefix} /tmp/unpacked/install 2>&1"));
+        assert!(refused.contains(why), "{prefix}: {refused}");
+    }
     chroot.run("/tmp/unpacked/install --remove");
     assert_eq!(differences(&before, &chroot.listing()), BTreeSet::new());
     chroot.run("DESTDIR=/srv/image PREFIX=/usr /tmp/unpacked/install");

@@ -3,9 +3,11 @@
 use crate::program::{Folder, NOBODY, Server, as_nobody, ended, json, need_root, run, tidegate};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Stdio;
 use tidegate_nbd_client::client::Operation;
 
 fn listen(folder: &Folder) -> String {
@@ -21,6 +23,22 @@ fn stopped(server: &mut Server, code: i32, words: &[&str]) -> String {
     assert!(!Path::new(&format!("/proc/{}/fd/0", server.pid())).exists(), "{}", stop.stdout);
     assert_eq!(server.wait().code(), Some(code), "{}", server.said);
     stop.stdout
+}
+
+#[test]
+fn a_server_whose_log_takes_no_line_serves_and_is_stopped() {
+    let folder = Folder::new();
+    let volume = folder.volume("v");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    // With all levels every client is logged.
+    let mut serve = tidegate();
+    serve.args(["-vvv", "serve", "--pmem", &volume, "--listen", &listen(&folder)]);
+    let mut server = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full).spawn().unwrap();
+    let mut said = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.starts_with("serving")), "it ended");
+    let stop = run(&["stop", &volume]);
+    let ended = server.wait().unwrap();
+    assert_eq!((stop.code, ended.code()), (0, Some(0)), "{}{}", stop.stdout, stop.stderr);
 }
 
 #[test]

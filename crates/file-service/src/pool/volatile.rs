@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tidegate_file_cache::FileIdentity;
 use tidegate_host::owned::{self, What, accept};
+use tidegate_host::unlocked::unlocked;
 use tidegate_media::{Access, Allocation, MappedRegion};
 
 /// Bytes of a note: three words that identify a file.
@@ -81,8 +82,9 @@ impl Volatile {
         if !path.exists() {
             return Ok(MappedRegion::create(&path, bytes, Allocation::Sparse)?);
         }
+        // The server before this one may have been killed, and end later than its lock on the pool.
         let own = |file: &File| accept(file, What::File);
-        Ok(MappedRegion::open_if(&path, Access::ReadWrite, own)?)
+        Ok(unlocked(|| MappedRegion::open_if(&path, Access::ReadWrite, own))?)
     }
 
     /// Removes what there is of a lane.

@@ -9,6 +9,7 @@ use crate::failure::ControlFailure;
 use crate::stats::snapshot::Snapshot;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,8 @@ pub fn ask_each<T: Sync, A: Send>(those: &[T], ask: impl Fn(&T) -> Option<A> + S
 /// Asks the process `pid`, which listens on the socket `path`.
 fn ask_process(path: &Path, pid: u32) -> Result<Snapshot, ControlFailure> {
     let mut connection = ServerConnection::of(path, None, &ControlRequest::Snapshot)?;
+    // It may be a socket for disks of virtual machines, which waits for more than that.
+    let _ = connection.lines.get_ref().shutdown(Shutdown::Write);
     match connection.peer() {
         Some(peer) if peer.pid == pid => connection.answer(),
         _ => Err(connection.silent(io::ErrorKind::ConnectionRefused.into())),
