@@ -1,6 +1,6 @@
 //! Every power cut of every short script over small caches; what is judged stands in
 //! `tidegate_crashcheck::disk_cache`. `TIDEGATE_SCRIPTS=all` judges every script of three steps on
-//! the first four caches, not one in 211, and every one of two steps on the others, not one in 41;
+//! the first four caches, not one in 499, and every one of two steps on the others, not one in 101;
 //! `TIDEGATE_STEPS` gives longer ones.
 
 use std::time::Instant;
@@ -25,29 +25,29 @@ fn every_script(name: &str, cache: &SmallCache, steps: u32) -> CacheTally {
 }
 
 /// Judges every script of one and two steps and, unless the environment asks for all, one in
-/// 211 of three: there are twenty steps.
+/// 499 of three: there are twenty steps.
 fn every_short_script(name: &str, cache: &SmallCache) {
     if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
         every_script(name, cache, 3);
         return;
     }
     every_script(name, cache, 2);
-    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 3, 211, &Seen::default());
+    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 3, 499, &Seen::default());
     let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{name}, one in 211 scripts of 3: {tally}");
+    println!("{name}, one in 499 scripts of 3: {tally}");
     assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
 }
 
-/// Judges every script of one step and, unless the environment asks for all, one in 41 of two
+/// Judges every script of one step and, unless the environment asks for all, one in 101 of two
 /// steps: for caches that differ from those above in one option.
 fn many_scripts(name: &str, cache: &SmallCache) -> CacheTally {
     if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
         return every_script(name, cache, 2);
     }
     let mut total = every_script(name, cache, 1);
-    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 2, 41, &Seen::default());
+    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 2, 101, &Seen::default());
     let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{name}, one in 41 scripts of 2: {tally}");
+    println!("{name}, one in 101 scripts of 2: {tally}");
     assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
     total.add(&tally);
     total

@@ -21,11 +21,15 @@ fn every_script<S: Subject>(name: &str, subject: &S, steps_max: u32) -> MirrorTa
     last
 }
 
-/// Judges some scripts of two steps: those that `TIDEGATE_SEED` draws, `TIDEGATE_SCRIPTS` of 36.
+/// Judges some scripts of two steps: those that `TIDEGATE_SEED` draws, as many of the 36 as
+/// `TIDEGATE_SCRIPTS` says, a number or `all`.
 fn some_scripts_of_two<S: Subject>(name: &str, subject: &S, scripts: usize) -> MirrorTally {
-    let number = |name: &str| std::env::var(name).ok().map(|number| number.parse().expect("a number"));
-    let (seed, scripts) = (number("TIDEGATE_SEED").unwrap_or(1), number("TIDEGATE_SCRIPTS").unwrap_or(scripts as u64));
-    let scripts = usize::try_from(scripts).expect("a number of scripts");
+    let seed = std::env::var("TIDEGATE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let scripts = match std::env::var("TIDEGATE_SCRIPTS").as_deref() {
+        Ok("all") => usize::MAX,
+        Ok(number) => number.parse().expect("a number, or all"),
+        Err(_) => scripts,
+    };
     let judged = judge_sampled_mirror_scripts(subject, 2, (seed, scripts), &Seen::default());
     let tally = judged.unwrap_or_else(|failure| panic!("{failure}, with TIDEGATE_SEED={seed}"));
     println!("{name}, scripts of 2 from the seed {seed}: {tally}");
