@@ -103,6 +103,13 @@ fn explain_tells_where_bytes_lie_and_what_moves_them() {
         let clean = |from, until| (from, until, "pool-clean".to_owned());
         assert_eq!(written, [clean(0, 50), (50, 150, "dram".to_owned()), clean(150, 1024)], "{}", file.display());
     }
+    // A bind mount of a folder shows other files at the same paths.
+    shell(&mnt, "mkdir bound; printf 12345 >bound/file; sync bound/file");
+    let place = bed.at("place");
+    fs::create_dir(&place).unwrap();
+    rustix::mount::mount_bind(mnt.join("bound"), &place).unwrap();
+    assert_eq!(answer(&tidegate("explain", &place.join("file"), &["--json"]))["size"], 5);
+    rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()).unwrap();
     let text = tidegate("explain", &mnt.join("file"), &[]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("range      50..150 dram") && text.contains("a sync brings it to the pool"), "{text}");

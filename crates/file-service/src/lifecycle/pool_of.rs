@@ -23,7 +23,11 @@ pub(crate) fn mount_with(file: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut above = file.ancestors().skip(1);
     let found = above.find_map(|folder| Some((pool_at(folder)?, folder)));
     let (pool, folder) = found?;
-    Some((pool, file.strip_prefix(folder).ok()?.to_owned()))
+    let below = file.strip_prefix(folder).ok()?;
+    // A bind mount shows a folder of the mount.
+    let root = mount_table::at(folder).filter(|mounted| mounted.kind == KIND).map(|mounted| mounted.root);
+    let root = root.as_deref().and_then(|root| root.strip_prefix("/").ok());
+    Some((pool, root.map_or_else(|| below.to_owned(), |root| root.join(below))))
 }
 
 /// The pool of the mount that shows files at `directory`, or whose SOURCE it is.

@@ -13,6 +13,8 @@ pub struct MountedFileSystem {
     pub id: String,
     /// Its number, such as `8:1`: no two that are mounted at a time have the same.
     pub number: String,
+    /// The folder of the file system that is shown, from its root: `/`, or that of a bind mount.
+    pub root: PathBuf,
     /// Its kind, such as `ext4`.
     pub kind: String,
     /// What it says it shows.
@@ -78,12 +80,13 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, MountedFileSystem)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = String::from_utf8_lossy(fields.next()?).into_owned();
     let number = String::from_utf8_lossy(fields.nth(1)?).into_owned();
-    let mountpoint = unescape(fields.nth(1)?);
+    let root = OsString::from_vec(unescape(fields.next()?)).into();
+    let mountpoint = unescape(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source_name = OsString::from_vec(unescape(fields.next()?));
     let options = String::from_utf8_lossy(&unescape(fields.next().unwrap_or_default())).into_owned();
-    Some((mountpoint, MountedFileSystem { id, number, kind, source_name, options }))
+    Some((mountpoint, MountedFileSystem { id, number, root, kind, source_name, options }))
 }
 
 /// Replaces `\040` and so on by the byte with this number in octal.
@@ -117,7 +120,7 @@ mod tests {
 
     const TABLE: &[u8] = b"22 1 8:1 / / rw shared:1 - ext4 /dev/root rw\n\
         30 22 0:40 / /mnt/a\\040b rw,nosuid - fuse.tidegate /srv/x rw,user_id=0\n\
-        31 22 0:41 / /mnt/c rw shared:2 master:3 - tmpfs tmpfs rw\n\
+        31 22 0:41 /d\\040e /mnt/c rw shared:2 master:3 - tmpfs tmpfs rw\n\
         32 31 0:42 / /mnt/c rw - ext4 /dev/sda rw\n";
 
     #[test]
@@ -131,6 +134,8 @@ mod tests {
         assert_eq!(source.as_deref(), Some(OsStr::new("/srv/x")));
         let number = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.number);
         assert_eq!(number.as_deref(), Some("0:42"));
+        let roots: Vec<_> = parsed(TABLE).into_iter().map(|(_, mounted)| mounted.root).collect();
+        assert_eq!(roots, ["/", "/", "/d e", "/"].map(PathBuf::from));
         let id = topmost(TABLE, OsStr::new("/mnt/c")).map(|mounted| mounted.id);
         assert_eq!(id.as_deref(), Some("32"));
     }

@@ -9,9 +9,11 @@ use std::fmt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
 use tidegate_file_service::{self as file_service, FormerPool, Listener, MountRequest, RecoveredFile, Unmount};
 use tidegate_host::columns::line;
 use tidegate_host::sd_notify::SystemdNotify;
+use tidegate_host::shell::word;
 use tidegate_policy::placement::Bypass;
 
 /// What `mount` and `umount` answer in the end.
@@ -49,12 +51,15 @@ impl fmt::Display for Begun<'_> {
 struct Teller {
     json: bool,
     mountpoint: PathBuf,
+    /// Known once programs can use the mount.
+    pool: OnceLock<PathBuf>,
     systemd: SystemdNotify,
 }
 
 impl Teller {
     fn new(json: bool, mountpoint: &Path) -> Teller {
-        Teller { json, mountpoint: mountpoint.to_owned(), systemd: SystemdNotify::from_environment() }
+        let systemd = SystemdNotify::from_environment();
+        Teller { json, mountpoint: mountpoint.to_owned(), pool: OnceLock::new(), systemd }
     }
 }
 
@@ -69,6 +74,7 @@ impl Listener for Teller {
     }
 
     fn mounted(&self, pool: &Path) {
+        let _ = self.pool.set(pool.to_owned());
         // A closed stdout is no reason to end a mount.
         let _ = output::give(&Begun { did: "mounted", path: &self.mountpoint, pool }, self.json);
         self.systemd.ready(&format!("files are at {}, the pool is {}", self.mountpoint.display(), pool.display()));
@@ -93,6 +99,11 @@ impl Listener for Teller {
     }
 
     fn interrupted(&self) -> ! {
+        if let Some(pool) = self.pool.get() {
+            let recover = format!("tidegate recover {}", word(pool));
+            let left = "ended by a second signal: files below may lack what was synced, which the pool has";
+            output::teller(self.json)(&format!("{left}; mount again, or: {recover}"));
+        }
         std::process::exit(Exit::Interrupted as i32)
     }
 }
