@@ -1,25 +1,21 @@
 //! The sockets through which a running server is watched: control sockets and metrics. A thread for
 //! each kind accepts clients, which are answered side by side.
 
+use crate::control::answering::Answering;
 use crate::control::last_words::LastWords;
+use crate::control::metrics_port::MetricsPort;
 use crate::control::socket::{self, Report};
-use crate::control::watchers::{WATCHERS_MAX, Watcher, Watchers};
 use crate::failure::Failure;
 use crate::options::{Plan, VolumePlan};
-use crate::sockets::accept::{ACCEPT_PAUSE, is_no_lack};
 use crate::sockets::connections::Connections;
-use crate::sockets::listen::{ListenAddress, Listener, SocketAccess};
 use crate::stats::history::{History, SAMPLE_EVERY};
 use crate::stats::http::{self, Shown};
 use crate::stats::snapshot::{Observed, ObservedVolume};
 use crate::stats::terms::MetricsTerms;
 use crate::volume::compose::Volume;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::thread::{self, JoinHandle, Scope};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tidegate_host::threads::Periodic;
 use tidegate_media::Access;
@@ -37,7 +33,13 @@ pub struct Watching {
 
 /// Answers to those who ask for metrics, if anywhere, until this is dropped.
 #[derive(Default)]
-struct MetricsAnswering(Option<MetricsPort>);
+struct MetricsAnswering(Option<SampledPort>);
+
+/// A port at which metrics are answered, and the samples of the last hour.
+struct SampledPort {
+    port: MetricsPort,
+    _sampling: Periodic,
+}
 
 /// How metrics are answered from now on.
 pub struct MetricsChange(Change);
@@ -47,23 +49,6 @@ enum Change {
     Port(MetricsAnswering),
     /// At the same port, on other terms.
     Terms(MetricsTerms),
-}
-
-/// A port at which metrics are answered.
-struct MetricsPort {
-    place: ListenAddress,
-    /// Those of the next client.
-    terms: Arc<RwLock<Arc<MetricsTerms>>>,
-    _answering: Answering,
-    /// Takes the samples of the last hour.
-    _sampling: Periodic,
-}
-
-/// A thread that answers.
-struct Answering {
-    /// Its other end is the thread's: closing this one ends the thread.
-    alive: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Watching {
@@ -92,7 +77,7 @@ impl Watching {
 
     /// Where metrics are answered.
     pub fn metrics(&self) -> Option<String> {
-        self.metrics.0.as_ref().map(MetricsPort::url)
+        self.metrics.0.as_ref().map(|sampled| sampled.port.url())
     }
 
     /// Prepares the answers of metrics that `plan` asks for, where those of `former` are given now.
@@ -112,8 +97,8 @@ impl Watching {
         match change {
             Change::Port(metrics) => self.metrics = metrics,
             Change::Terms(terms) => {
-                if let Some(port) = &self.metrics.0 {
-                    port.set_terms(terms);
+                if let Some(sampled) = &self.metrics.0 {
+                    sampled.port.set_terms(terms);
                 }
             }
         }
@@ -122,20 +107,12 @@ impl Watching {
     /// Answers where `plan` asks for it, beside what is answered already.
     fn open_metrics(&self, plan: &Plan) -> Result<MetricsAnswering, Failure> {
         let Some(address) = plan.metrics else { return Ok(MetricsAnswering::default()) };
-        let terms = Arc::new(RwLock::new(Arc::new(MetricsTerms::of(plan)?)));
-        let listener = Listener::bind(&ListenAddress::Tcp(address), SocketAccess::OWN);
-        let listener = listener.map_err(|failure| failure.named_by("--metrics tcp:ADDRESS:PORT"))?;
-        let place = listener.place();
         let (observed, history) = (Arc::clone(&self.observed), Arc::clone(&self.history));
-        let of_next = Arc::clone(&terms);
-        let answering = Answering::begin("metrics", vec![listener], move |watcher, _| {
-            let terms = Arc::clone(&of_next.read().unwrap_or_else(PoisonError::into_inner));
-            http::answer_one(&watcher, &Shown { observed: &observed, history: &history }, &terms);
-        });
-        let no_thread = Failure::system("starting a thread");
-        let _answering = answering.map_err(&no_thread)?;
-        let _sampling = self.sampling().map_err(no_thread)?;
-        Ok(MetricsAnswering(Some(MetricsPort { place, terms, _answering, _sampling })))
+        let port = MetricsPort::open(plan, address, move |watcher, terms| {
+            http::answer_one(watcher, &Shown::Server { observed: &observed, history: &history }, terms);
+        })?;
+        let _sampling = self.sampling().map_err(Failure::system("starting a thread"))?;
+        Ok(MetricsAnswering(Some(SampledPort { port, _sampling })))
     }
 
     /// A thread that adds to the history, whose next interval begins now.
@@ -160,17 +137,6 @@ impl Watching {
     }
 }
 
-impl MetricsPort {
-    fn url(&self) -> String {
-        let terms = self.terms.read().unwrap_or_else(PoisonError::into_inner);
-        format!("{}://{}/metrics", terms.scheme(), self.place)
-    }
-
-    fn set_terms(&self, terms: MetricsTerms) {
-        *self.terms.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(terms);
-    }
-}
-
 fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>, uris: Vec<Vec<String>>) -> Observed {
     let volume = |((plan, volume), uris): ((&VolumePlan, &Volume), Vec<String>)| ObservedVolume {
         pmem: plan.pmem.clone(),
@@ -183,101 +149,4 @@ fn observed(plan: &Plan, volumes: &[Volume], connections: &Arc<Connections>, uri
     };
     let volumes = plan.volumes.iter().zip(volumes).zip(uris).map(volume).collect();
     Observed { connections: Arc::clone(connections), volumes, since: Instant::now(), last_words: Arc::default() }
-}
-
-impl Answering {
-    /// A thread that accepts clients of `listeners`, and one for each client that it has `answer`
-    /// serve.
-    fn begin(
-        name: &'static str,
-        listeners: Vec<Listener>,
-        answer: impl Fn(Watcher<'_>, &UnixStream) + Send + Sync + 'static,
-    ) -> io::Result<Answering> {
-        let (alive, end) = UnixStream::pair()?;
-        let work = move || {
-            let watchers = Watchers::new(WATCHERS_MAX);
-            let answer = |watcher: Watcher<'_>| answer(watcher, &end);
-            // What somebody waits for has ended when the scope does.
-            thread::scope(|threads| {
-                let answers = Answers { name, threads, watchers: &watchers, answer: &answer };
-                answer_until(&end, &listeners, &answers);
-                watchers.close();
-            });
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
-        Ok(Answering { alive: Some(alive), thread: Some(thread) })
-    }
-}
-
-/// How clients of one kind of socket are answered.
-struct Answers<'scope, 'env, A> {
-    name: &'static str,
-    threads: &'scope Scope<'scope, 'env>,
-    watchers: &'env Watchers,
-    answer: &'env A,
-}
-
-/// Has everyone who connects to `listeners` answered, until the other side of `end` closes. Many
-/// may come, so the end is looked at before each.
-fn answer_until<'env>(
-    end: &UnixStream,
-    listeners: &[Listener],
-    answers: &Answers<'_, 'env, impl Fn(Watcher<'env>) + Sync>,
-) {
-    let mut pause = false;
-    loop {
-        let mut watched = vec![PollFd::new(end, PollFlags::IN)];
-        if !pause {
-            watched.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
-        }
-        let limit = pause.then_some(ACCEPT_PAUSE);
-        // An interrupted wait finds nobody and begins again.
-        let _ = poll(&mut watched, limit.as_ref());
-        pause = false;
-        for listener in listeners {
-            if has_ended(end) {
-                return;
-            }
-            pause |= !answers.answer_next(listener);
-        }
-        // Also where there is nobody to listen for.
-        if has_ended(end) {
-            return;
-        }
-    }
-}
-
-/// Whether the other side of `end` closed.
-fn has_ended(end: &UnixStream) -> bool {
-    let mut watched = [PollFd::new(end, PollFlags::IN)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // An interrupted look is repeated before the next client.
-    poll(&mut watched, Some(&at_once)).is_ok_and(|ready| ready > 0)
-}
-
-impl<'env, A: Fn(Watcher<'env>) + Sync> Answers<'_, 'env, A> {
-    /// Has the next client that waits answered, if one does; false if the system has no room for
-    /// it.
-    fn answer_next(&self, listener: &Listener) -> bool {
-        let stream = match listener.accept() {
-            Ok(stream) => stream,
-            Err(error) => return is_no_lack(&error),
-        };
-        let (watcher, answer) = (self.watchers.seat(stream), self.answer);
-        let thread = thread::Builder::new().name(format!("{}, client", self.name));
-        let begun = thread.spawn_scoped(self.threads, move || answer(watcher));
-        begun
-            .inspect_err(|error| tracing::warn!("a client of {} is not answered: no thread for it: {error}", self.name))
-            .is_ok()
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        drop(self.alive.take());
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so; its sockets are closed all the same.
-            let _ = thread.join();
-        }
-    }
 }

@@ -26,11 +26,16 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What there is to be asked for.
-pub(crate) struct Shown<'a> {
-    /// The server now.
-    pub observed: &'a Observed,
-    /// Its last hour.
-    pub history: &'a History,
+pub(crate) enum Shown<'a> {
+    /// A server of volumes: its metrics, its last hour, and the page of both.
+    Server {
+        /// The server now.
+        observed: &'a Observed,
+        /// Its last hour.
+        history: &'a History,
+    },
+    /// Metrics that are a text, and nothing else.
+    Text(&'a dyn Fn() -> String),
 }
 
 /// Answers the scrape that `watcher` brings, on these `terms`.
@@ -116,27 +121,33 @@ impl Shown<'_> {
         let (Some("GET"), Some(target)) = (words.next(), words.next()) else {
             return plain("405 Method Not Allowed", "only GET is answered\n");
         };
-        match target.split_once('?').unwrap_or((target, "")) {
-            ("/", _) => page(),
+        match (target.split_once('?').unwrap_or((target, "")), self) {
+            (("/", _), Shown::Server { .. }) => page(),
             _ if admitted != Admitted::ToNumbers => unauthorized(),
-            ("/metrics", _) => plain("200 OK", &prometheus::text(&self.observed.snapshot())),
-            ("/history", query) => self.history(query),
-            _ => plain("404 Not Found", "the counters are at /metrics, and a page of them at /\n"),
+            (("/metrics", _), Shown::Server { observed, .. }) => {
+                plain("200 OK", &prometheus::text(&observed.snapshot()))
+            }
+            (("/metrics", _), Shown::Text(text)) => plain("200 OK", &text()),
+            (("/history", query), Shown::Server { observed, history }) => last_hour(observed, history, query),
+            (_, Shown::Server { .. }) => {
+                plain("404 Not Found", "the counters are at /metrics, and a page of them at /\n")
+            }
+            (_, Shown::Text(_)) => plain("404 Not Found", "the counters are at /metrics\n"),
         }
     }
+}
 
-    /// The last hour, or what came after so many seconds of the server's uptime.
-    fn history(&self, query: &str) -> String {
-        let after = match query.strip_prefix("after=").map(str::parse) {
-            _ if query.is_empty() => Duration::ZERO,
-            Some(Ok(seconds)) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
-            _ => return plain("400 Bad Request", "ask for /history, or for /history?after=SECONDS of the uptime\n"),
-        };
-        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        let names = self.observed.connections.exports().map(Export::name);
-        let body = self.history.json(self.observed.up_ns(), names, after_ns);
-        answer("200 OK", &[("Content-Type", "application/json")], &body)
-    }
+/// The last hour, or what came after so many seconds of the server's uptime.
+fn last_hour(observed: &Observed, history: &History, query: &str) -> String {
+    let after = match query.strip_prefix("after=").map(str::parse) {
+        _ if query.is_empty() => Duration::ZERO,
+        Some(Ok(seconds)) => Duration::try_from_secs_f64(seconds).unwrap_or_default(),
+        _ => return plain("400 Bad Request", "ask for /history, or for /history?after=SECONDS of the uptime\n"),
+    };
+    let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+    let names = observed.connections.exports().map(Export::name);
+    let body = history.json(observed.up_ns(), names, after_ns);
+    answer("200 OK", &[("Content-Type", "application/json")], &body)
 }
 
 /// An answer in text.

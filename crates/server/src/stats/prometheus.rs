@@ -1,4 +1,4 @@
-//! A snapshot in Prometheus's text format, version 0.0.4.
+//! Numbers in Prometheus's text format, version 0.0.4.
 
 use crate::sockets::connections::ConnectionCounts;
 use crate::stats::latency::Latencies;
@@ -11,25 +11,35 @@ const BUCKET_BITS: std::ops::RangeInclusive<u32> = 10..=34;
 
 /// A snapshot in Prometheus's text format.
 pub fn text(snapshot: &Snapshot) -> String {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     text.connections(&snapshot.connections);
     text.family("tidegate_uptime_seconds", "gauge", "Seconds since clients could connect");
     text.sample("tidegate_uptime_seconds", &[], snapshot.up_ns as f64 / 1e9);
     text.volumes(&snapshot.volumes);
     text.requests(&snapshot.volumes);
-    text.readings(&snapshot.volumes);
-    text.0
+    let having = |volume: &'_ VolumeCounts| (vec![("volume", volume.name.clone())], volume.readings.clone());
+    let things: Vec<_> = snapshot.volumes.iter().map(having).collect();
+    text.readings(&things);
+    text.into_string()
 }
 
+/// A text that grows, family by family.
 #[derive(Default)]
-struct Text(String);
+pub struct MetricsText(String);
 
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+impl MetricsText {
+    /// The whole text.
+    pub fn into_string(self) -> String {
+        self.0
+    }
+
+    /// Begins a family: a name, its kind as Prometheus calls it, and what it means.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}").expect("a string takes all");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    /// Adds a sample of the family that was begun last.
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> = labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         writeln!(self.0, "{name}{labels} {value}").expect("a string takes all");
@@ -91,26 +101,26 @@ impl Text {
         self.sample("tidegate_request_duration_seconds_count", &labels, times.count());
     }
 
-    /// What the layers count. Volumes may have different layers, so each number is shown for all
-    /// volumes that have it.
-    fn readings<'v>(&mut self, volumes: &'v [VolumeCounts]) {
+    /// Adds the numbers of `things`, each with the labels that tell it from the others. Things may
+    /// have different numbers, so each number is shown for all that have it.
+    pub fn readings(&mut self, things: &[(Vec<(&str, String)>, Vec<Metric>)]) {
         let mut done: Vec<&str> = Vec::new();
-        for Metric { name, .. } in volumes.iter().flat_map(|volume| &volume.readings) {
+        for Metric { name, .. } in things.iter().flat_map(|(_, metrics)| metrics) {
             if done.contains(&name.as_str()) {
                 continue;
             }
             done.push(name);
-            let same = |volume: &'v VolumeCounts| {
-                volume.readings.iter().filter(|of| of.name == *name).map(move |of| (volume.name.as_str(), of))
-            };
-            let having: Vec<(&str, &Metric)> = volumes.iter().flat_map(same).collect();
+            let same = things
+                .iter()
+                .flat_map(|(labels, metrics)| metrics.iter().filter(|of| of.name == *name).map(move |of| (labels, of)));
+            let having: Vec<_> = same.collect();
             let first = having[0].1;
             let full = first.metric_name();
             self.family(&full, first.metric_kind(), &first.help);
-            for (volume, of) in having {
-                let label = of.label.iter().map(|(label, of)| (label.as_str(), of.as_str()));
-                let labels: Vec<_> = std::iter::once(("volume", volume)).chain(label).collect();
-                self.sample(&full, &labels, of.in_unit());
+            for (labels, of) in having {
+                let own = of.label.iter().map(|(label, of)| (label.as_str(), of.as_str()));
+                let all: Vec<_> = labels.iter().map(|(label, of)| (*label, of.as_str())).chain(own).collect();
+                self.sample(&full, &all, of.in_unit());
             }
         }
     }
