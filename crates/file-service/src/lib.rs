@@ -13,7 +13,7 @@ mod service;
 pub use lifecycle::belonging::NotTogether;
 pub use lifecycle::belonging::mount_above;
 pub use lifecycle::checked::{PoolChecked, check_pool};
-pub use lifecycle::control::{explain, flush, status_after, status_of};
+pub use lifecycle::control::{explain, flush, status_after, status_of, status_within};
 pub use lifecycle::failure::{DramRefused, ServiceFailure};
 pub use lifecycle::found::{FoundMount, LeftMemory, LeftMountPool, left_memory, left_mount_pools};
 pub use lifecycle::mounted::{FormerPool, MountRequest};

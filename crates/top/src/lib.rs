@@ -5,11 +5,16 @@
 //! terms of the table, `rates` the `figure`s of what happened between two of them, `rows` the lines
 //! of the table, `columns` their texts by `notation`, and `order` their order. `once` gives the
 //! table as an answer; `screen` shows it on a terminal. Both have their `options`.
+//!
+//! `mounts_port` asks mounts whenever Prometheus asks at a port, and `mount_metrics` has their
+//! numbers as metrics.
 
 #![forbid(unsafe_code)]
 
 mod columns;
 mod figure;
+mod mount_metrics;
+mod mounts_port;
 mod notation;
 mod once;
 mod options;
@@ -21,6 +26,8 @@ mod samples;
 mod screen;
 mod sources;
 
+pub use mount_metrics::{AskedMount, text as mount_metrics};
+pub use mounts_port::MountsPort;
 pub use once::{Overview, look};
 pub use options::TopOptions;
 pub use order::{SortKey, UnknownKey};

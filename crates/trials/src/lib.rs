@@ -23,6 +23,7 @@ pub mod namespace;
 pub mod pmdk;
 pub mod postgres;
 pub mod programs;
+pub mod scraped;
 pub mod sectors;
 pub mod served;
 pub mod suites;

@@ -1,15 +1,17 @@
-//! What Prometheus' own tool, promtool, says of the metrics that a server answers, of the alert
-//! rules of the guide, and of the queries of the dashboard.
+//! What Prometheus' own tool, promtool, says of the metrics of servers and mounts, of the alert
+//! rules of the guide, and of the queries of the dashboard; and whether the metrics of a mount are
+//! the numbers of its status.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use tidegate_trials::artefacts::{MissingError, cache, run};
-use tidegate_trials::served::{Volume, program};
+use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
+use tidegate_trials::scraped::{MetricsProgram, samples};
+use tidegate_trials::served::Volume;
 
 const GUIDE: &str = include_str!("../../../docs/guide/monitoring.md");
 const DASHBOARD: &str = include_str!("../../cli/systemd/grafana-dashboard.json");
@@ -43,15 +45,6 @@ fn said_of(words: &[&str], input: &str) -> Output {
     said
 }
 
-/// A server that is killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
-    }
-}
-
 /// What the server answers that has a volume with a write cache, one in front of a disk and a
 /// mirror.
 fn metrics() -> String {
@@ -61,24 +54,14 @@ fn metrics() -> String {
     File::create(at("disk")).unwrap().set_len(32 << 20).unwrap();
     Volume::create_with(folder.path(), "cached", "8M", &["--disk", &at("disk"), "--accept-volatile"]);
     Volume::create_with(folder.path(), "side", "24M", &["--mirror", &at("other")]);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let volumes = [
         "pmem = \"written\"\nwrite_cache = \"1M\"\nwear_leveling = 100",
         "pmem = \"cached\"\ndisk = \"disk\"\naccept_volatile = true",
         "pmem = \"side\"\nmirror = \"other\"",
     ];
     let volumes = volumes.map(|keys| format!("[[volume]]\n{keys}\n")).concat();
-    fs::write(at("c.toml"), format!("listen = \"unix:s\"\nmetrics = \"tcp:{port}\"\n{volumes}")).unwrap();
-    let serve =
-        Command::new(program()).args(["serve", "--json", "--config", &at("c.toml")]).stdout(Stdio::piped()).spawn();
-    let mut server = Killed(serve.unwrap());
-    // It says so once it listens.
-    server.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let mut stream = TcpStream::connect(port).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    fs::write(at("c.toml"), format!("listen = \"unix:s\"\nmetrics = \"tcp:127.0.0.1:0\"\n{volumes}")).unwrap();
+    MetricsProgram::begin(&["serve", "--config", &at("c.toml")]).metrics()
 }
 
 #[test]
@@ -91,6 +74,69 @@ fn promtool_finds_no_fault_with_the_metrics() {
     assert!(said.status.success() && said.stdout.is_empty() && said.stderr.is_empty(), "{said:?}");
     let said = said_of(&["check", "metrics"], &metrics.replace("_errors_total", "_errors"));
     assert!(!said.status.success(), "it finds a counter without its ending: {said:?}");
+}
+
+/// Metrics of a mount, each with what `tidegate status --json` calls the number.
+const OF_STATUS: [(&str, &str); 14] = [
+    ("restarts_total", "restarts"),
+    ("dirty_bytes", "dirty_bytes"),
+    ("out_of_sync_bytes", "out_of_sync_bytes"),
+    ("clean_bytes", "clean_bytes"),
+    ("pool_bytes", "pool_bytes"),
+    ("files,state=in_pool", "files.in_pool"),
+    ("files,state=bypassed", "files.bypassed"),
+    ("syncs_total,tier=pool", "syncs"),
+    ("syncs_total,tier=below", "syncs_below"),
+    ("synced_bytes_total", "synced_bytes"),
+    ("written_back_bytes_total", "written_back_bytes"),
+    ("read_bytes_total,tier=pool", "read_pool_bytes"),
+    ("timed_syncs_total,tier=pool", "timed_syncs"),
+    ("fences_total", "fences"),
+];
+
+#[test]
+fn the_metrics_of_a_mount_are_the_numbers_of_its_status_and_promtool_finds_no_fault_with_them() {
+    let (bed, other) = (MountFolders::new(), MountFolders::new());
+    let mut services = [bed.mount_with(&bed.pool(), &["--bypass", "*.tmp"]), other.mount()];
+    let mnt = bed.at("mnt");
+    shell(&mnt, "echo one > file; sync file; echo two >> file; sync file; echo x > a.tmp; sync a.tmp");
+    shell(&mnt, "echo 3 > /proc/sys/vm/drop_caches; cat file");
+    assert!(bed.tidegate("flush", &bed.pool()).status.success());
+    let port = MetricsProgram::begin(&["top", "--metrics", "tcp:127.0.0.1:0"]);
+    let metrics = port.metrics();
+    let status = tidegate("status", &bed.pool(), &["--json"]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let samples = samples(&metrics);
+    let (at, pool) = (mnt.display(), bed.pool());
+    let labels = format!("mount=\"{at}\",pool=\"{}\"", pool.display());
+    let mut above_0 = 0;
+    for (metric, key) in OF_STATUS {
+        let (name, more) = metric.split_once(',').unwrap_or((metric, ""));
+        let more = more.split_once('=').map_or(String::new(), |(label, of)| format!(",{label}=\"{of}\""));
+        let sample = samples.get(&format!("tidegate_mount_{name}{{{labels}{more}}}"));
+        let number = key.split('.').fold(&status, |value, key| &value[key]).as_f64();
+        assert!(number.is_some() && sample.copied() == number, "{metric}: {sample:?}; {status} {metrics}");
+        above_0 += usize::from(number > Some(0.0));
+    }
+    assert!(above_0 >= 9, "most of them have a number: {status}");
+    let source = status["source"].as_str().unwrap();
+    let facts = format!("tidegate_mount_info{{{labels},source=\"{source}\",uid=\"0\",policy=");
+    assert!(metrics.lines().any(|line| line.starts_with(&facts)), "{facts}: {metrics}");
+    let up = |bed: &MountFolders| {
+        let labels = format!("mount=\"{}\",pool=\"{}\"", bed.at("mnt").display(), bed.pool().display());
+        samples.get(&format!("tidegate_mount_up{{{labels}}}")).copied()
+    };
+    assert_eq!((up(&bed), up(&other)), (Some(1.0), Some(1.0)), "{metrics}");
+    assert!(samples["tidegate_mounts"] >= 2.0, "{metrics}");
+    let said = said_of(&["check", "metrics"], &metrics);
+    assert!(said.status.success() && said.stdout.is_empty() && said.stderr.is_empty(), "{said:?}");
+    for bed in [&bed, &other] {
+        assert_eq!(bed.tidegate("umount", &bed.at("mnt")).status.code(), Some(0));
+    }
+    services.iter_mut().for_each(|service| assert!(service.wait().unwrap().success()));
+    assert!(!port.metrics().contains(&labels), "a mount that has ended is gone");
+    assert!(port.asked("/").starts_with("HTTP/1.1 404 "), "only servers have a page");
+    port.end();
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `tidegate top` over real servers and mounts: its numbers are those of `stat` and `status`, a
-//! service that does not answer is a line, and the terminal is afterwards as it was.
+//! service that does not answer is a line, or a metric, and the terminal is afterwards as it was.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,6 +19,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_media::Durability;
 use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
 use tidegate_trials::mounted::servers_of;
+use tidegate_trials::scraped::{MetricsProgram, samples};
 use tidegate_trials::served::{Volume, program, until};
 
 const USAGE: i32 = 2;
@@ -186,7 +187,13 @@ fn a_mount_that_stands_still_is_a_line_beside_live_ones_and_hangs_no_command() {
     let folder = tempfile::tempdir().unwrap();
     let server = Volume::create(folder.path(), "v", "32M").serve();
     server.connect().write(0, &[7; BLOCK], Durability::Volatile).unwrap();
+    let port = MetricsProgram::begin(&["top", "--metrics", "tcp:127.0.0.1:0"]);
+    let mount = format!("mount=\"{}\",pool=\"{}\"", bed.at("mnt").display(), bed.pool().display());
+    let is_up = || samples(&port.metrics()).get(&format!("tidegate_mount_up{{{mount}}}")).copied();
+    assert_eq!(is_up(), Some(1.0));
     let stopped = Stopped::service(&service);
+    assert_eq!(is_up(), Some(0.0));
+    assert_eq!(port.metrics().matches(&mount).count(), 1, "it has no numbers");
     let looked = json(&run(&["top", "--once", "--json"]));
     let row = |file: &Path| {
         let mut rows = looked["rows"].as_array().unwrap().iter();
@@ -201,7 +208,9 @@ fn a_mount_that_stands_still_is_a_line_beside_live_ones_and_hangs_no_command() {
     let mounts = list["mounts"].as_array().unwrap();
     let listed = mounts.iter().find(|mount| mount["pool"] == *bed.pool().to_string_lossy()).unwrap();
     assert_eq!(listed["silent"], "no answer within 10 s", "{list}");
-    assert!(list["servers"].as_array().unwrap().iter().any(|of| of["volumes"][0]["file"] == live["file"]), "{list}");
+    let servers = list["servers"].as_array().unwrap();
+    assert!(servers.iter().any(|of| of["volumes"][0]["file"] == live["file"]), "{list}");
+    assert!(servers.iter().all(|of| of["pid"] != port.pid().as_raw_pid()), "{list}");
     for path in [bed.pool(), bed.at("mnt"), bed.at("source")] {
         let refused = tidegate("status", &path, &["--json"]);
         assert_eq!(refused.status.code(), Some(ENVIRONMENT), "{refused:?}");
@@ -210,6 +219,8 @@ fn a_mount_that_stands_still_is_a_line_beside_live_ones_and_hangs_no_command() {
         assert_eq!(error["error"]["why"], "no answer within 10 s", "{error}");
     }
     drop(stopped);
+    until("the mount to answer again", || is_up() == Some(1.0));
+    port.end();
     assert_eq!(self::row(&bed.pool())["state"], "mounted");
     server.stop();
     assert_eq!(bed.tidegate("umount", &bed.at("mnt")).status.code(), Some(0));

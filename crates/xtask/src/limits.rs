@@ -37,6 +37,7 @@ const LIMITS: [(&str, &[Limit]); 4] = [
             ("REQUEST_PATIENCE", "time for one request on a control socket"),
             ("ANSWER_PATIENCE", "time for the answer of a server or mount on its control socket"),
             ("SCRAPE_PATIENCE", "time for one scrape of the metrics"),
+            ("MOUNT_PATIENCE", "time for the answer of a mount to one scrape"),
             ("SAMPLE_EVERY", "time between two samples for the page of the metrics"),
             ("server::SAMPLES_MAX", "samples that are kept for it: those of an hour"),
         ],

@@ -60,6 +60,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("Show what everything does now, the most dirty bytes first", "tidegate top --sort dirty"),
             ("Look once, for scripts", "tidegate top --once --json"),
+            ("Answer Prometheus about all mounts", "tidegate top --metrics tcp:127.0.0.1:9810"),
         ],
     ),
     (

@@ -327,6 +327,25 @@ pub(crate) struct Stat {
 
 #[derive(Args, Debug)]
 pub(crate) struct Top {
+    /// Instead of a screen, answer Prometheus about every mount of this user, or as root of all, on
+    /// this port: tcp:127.0.0.1:9810. Every user of this machine may read the metrics there.
+    /// Addresses other than loopback need --metrics-token and --tls-certificate
+    #[arg(long, help_heading = MONITORING, value_name = "PLACE", value_parser = metrics, conflicts_with = "once")]
+    pub(crate) metrics: Option<SocketAddr>,
+
+    /// Answer metrics only to clients that show the token in this file: one line of 16 characters
+    /// or more; mode 0600. With --tls-certificate the port then speaks HTTPS
+    #[arg(long, help_heading = MONITORING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) metrics_token: Option<PathBuf>,
+
+    /// The certificate of the port of the metrics, PEM
+    #[arg(long, help_heading = MONITORING, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["tls_key", "metrics_token"])]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// The certificate's private key, PEM
+    #[arg(long, help_heading = MONITORING, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+
     /// Print the table once, after two looks, and end
     #[arg(long)]
     pub(crate) once: bool,

@@ -1,10 +1,10 @@
-//! The dashboard for Grafana, made of the families of metrics that a server answers: a panel for
-//! each, in rows by the layer that counts.
+//! The dashboard for Grafana, made of the families of metrics that there are: a panel for each, in
+//! rows by the layer that counts.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What a server answers about one metric.
+/// What is answered about one metric.
 pub(crate) struct Family<'a> {
     /// Its name for Prometheus.
     pub(crate) name: &'a str,
@@ -18,13 +18,14 @@ pub(crate) struct Family<'a> {
 
 /// The rows, each with the beginnings of its metrics' names. A metric belongs to the first that
 /// fits.
-const ROWS: [(&str, &[&str]); 6] = [
+const ROWS: [(&str, &[&str]); 7] = [
     ("Requests", &["request_"]),
     ("Server", &["uptime_", "connections_", "volume_"]),
     ("Disk cache", &["disk_"]),
     ("Write cache", &["cache_"]),
     ("Region and mirror", &["region_", "mirror_"]),
     ("Block translation table", &["table_"]),
+    ("Mounts", &["mount"]),
 ];
 
 /// The grid of a dashboard has 24 columns; three panels stand side by side.
@@ -37,7 +38,7 @@ pub(crate) fn file(families: &[Family<'_>]) -> String {
     let dashboard = json!({
         "uid": "tidegate",
         "title": "Tidegate",
-        "description": "Every metric of servers of volumes. Made from the metrics themselves.",
+        "description": "Every metric of servers of volumes and of mounts. Made from the metrics themselves.",
         "tags": ["tidegate"],
         "schemaVersion": 36,
         "version": 1,
@@ -54,7 +55,7 @@ pub(crate) fn file(families: &[Family<'_>]) -> String {
     format!("{dashboard:#}\n")
 }
 
-/// What a viewer chooses: where the metrics are, and the servers and volumes to show.
+/// What a viewer chooses: where the metrics are, and the servers, volumes and mounts to show.
 fn variables() -> Value {
     let chosen = |name: &str, label: &str, query: &str| {
         json!({
@@ -74,8 +75,9 @@ fn variables() -> Value {
     };
     json!([
         {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "refresh": 1},
-        chosen("instance", "server", "label_values(tidegate_uptime_seconds, instance)"),
+        chosen("instance", "server", "label_values({__name__=~\"tidegate_uptime_seconds|tidegate_mounts\"}, instance)"),
         chosen("volume", "volume", "label_values(tidegate_volume_info{instance=~\"$instance\"}, volume)"),
+        chosen("mount", "mount", "label_values(tidegate_mount_info{instance=~\"$instance\"}, mount)"),
     ])
 }
 
@@ -141,11 +143,13 @@ fn panel(id: usize, family: &Family<'_>, (x, y): (usize, usize)) -> Value {
 /// What a family's panel asks for, with the words of each line.
 fn queries(family: &Family<'_>) -> Vec<(String, String)> {
     let Family { name, kind, labels, .. } = family;
-    let told = |label: &&&str| **label != "le";
+    // The mountpoint says enough of a mount.
+    let told = |label: &&&str| !["le", "pool"].contains(*label);
     let words: Vec<_> = labels.iter().filter(told).map(|label| format!("{{{{{label}}}}}")).collect();
     let legend = if words.is_empty() { "{{instance}}".to_owned() } else { words.join(" ") };
-    let volumes = if labels.contains(&"volume") { ", volume=~\"$volume\"" } else { "" };
-    let chosen = format!("{{instance=~\"$instance\"{volumes}}}");
+    let chosen = ["volume", "mount"].into_iter().find(|label| labels.contains(label));
+    let chosen = chosen.map_or(String::new(), |label| format!(", {label}=~\"${label}\""));
+    let chosen = format!("{{instance=~\"$instance\"{chosen}}}");
     match *kind {
         "counter" => vec![(format!("rate({name}{chosen}[$__rate_interval])"), legend)],
         "gauge" => vec![(format!("{name}{chosen}"), legend)],

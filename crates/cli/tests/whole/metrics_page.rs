@@ -1,13 +1,14 @@
 //! The page of metrics and the dashboard for Grafana, made of the answer of a server that has a
-//! volume of every kind.
+//! volume of every kind, and of what a mount says.
 
 use crate::dashboard::{self, Family};
 use crate::program::{Folder, Server, run};
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use tidegate_file_service::MountStatus;
+use tidegate_top::{AskedMount, mount_metrics};
 
 const PAGE: &str = "../../docs/reference/metrics.md";
 const DASHBOARD: &str = "systemd/grafana-dashboard.json";
@@ -35,9 +36,18 @@ fn the_page_of_metrics() {
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let families = families(answer.split_once("\r\n\r\n").unwrap().1);
-    is_written(PAGE, &page(&families));
-    dashboard::check(&is_written(DASHBOARD, &dashboard::file(&families)), &families);
+    let of_servers = families(answer.split_once("\r\n\r\n").unwrap().1);
+    let of_mounts = mount_metrics(&[mount()]);
+    let of_mounts = families(&of_mounts);
+    is_written(PAGE, &page(&of_servers, &of_mounts));
+    let all: Vec<_> = of_servers.into_iter().chain(of_mounts).collect();
+    dashboard::check(&is_written(DASHBOARD, &dashboard::file(&all)), &all);
+}
+
+/// A mount that answered.
+pub(crate) fn mount() -> AskedMount {
+    let status = Some(MountStatus::default());
+    AskedMount { pool: "p".into(), mountpoint: None, source: None, uid: 0, status }
 }
 
 /// Compares the file with what it ought to be, or writes it for `bless`.
@@ -74,15 +84,40 @@ fn families(answer: &str) -> Vec<Family<'_>> {
     families
 }
 
-/// A table of the metrics: a row for each.
-fn page(families: &[Family<'_>]) -> String {
-    let mut page = "# Metrics\n\nThis page is made from the answer of a server: `cargo xtask bless` writes it. `serve --metrics`\nanswers Prometheus at `/metrics`. `tidegate stat --json` has the numbers of the layers by the same\nnames, without `tidegate_` and `_total`. [Monitoring](../guide/monitoring.md) says which to watch.\n\n| metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n".to_owned();
-    for Family { name, kind, help, labels } in families {
-        let unit =
-            ["bytes", "seconds", "blocks", "lines"].into_iter().find(|unit| name.split('_').any(|word| word == *unit));
-        let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
-        let unit = unit.unwrap_or("count");
-        writeln!(page, "| `{name}` | {kind} | {unit} | {labels} | {help} |").unwrap();
+const OF_SERVERS: &str = "# Metrics
+
+This page is made from the metrics themselves: `cargo xtask bless` writes it.
+[Monitoring](../guide/monitoring.md) says which to watch.
+
+## Servers of volumes
+
+`serve --metrics` answers Prometheus at `/metrics`. `tidegate stat --json` has the numbers of the
+layers by the same names, without `tidegate_` and `_total`.
+
+";
+
+const OF_MOUNTS: &str = "
+## Mounts
+
+`top --metrics` answers Prometheus at `/metrics`, with the numbers of `tidegate status --json`.
+`mount` is the mountpoint. A mount that does not answer has `tidegate_mount_up` alone.
+
+";
+
+/// A table of the metrics of servers and one of mounts: a row for each metric.
+fn page(of_servers: &[Family<'_>], of_mounts: &[Family<'_>]) -> String {
+    let mut page = String::new();
+    for (words, families) in [(OF_SERVERS, of_servers), (OF_MOUNTS, of_mounts)] {
+        page += words;
+        page += "| metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n";
+        families.iter().for_each(|family| page += &row(family));
     }
     page
+}
+
+fn row(Family { name, kind, help, labels }: &Family<'_>) -> String {
+    let unit =
+        ["bytes", "seconds", "blocks", "lines"].into_iter().find(|unit| name.split('_').any(|word| word == *unit));
+    let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+    format!("| `{name}` | {kind} | {} | {labels} | {help} |\n", unit.unwrap_or("count"))
 }

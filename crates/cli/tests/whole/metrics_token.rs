@@ -84,6 +84,31 @@ fn other_machines_see_numbers_encrypted_and_with_the_token() {
 }
 
 #[test]
+fn metrics_of_mounts_leave_the_machine_on_the_same_terms() {
+    let identities = Identities::make();
+    let (folder, _) = configured("", &identities);
+    let files = [("token", "--metrics-token"), ("cert.pem", "--tls-certificate"), ("key.pem", "--tls-key")];
+    let words = files.map(|(name, option)| [option.to_owned(), folder.text(name)]);
+    let top = |place: &str, options: &[[String; 2]]| {
+        let mut command = tidegate();
+        command.args(["top", "--metrics", place]).args(options.concat());
+        command
+    };
+    for options in [&words[..0], &words[..1]] {
+        let refused = ended(&mut top("tcp:0.0.0.0:0", options));
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains("by other machines") && refused.stderr.contains("--tls-key"));
+    }
+    let mut server = Server::spawn_metrics(&mut top("tcp:0.0.0.0:0", &words));
+    let (port, authority) = (port_of(&server, "https"), identities.path("ca-cert.pem"));
+    let get = |token| curl(&format!("https://localhost:{port}/metrics"), &authority, token);
+    let (status, metrics) = get(Some(FIRST));
+    assert!(status == "200" && metrics.contains("\ntidegate_mounts "), "{metrics}");
+    assert_eq!([get(None).0, get(Some(SECOND)).0], ["401", "401"]);
+    assert!(server.stop().success());
+}
+
+#[test]
 fn a_token_and_an_identity_are_exchanged_while_the_server_runs() {
     let identities = Identities::make();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

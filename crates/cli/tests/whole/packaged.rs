@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const SERVICE: &str = include_str!("../../systemd/tidegate@.service");
 const MOUNT: &str = include_str!("../../systemd/tidegate-mount@.service");
+const METRICS: &str = include_str!("../../systemd/tidegate-metrics.service");
 const MOUNT_HELPER: &str = include_str!("../../systemd/mount.fuse.tidegate");
 const UMOUNT_HELPER: &str = include_str!("../../systemd/umount.fuse.tidegate");
 const SOCKET: &str = include_str!("../../systemd/tidegate@.socket");
@@ -59,6 +60,16 @@ fn a_mounts_service_is_ordered_before_its_users_and_shows_its_mount_to_all() {
     // Each of these would give the service mounts of its own, and nobody else would see the files.
     for private in ["Private", "Protect", "ReadOnly", "Inaccessible", "MountFlags", "RootDirectory"] {
         assert!(!MOUNT.lines().any(|line| line.starts_with(private)), "{private}");
+    }
+}
+
+#[test]
+fn the_service_of_metrics_runs_a_command_line_that_stays_on_the_machine_and_is_confined() {
+    let words = value(METRICS, "ExecStart").split(' ').collect::<Vec<_>>();
+    assert_eq!(words, ["/usr/bin/tidegate", "top", "--metrics", "tcp:127.0.0.1:9810"]);
+    assert_eq!(value(METRICS, "Type"), "notify");
+    for line in ["NoNewPrivileges=yes", "ProtectSystem=strict", "SystemCallFilter=@system-service"] {
+        assert!(METRICS.lines().any(|there| there == line), "{line}");
     }
 }
 

@@ -179,6 +179,13 @@ impl Server {
         server
     }
 
+    /// Runs a command that answers metrics alone, and waits until it says so.
+    pub(crate) fn spawn_metrics(command: &mut Command) -> Server {
+        let mut server = Server::spawn_all(0, command, Stdio::null());
+        server.hear("metrics ");
+        server
+    }
+
     /// Waits for a line that contains `phrase`, unless there was one before it served.
     pub(crate) fn hear_or_heard(&mut self, phrase: &str) {
         if !self.said.contains(phrase) {

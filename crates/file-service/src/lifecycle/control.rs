@@ -182,7 +182,9 @@ pub fn status_of(pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
     status_within(ANSWER_PATIENCE, pool)
 }
 
-fn status_within(patience: Duration, pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
+/// The state of the mount with `pool`; None: no service has it. A service that says nothing for
+/// `patience` is given up.
+pub fn status_within(patience: Duration, pool: &Path) -> Result<Option<MountStatus>, ServiceFailure> {
     match ask(pool, &Question::Status, Silence::AtMost(patience), |_| {})? {
         Some(ControlReply::Status(status)) => Ok(Some(*status)),
         Some(_) => Err(strange(pool)),

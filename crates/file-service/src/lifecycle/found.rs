@@ -10,8 +10,10 @@ use std::fs::{DirEntry, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tidegate_host::default_paths::volume_of_control_socket;
+use tidegate_host::files::mount_table;
 use tidegate_host::owned;
 use tidegate_host::processes::Process;
+use tidegate_mount_transport::KIND;
 
 /// A mount, by its pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,16 @@ impl FoundMount {
     /// SOURCE, as the pool's record names it: its service is not asked.
     pub fn recorded_source(&self) -> Option<PathBuf> {
         MountRecord::read(&self.pool).ok().flatten().map(|record| record.source)
+    }
+
+    /// Where the files are shown, as the table of mounts tells: its service is not asked. None: no
+    /// mount that this process sees shows them.
+    pub fn mountpoint(&self) -> Option<PathBuf> {
+        let source = self.recorded_source()?;
+        mount_table::all()
+            .into_iter()
+            .rev()
+            .find_map(|(at, mounted)| (mounted.kind == KIND && mounted.source_name == source.as_os_str()).then_some(at))
     }
 }
 
@@ -141,7 +153,7 @@ mod tests {
     #[test]
     fn a_mount_without_a_record_tells_no_source() {
         let mount = FoundMount { pid: 1, user: 7, pool: "/nowhere/pool".into() };
-        assert_eq!(mount.recorded_source(), None);
+        assert_eq!((mount.recorded_source(), mount.mountpoint()), (None, None));
     }
 
     #[test]

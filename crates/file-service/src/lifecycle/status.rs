@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 /// The state of a mount.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
     /// The directory whose files are shown.
     #[serde(with = "tidegate_host::json_path")]

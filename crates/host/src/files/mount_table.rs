@@ -47,8 +47,9 @@ pub fn places_of(number: &str) -> Vec<PathBuf> {
     all().into_iter().filter(|(_, mounted)| mounted.number == number).map(|(at, _)| at).collect()
 }
 
-/// Every mount that this process sees.
-fn all() -> Vec<(PathBuf, MountedFileSystem)> {
+/// Returns every mount that this process sees, each with its directory, the topmost of a directory
+/// last.
+pub fn all() -> Vec<(PathBuf, MountedFileSystem)> {
     parsed(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
 }
 

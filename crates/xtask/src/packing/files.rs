@@ -24,10 +24,11 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// Files of the repository: where they lie, where they go, and their permissions.
-const SOURCES: [(&str, &str, u32); 13] = [
+const SOURCES: [(&str, &str, u32); 14] = [
     ("crates/cli/systemd/tidegate@.service", "usr/lib/systemd/system", 0o644),
     ("crates/cli/systemd/tidegate@.socket", "usr/lib/systemd/system", 0o644),
     ("crates/cli/systemd/tidegate-mount@.service", "usr/lib/systemd/system", 0o644),
+    ("crates/cli/systemd/tidegate-metrics.service", "usr/lib/systemd/system", 0o644),
     ("crates/cli/systemd/mount.fuse.tidegate", "usr/sbin", 0o755),
     ("crates/cli/systemd/umount.fuse.tidegate", "usr/sbin", 0o755),
     ("crates/cli/systemd/mounts.toml", "usr/share/doc/tidegate/examples", 0o644),

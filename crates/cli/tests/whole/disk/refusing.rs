@@ -98,8 +98,10 @@ fn the_document_about_watching_names_only_metrics_that_there_are() {
             .map(str::to_owned)
             .collect()
     };
+    let of_mounts = tidegate_top::mount_metrics(&[crate::metrics_page::mount()]);
     let families: BTreeSet<String> = scraped
         .lines()
+        .chain(of_mounts.lines())
         .filter_map(|line| line.strip_prefix("# TYPE "))
         .map(|line| line.split(' ').next().unwrap().to_owned())
         .collect();
