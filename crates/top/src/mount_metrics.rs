@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use tidegate_file_service::{FileStates, MountCounts, MountStatus, ReadsByPattern};
-use tidegate_server::stats::prometheus::MetricsText;
+use tidegate_server::stats::prometheus::{Measured, MetricsText};
 use tidegate_server::stats::registry::{Metric, Unit};
 
 /// A mount that runs, and what it says of itself.
@@ -44,7 +44,7 @@ pub fn text(mounts: &[AskedMount]) -> String {
     }
     let numbers = |mount: &AskedMount| {
         let labels = vec![("mount", shown(mount.mountpoint.as_ref())), ("pool", shown(Some(&mount.pool)))];
-        Some((labels, metrics_of(mount.status.as_ref()?)))
+        Some(Measured { labels, metrics: metrics_of(mount.status.as_ref()?) })
     };
     text.readings(&mounts.iter().filter_map(numbers).collect::<Vec<_>>());
     text.into_string()

@@ -9,6 +9,7 @@
 pub mod acts;
 pub mod applications;
 pub mod artefacts;
+pub mod browser;
 pub mod chroot;
 pub mod databases;
 pub mod direct;

@@ -154,7 +154,8 @@ impl MountTestbed {
             SourceDisk::Large(journaled) => make_large(disk.path(), journaled),
             SourceDisk::Shared | SourceDisk::Failing => (),
         }
-        let below = (source_disk == SourceDisk::Failing).then(|| serve_failing(disk.path()));
+        let below = (source_disk == SourceDisk::Failing)
+            .then(|| serve_failing(&disk.path().join("source"), &disk.path().join(PLAN)));
         let service = start(disk.path(), memory.path(), pool_size, Stdio::inherit());
         MountTestbed { disk, memory, service, source_disk, pool_size, below }
     }
@@ -358,14 +359,15 @@ fn unmount_unused(mountpoint: &Path) {
     until("the last user's end", || unmount(mountpoint, UnmountFlags::empty()).is_ok());
 }
 
-/// Mounts files in memory as SOURCE, by a process that fails as the plan says.
-fn serve_failing(disk: &Path) -> Child {
+/// Mounts files in memory at a directory, by a process that fails as the file `plan` says; see
+/// [`MountTestbed::fail`].
+pub fn serve_failing(mountpoint: &Path, plan: &Path) -> Child {
     let folder = built(&["--package", "tidegate-bare-mount", "--bin", "bare-mount"]);
     let program = folder.unwrap_or_else(|error| panic!("{error}")).join("bare-mount");
-    let (source, plan) = (disk.join("source"), disk.join(PLAN));
-    let server = Command::new(program).arg(&source).arg("--fail-as").arg(plan).spawn().expect("it starts");
     let device = |path: &Path| fs::metadata(path).map(|about| about.dev()).ok();
-    until("the file system below", || device(&source) != device(disk));
+    let before = device(mountpoint);
+    let server = Command::new(program).arg(mountpoint).arg("--fail-as").arg(plan).spawn().expect("it starts");
+    until("the file system below", || device(mountpoint) != before);
     server
 }
 

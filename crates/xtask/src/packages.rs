@@ -16,7 +16,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 41] = [
+pub(crate) const PACKAGES: [Package; 42] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -57,6 +57,7 @@ pub(crate) const PACKAGES: [Package; 41] = [
     package("xz-utils", "the Debian package"),
     package("iproute2", "the network between its nodes"),
     package("openjdk-17-jre-headless", "HDFS, whose data nodes lie on mounts"),
+    package("chromium-headless-shell", "the page of the metrics in a browser"),
     package("curl", "fetching Hadoop, which Debian lacks, from Maven Central"),
 ];
 

@@ -17,10 +17,24 @@ pub fn text(snapshot: &Snapshot) -> String {
     text.sample("tidegate_uptime_seconds", &[], snapshot.up_ns as f64 / 1e9);
     text.volumes(&snapshot.volumes);
     text.requests(&snapshot.volumes);
-    let having = |volume: &'_ VolumeCounts| (vec![("volume", volume.name.clone())], volume.readings.clone());
-    let things: Vec<_> = snapshot.volumes.iter().map(having).collect();
+    let things: Vec<_> = snapshot.volumes.iter().map(Measured::of).collect();
     text.readings(&things);
     text.into_string()
+}
+
+/// One of several things that count.
+#[derive(Clone, Debug)]
+pub struct Measured<'a> {
+    /// What tells it from the others.
+    pub labels: Vec<(&'a str, String)>,
+    /// What it counts.
+    pub metrics: Vec<Metric>,
+}
+
+impl Measured<'_> {
+    fn of(volume: &VolumeCounts) -> Measured<'_> {
+        Measured { labels: vec![("volume", volume.name.clone())], metrics: volume.readings.clone() }
+    }
 }
 
 /// A text that grows, family by family.
@@ -101,19 +115,19 @@ impl MetricsText {
         self.sample("tidegate_request_duration_seconds_count", &labels, times.count());
     }
 
-    /// Adds the numbers of `things`, each with the labels that tell it from the others. Things may
-    /// have different numbers, so each number is shown for all that have it.
-    pub fn readings(&mut self, things: &[(Vec<(&str, String)>, Vec<Metric>)]) {
+    /// Adds the numbers of `things`. Things may have different numbers, so each number is shown for
+    /// all that have it.
+    pub fn readings<'t>(&mut self, things: &'t [Measured<'t>]) {
         let mut done: Vec<&str> = Vec::new();
-        for Metric { name, .. } in things.iter().flat_map(|(_, metrics)| metrics) {
+        for Metric { name, .. } in things.iter().flat_map(|thing| &thing.metrics) {
             if done.contains(&name.as_str()) {
                 continue;
             }
             done.push(name);
-            let same = things
-                .iter()
-                .flat_map(|(labels, metrics)| metrics.iter().filter(|of| of.name == *name).map(move |of| (labels, of)));
-            let having: Vec<_> = same.collect();
+            let same = |thing: &'t Measured<'t>| {
+                thing.metrics.iter().filter(|of| of.name == *name).map(|of| (&thing.labels, of))
+            };
+            let having: Vec<_> = things.iter().flat_map(same).collect();
             let first = having[0].1;
             let full = first.metric_name();
             self.family(&full, first.metric_kind(), &first.help);
