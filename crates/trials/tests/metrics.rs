@@ -61,7 +61,10 @@ fn metrics() -> String {
     ];
     let volumes = volumes.map(|keys| format!("[[volume]]\n{keys}\n")).concat();
     fs::write(at("c.toml"), format!("listen = \"unix:s\"\nmetrics = \"tcp:127.0.0.1:0\"\n{volumes}")).unwrap();
-    MetricsProgram::begin(&["serve", "--config", &at("c.toml")]).metrics()
+    let server = MetricsProgram::begin(&["serve", "--config", &at("c.toml")]);
+    let metrics = server.metrics();
+    server.end();
+    metrics
 }
 
 #[test]
