@@ -1,6 +1,6 @@
 //! The page at the port of the metrics in a browser: its numbers are those of `stat`, a disk that
-//! stalls or refuses is visible, each banner names what to do, the last hour is drawn, and nothing
-//! is asked of anybody but the server.
+//! stalls or refuses is visible, each banner names what to do, the last hour is drawn, nothing is
+//! asked of anybody but the server, and a token is asked for where the server has one.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use rustix::mount::{UnmountFlags, unmount};
@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -259,4 +260,34 @@ fn a_disk_that_stalls_or_refuses_and_a_server_that_is_gone_are_told_with_what_to
     kill_process(shown.server.pid(), Signal::KILL).unwrap();
     shown.until_banner(&["The server does not answer", "The numbers below are old", "start it again"]);
     assert_eq!(shown.browser.value_of(&format!("{TABLE}.write[0] > 0")), true, "the last numbers are still there");
+}
+
+#[test]
+fn numbers_are_for_those_who_have_the_token_and_a_wrong_one_is_told_with_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    Volume::create(folder.path(), "v", "24M");
+    let right = "a-token-of-32-characters-in-all-";
+    fs::write(at("token"), format!("{right}\n")).unwrap();
+    fs::set_permissions(at("token"), fs::Permissions::from_mode(0o600)).unwrap();
+    let (pmem, place, token) = (at("v"), format!("unix:{}", at("s")), at("token"));
+    let port = ["--metrics", "tcp:127.0.0.1:0", "--metrics-token", &token];
+    let server = MetricsProgram::begin(&[&["serve", "--pmem", &pmem, "--listen", &place][..], &port].concat());
+    let mut browser = Browser::begin();
+    browser.open(&server.page());
+    let form = "document.getElementById('login')";
+    let give = |browser: &mut Browser, token: &str| {
+        browser.until(&format!("{form}.checkVisibility()"));
+        let field = format!("document.getElementById('token').value = {}", json!(token));
+        browser.value_of(&format!("{field}; {form}.requestSubmit()"));
+    };
+    assert_eq!(browser.value_of("document.querySelector('section')"), Value::Null, "no numbers yet");
+    give(&mut browser, "another-token-of-some-length");
+    let told = "The server has another token. Look into the file of `--metrics-token` on its machine.";
+    browser.until(&format!("{BANNERS} === {}", json!(told)));
+    give(&mut browser, right);
+    browser.until(&format!("document.querySelector('section h2')?.innerText === 'v' && {BANNERS} === ''"));
+    assert_eq!(browser.value_of(&format!("{form}.checkVisibility()")), false);
+    assert!(!browser.requested().iter().any(|url| url.contains("token")), "a token in an address is logged on its way");
+    server.end();
 }
