@@ -89,8 +89,8 @@ fn ended(end: Result<Exit, Failure>, json: bool) -> Exit {
     end.unwrap_or_else(|failure| errors::report(&failure, json))
 }
 
-/// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells. A line that nobody takes,
-/// as on a full disk, is lost, and nothing else.
+/// Logs what `verbose` -v ask for, as the help of `Program::verbose` tells. A line that nobody
+/// takes, as on a full disk, is lost, and nothing else.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => Level::WARN,

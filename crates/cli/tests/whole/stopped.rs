@@ -176,7 +176,7 @@ fn a_server_that_ends_without_a_word_is_told_of_with_6() {
         let mut raw = client.stream();
         std::io::Read::read_exact(&mut raw, &mut [0; 16]).unwrap();
         let mut stop = tidegate();
-        let stop = stop.args(["stop", "--json", &volume]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let stop = stop.args(["stop", "--json", &volume]).stdout(Stdio::piped()).spawn().unwrap();
         server.hear("ending: 1 connections");
         end(&mut server);
         let stop = stop.wait_with_output().unwrap();
