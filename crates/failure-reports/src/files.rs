@@ -11,7 +11,10 @@ use tidegate_host::shell::word;
 use tidegate_host::units::Human;
 use tidegate_media::MapError;
 
-const NAME_POOL: &str = "name another pool: --pool FILE";
+const NAME_POOL: &str = "name another pool; to mount and run: --pool FILE";
+const DYING: &str = "do it again once that process has ended";
+const MEMORY: &str = "make room in /dev/shm, and mount it for writing: mount -o remount,rw /dev/shm";
+const NOT_DURABLE: &str = "put that file system right; then: tidegate recover POOL, which has the data until then";
 const ONE_SERVICE: &str = "a directory has one service";
 const GREATER: &str = "name a greater size: --pool-size 1G";
 const NOT_PERSISTENT: &str = "pool-not-persistent";
@@ -93,16 +96,23 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
                 reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
             }
+            ServiceFailure::Memory(error @ MapError::InUse { .. }) => {
+                reason("memory-in-use", Exit::InUse, &error.to_string(), DYING)
+            }
+            ServiceFailure::Memory(error) => not_mapped(error, MEMORY),
+            ServiceFailure::NotDurable { error } => {
+                reason("not-durable", Exit::Environment, &error.to_string(), NOT_DURABLE)
+            }
             ServiceFailure::Map(error @ MapError::InUse { .. }) => {
                 reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
             }
-            ServiceFailure::Map(error) => not_mapped(error),
+            ServiceFailure::Map(error) => not_mapped(error, NAME_POOL),
             other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
     }
 }
 
-fn not_mapped(error: &MapError) -> Report {
+fn not_mapped(error: &MapError, next: &str) -> Report {
     if let MapError::TooLarge { path, len } = error
         && let Some(limited) = past_the_limit(format!("cannot create {}", path.display()), *len)
     {
@@ -112,7 +122,7 @@ fn not_mapped(error: &MapError) -> Report {
         MapError::Io { source, .. } => lifting(source),
         _ => None,
     };
-    Report::new(("pool", Exit::Environment), error.to_string(), cause_of(error), lift.unwrap_or(NAME_POOL))
+    Report::new(("pool", Exit::Environment), error.to_string(), cause_of(error), lift.unwrap_or(next))
 }
 
 /// Why a service does not answer: its kind, its exit code, the reason, and what to do.

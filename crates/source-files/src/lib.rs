@@ -22,7 +22,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_file_cache::FileIdentity;
 
@@ -110,6 +110,16 @@ impl SourceDirectory {
     pub fn open_path(&self, path: &Path) -> Result<OwnedFd> {
         let names: Vec<Box<[u8]>> = path.iter().map(|name| name.as_bytes().into()).collect();
         self.walk(&names, OFlags::PATH)
+    }
+
+    /// The path from SOURCE on of an open file, by whichever of its names the kernel knows. `None`: it
+    /// has none below SOURCE, or there is no `/proc`.
+    pub fn path_of(&self, descriptor: impl AsFd) -> Option<PathBuf> {
+        let place = |of: &dyn AsFd| std::fs::read_link(by_descriptor(&of.as_fd())).ok();
+        let below = place(&descriptor)?.strip_prefix(place(&self.root)?).ok()?.to_owned();
+        let named = self.open_path(&below).and_then(about).ok()?;
+        // After its removal the kernel shows a file with a remark behind its name.
+        (self.identity(&named) == self.identity(&about(descriptor).ok()?)).then_some(below)
     }
 
     /// Opens what has the last name of `step`, a symbolic link as itself. The way to it has none.

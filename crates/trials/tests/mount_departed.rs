@@ -156,6 +156,26 @@ fn an_open_file_without_a_name_that_is_written_to_after_a_server_is_not_missed_a
     is_not_missed_after_a_kill(&mut testbed, file);
 }
 
+#[test]
+fn recovery_names_files_as_they_are_named_now() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let at = |name: &str| testbed.mountpoint().join(name);
+    fs::create_dir(at("folder")).unwrap();
+    let file = File::create_new(at(".file.new")).unwrap();
+    file.write_all_at(b"synced", 0).unwrap();
+    file.sync_all().unwrap();
+    fs::rename(at(".file.new"), at("folder/file")).unwrap();
+    let folder = File::open(at("folder")).unwrap();
+    folder.sync_all().unwrap();
+    drop((file, folder));
+    testbed.kill();
+    let recovered = testbed.on_pool("recover");
+    let told = String::from_utf8(recovered.stdout).unwrap();
+    assert!(recovered.status.success() && told.contains("folder/file") && !told.contains(".file.new"), "{told}");
+    testbed.mount_again();
+    assert_eq!(fs::read(testbed.mountpoint().join("folder/file")).unwrap(), b"synced");
+}
+
 /// The log of names has the whole path, and a record of the pool not all of it.
 #[test]
 fn a_file_of_a_long_path_that_was_renamed_is_there_after_a_kill() {

@@ -150,9 +150,19 @@ pub enum ServiceFailure {
         /// Where.
         poison: Poison,
     },
-    /// The pool or the memory of unsynced writes cannot be mapped.
+    /// The pool cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The memory of unsynced writes cannot be mapped.
+    #[error("the memory of unsynced writes cannot be used")]
+    Memory(#[source] MapError),
+    /// What was written to SOURCE cannot be made durable there.
+    #[error("the file system of SOURCE does not make durable what is written there")]
+    NotDurable {
+        /// What the system answered.
+        #[source]
+        error: io::Error,
+    },
     /// The folder of a file is not made.
     #[error(transparent)]
     Folder(#[from] FolderError),

@@ -1,7 +1,7 @@
 //! What a mount left in its pool: found below again, and brought to its files.
 
 use crate::lifecycle::belonging::NotTogether;
-use crate::lifecycle::failure::{ServiceFailure, in_use, system};
+use crate::lifecycle::failure::{ServiceFailure, in_use};
 use crate::lifecycle::opening::{FoundSource, check_mark, open_covered_source, record_of};
 use crate::pool::hidden;
 use crate::pool::name_log::NameLog;
@@ -10,7 +10,7 @@ use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
 use crate::pool::{self, Layout, Pool};
 use crate::service::nodes::open_files::{OpenFiles, word_of_now};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -34,7 +34,9 @@ pub(crate) struct Recovery {
     lanes: FilePool<MappedRegion>,
     /// These files below.
     found: Vec<FoundFile>,
-    files: Vec<Recovered>,
+    files: Vec<RecoveredFile>,
+    /// Which of them are in the cache again.
+    attached: HashSet<FileIdentity>,
     /// Operations on names that were not repeated.
     conflicts: Vec<NameConflict>,
 }
@@ -86,7 +88,12 @@ pub(crate) fn recover(
             names.finish(source).map_err(of_names)?;
         }
     }
-    Ok(Recovery { lanes, found: below.into_found(), files, conflicts })
+    let attached = files.iter().filter(|file| file.outcome == Outcome::Attached).map(|file| file.identity).collect();
+    let found = below.into_found();
+    let place = |(file, _): &FoundFile| Some((file.identity(), source.path_of(file.descriptor())?));
+    let mut places: HashMap<_, _> = found.iter().filter_map(place).collect();
+    let files = files.into_iter().map(|file| RecoveredFile::of(places.remove(&file.identity), file)).collect();
+    Ok(Recovery { lanes, found, files, attached, conflicts })
 }
 
 /// Files that an earlier server of the same mount knew, and all others by the names that were
@@ -152,22 +159,20 @@ impl Recovery {
         }
         let files = OpenFiles::new(self.lanes, names);
         let attached: HashSet<_> = files.pool.files().into_iter().map(|(_, identity)| identity).collect();
-        let recovered = self.files.iter().filter(|file| file.outcome == Outcome::Attached);
-        let recovered: HashSet<_> = recovered.map(|file| file.identity).collect();
         for (backing, hint) in self.found {
             // One that was changed by others stays detached; one that was whole below is not there.
-            if recovered.contains(&backing.identity()) && attached.contains(&backing.identity()) {
+            if self.attached.contains(&backing.identity()) && attached.contains(&backing.identity()) {
                 files.adopt(backing, hint).map_err(failed)?;
             }
         }
-        Ok((files, self.files.into_iter().map(RecoveredFile::of).collect()))
+        Ok((files, self.files))
     }
 }
 
 /// What recovery did about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredFile {
-    /// The file, below SOURCE, where it was last known.
+    /// The file, below SOURCE: where it is, or where it was last known.
     pub file: PathBuf,
     /// Bytes that only the pool had.
     pub bytes: u64,
@@ -176,9 +181,9 @@ pub struct RecoveredFile {
 }
 
 impl RecoveredFile {
-    fn of(recovered: Recovered) -> RecoveredFile {
+    fn of(place: Option<PathBuf>, recovered: Recovered) -> RecoveredFile {
         let Recovered { path_hint, bytes, outcome, .. } = recovered;
-        RecoveredFile { file: OsString::from_vec(path_hint).into(), bytes, outcome }
+        RecoveredFile { file: place.unwrap_or_else(|| OsString::from_vec(path_hint).into()), bytes, outcome }
     }
 
     /// Whether the pool still has what the file lacks.
@@ -259,7 +264,7 @@ pub fn recover_pool(
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }
-    rustix::fs::syncfs(source.root()).map_err(system("making SOURCE durable"))?;
+    rustix::fs::syncfs(source.root()).map_err(|errno| ServiceFailure::NotDurable { error: errno.into() })?;
     if is_written_back {
         hidden::show(&source, &record, &pool.path)?;
         if layout == Layout::Pool {

@@ -159,7 +159,7 @@ impl NameLog {
     /// Every operation is durable in SOURCE, and the log is empty. No operation comes any more.
     pub(crate) fn end(&self) -> std::result::Result<(), ServiceFailure> {
         let ended = self.commit().and_then(|()| self.sync_source(|| Ok(true)));
-        ended.map_err(crate::lifecycle::failure::system("making SOURCE durable"))
+        ended.map_err(|errno| ServiceFailure::NotDurable { error: errno.into() })
     }
 
     fn failed(&self, error: &NamespaceError) -> Errno {

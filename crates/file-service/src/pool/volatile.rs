@@ -80,11 +80,11 @@ impl Volatile {
             removed(&path)?;
         }
         if !path.exists() {
-            return Ok(MappedRegion::create(&path, bytes, Allocation::Sparse)?);
+            return MappedRegion::create(&path, bytes, Allocation::Sparse).map_err(ServiceFailure::Memory);
         }
         // The server before this one may have been killed, and end later than its lock on the pool.
         let own = |file: &File| accept(file, What::File);
-        Ok(unlocked(|| MappedRegion::open_if(&path, Access::ReadWrite, own))?)
+        unlocked(|| MappedRegion::open_if(&path, Access::ReadWrite, own)).map_err(ServiceFailure::Memory)
     }
 
     /// Removes what there is of a lane.

@@ -197,8 +197,7 @@ pub(crate) fn write_back_all(
         written = write();
     }
     aged.and(written).and_then(|()| files.let_go()).map_err(failed)?;
-    rustix::fs::syncfs(source.root())
-        .map_err(|errno| ServiceFailure::System { doing: "making SOURCE durable", error: errno.into() })
+    rustix::fs::syncfs(source.root()).map_err(|errno| ServiceFailure::NotDurable { error: errno.into() })
 }
 
 #[cfg(test)]
