@@ -61,6 +61,10 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
             ServiceFailure::NoPool { .. } => reason("no-pool", Exit::Refused, "no such file", NAME_MOUNTS_POOL),
+            ServiceFailure::UnknownPool { .. } => {
+                let why = "only the mount's user and root may look into its SOURCE";
+                reason("not-permitted", Exit::Environment, why, ASK_AS_OWNER)
+            }
             ServiceFailure::NotInUse { pool } => {
                 let next = format!("mount its SOURCE, or {}", recovery_of(pool));
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
@@ -179,7 +183,7 @@ impl From<&NotTogether> for Report {
             }
             NotTogether::OtherPool { own, pool, .. } if own == pool => {
                 let next = format!("put the former pool back there, {DISCARD}");
-                reason("other-pool", "another pool is there now; the former one may have what files lack", &next)
+                reason("other-pool", "the former pool is not there any more; it may have what files lack", &next)
             }
             NotTogether::OtherPool { own, .. } => {
                 let next = format!("mount with it: --pool {}; or {}; {DISCARD}", word(own), recovery_of(own));

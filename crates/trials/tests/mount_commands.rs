@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
@@ -75,6 +76,26 @@ fn umount_names_other_places_where_the_mount_is_and_waits_for_them() {
     rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()).unwrap();
     lines.for_each(drop);
     assert!(umount.wait().unwrap().success() && service.wait().unwrap().success());
+}
+
+#[test]
+fn another_user_is_told_that_the_mount_is_not_theirs() {
+    const NOBODY: u32 = 65534;
+    let bed = MountFolders::new();
+    let mut service = bed.mount();
+    let mnt = bed.at("mnt");
+    shell(&mnt, "echo one > file; chmod 755 .");
+    fs::set_permissions(mnt.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    // A copy where that user may run it.
+    let copy = bed.at("tidegate");
+    shell(Path::new("/"), &format!("cp {} {}", program().display(), copy.display()));
+    for (command, path) in [("status", mnt.clone()), ("explain", mnt.join("file"))] {
+        let asked = Command::new(&copy).arg(command).arg(&path).uid(NOBODY).gid(NOBODY).output().unwrap();
+        assert!(said(&asked).contains("ask as the user who mounted it, or as root"), "{command}: {asked:?}");
+        assert_eq!(asked.status.code(), Some(5), "{command}");
+    }
+    assert_eq!(bed.tidegate("umount", &mnt).status.code(), Some(0));
+    assert!(service.wait().unwrap().success());
 }
 
 #[test]

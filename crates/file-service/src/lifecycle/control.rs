@@ -3,6 +3,7 @@
 //! A client sends one line and gets lines of JSON, of which the last one is the answer. Only the
 //! service's own user and root may connect, as the socket's permissions say.
 
+use crate::lifecycle::belonging::mount_above;
 use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::pool_of::mount_with;
 use crate::lifecycle::status::MountStatus;
@@ -157,7 +158,12 @@ fn ask(
     let failed = |error| ServiceFailure::NoAnswer { pool: pool.to_owned(), error: named(error, patience) };
     let mut service = match connect_within(patience, &control_socket(pool)) {
         Ok(service) => service,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            return match mount_above(pool) {
+                Some(mountpoint) if mountpoint == pool => Err(ServiceFailure::UnknownPool { mountpoint }),
+                _ => Ok(None),
+            };
+        }
         Err(error) => return Err(failed(error)),
     };
     let text = serde_json::to_string(question).map_err(|error| failed(error.into()))?;
@@ -223,7 +229,8 @@ pub fn explain(file: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFail
     let no_file = |why: String| ServiceFailure::NotInMount { file: file.to_owned(), why };
     let no_mount = || no_file("no directory above it is a mountpoint, or SOURCE of a mount".to_owned());
     let found = file.canonicalize().map_err(|error| no_file(error.to_string()))?;
-    let (pool, path) = mount_with(&found).ok_or_else(no_mount)?;
+    let unknown = || mount_above(&found).map(|mountpoint| ServiceFailure::UnknownPool { mountpoint });
+    let (pool, path) = mount_with(&found).ok_or_else(|| unknown().unwrap_or_else(no_mount))?;
     let mut told = part(&pool, &path, range.clone())?;
     while let Some(next) = told.next {
         told.append(part(&pool, &path, next..range.end)?);

@@ -66,6 +66,12 @@ pub enum ServiceFailure {
         /// Where it was looked for.
         pool: PathBuf,
     },
+    /// A mount, whose pool this user cannot find out.
+    #[error("the pool of the mount at {} is not known to this user", mountpoint.display())]
+    UnknownPool {
+        /// Its mountpoint.
+        mountpoint: PathBuf,
+    },
     /// No service has the pool.
     #[error("no file service has the pool {}", pool.display())]
     NotInUse {

@@ -60,7 +60,10 @@ impl fmt::Display for RecoverAnswer {
             line(f, "removed", format_args!("{}: a program removed it, and its data is given up", file.display()))?;
         }
         for file in &self.retained {
-            line(f, "retained", format_args!("{}: missing, changed by others, or refused", file.display()))?;
+            // One that a program made without a name, or not yet with one, has none.
+            let is_nameless = file.as_os_str().is_empty();
+            let shown = if is_nameless { "a file without a name".into() } else { file.to_string_lossy() };
+            line(f, "retained", format_args!("{shown}: missing, changed by others, or refused"))?;
         }
         if let Some(folder) = &self.saved {
             line(f, "saved", format_args!("{}: data of files that are missing or were changed", folder.display()))?;
