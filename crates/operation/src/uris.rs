@@ -5,6 +5,7 @@
 //! that is free. It makes a file system only on a volume that is all zero when the command runs.
 
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -100,7 +101,7 @@ pub fn attaching(place: &ListenAddress, exported: Exported<'_>, protection: Prot
     };
     let only_if_read_only = |option| if exported.holds == ExportContents::ReadOnly { option } else { "" };
     let (drive, client) = (only_if_read_only(",readonly=on"), only_if_read_only(" -readonly"));
-    let name = if export.is_empty() { String::new() } else { format!(" -name {}", quoted(export)) };
+    let name = if export.is_empty() { String::new() } else { format!(" -name {}", word(export)) };
     let folder = folder_of(exported, &uri);
     Attaching {
         attach: vec![
@@ -119,10 +120,12 @@ pub fn attaching(place: &ListenAddress, exported: Exported<'_>, protection: Prot
 /// Starts a virtual machine whose disk is the volume at the vhost-user-blk socket `socket`: the
 /// machine's memory is shared, and it waits for a server that is started again.
 pub fn virtual_machine(socket: &Path) -> String {
+    // In a list of options a comma stands for itself if it is doubled.
+    let doubled = socket.as_os_str().as_bytes().split(|byte| *byte == b',').collect::<Vec<_>>().join(&b",,"[..]);
     format!(
         "qemu-system-x86_64 -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram -m 1G \
          -chardev socket,id=disk,path={},reconnect=1 -device vhost-user-blk-pci,chardev=disk",
-        word(socket)
+        word(OsStr::from_bytes(&doubled))
     )
 }
 
@@ -235,6 +238,12 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_machine_is_given_the_socket_whatever_its_name() {
+        let command = virtual_machine(Path::new("/run/a,b/c d"));
+        assert!(command.contains(",path='/run/a,,b/c d',reconnect=1"), "{command}");
+    }
+
+    #[test]
     fn uris_escape_what_a_query_may_not_hold() {
         let place = ListenAddress::Unix("/run/a b&c%ü.sock".into());
         assert_eq!(uri(&place, "", Protection::None), "nbd+unix:///?socket=/run/a%20b%26c%25%C3%BC.sock");
@@ -252,7 +261,7 @@ mod tests {
         assert!(commands[0].ends_with("'nbds://10.0.0.1:7/db?tls-certificates=/etc/pki/qemu'"), "{commands:?}");
         assert!(commands[2].contains("file.export='db' -object tls-creds-x509"), "{commands:?}");
         assert!(
-            commands[3].contains("-cacertfile") && commands[3].contains("\"$nbd\" -name 'db' -readonly"),
+            commands[3].contains("-cacertfile") && commands[3].contains("\"$nbd\" -name db -readonly"),
             "{commands:?}"
         );
         assert!(uri(&ListenAddress::Unix("/s".into()), "", Protection::Tls).starts_with("nbd+unix:"));
