@@ -239,7 +239,7 @@ fn experiments() -> Result<()> {
 }
 
 /// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make
-/// ten million operations. It is built apart too. The long form compares the digests of a debug
+/// three million operations. It is built apart too. The long form compares the digests of a debug
 /// build as well.
 fn storms(extent: Extent) -> Result<()> {
     let target = target();
@@ -257,7 +257,7 @@ fn storms(extent: Extent) -> Result<()> {
     on_virtual_cores(&[&["test"], &optimised[..], &storm[..], &both[..]].concat())?;
     // The tests of a program are built with the program.
     let mut seeds = Command::new(target.join("virtual-cores/virtual-cores/storm"));
-    seeds.arg("--marks").args(STORM_SEEDS);
+    seeds.arg("--marks").args(if extent == Extent::Long { STORM_SEEDS_LONG } else { STORM_SEEDS });
     run(seeds)?;
     let mut files = Command::new(target.join("virtual-cores/virtual-cores/storm"));
     files.args(FILE_SEEDS);
@@ -282,6 +282,10 @@ const FILE_SEEDS: [&str; 12] = [
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
 const STORM_SEEDS: [&str; 8] =
+    ["--seeds", "896", "--operations-min", "3000000", "--cuts-min", "3000", "--recovery-cuts-min", "300"];
+
+/// As many as make ten million operations.
+const STORM_SEEDS_LONG: [&str; 8] =
     ["--seeds", "2688", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
 
 fn documentation() -> Result<()> {

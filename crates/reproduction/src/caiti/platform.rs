@@ -47,11 +47,16 @@ const COMMIT_EVERY: Duration = Duration::from_nanos(5_000_000_000 / SMALLER);
 
 /// Random writes of one job, one at a time.
 fn writes(scale: Scale) -> Load {
+    // A smoke run does not wait for a steady state.
+    let (warm, least) = match (scale == Scale::SMOKE, warm(CACHE_BYTES)) {
+        (true, warm) => (warm / 8, warm / 4),
+        (false, warm) => (warm, 2 * warm),
+    };
     Load {
         jobs: 1,
         depth: 1,
-        warm: warm(CACHE_BYTES),
-        requests: (scale.requests / 8).max(2 * warm(CACHE_BYTES)),
+        warm,
+        requests: (scale.requests / 8).max(least),
         reads_percent: 0,
         blocks: BLOCKS_BYTES / 4096,
         spread: Spread::Uniform,
