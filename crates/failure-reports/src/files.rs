@@ -61,6 +61,11 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
             ServiceFailure::NoPool { .. } => reason("no-pool", Exit::Refused, "no such file", NAME_MOUNTS_POOL),
+            ServiceFailure::FewDescriptors { .. } => {
+                let why = "its server has one open for each file that programs have open";
+                let next = "raise the limit: ulimit -n 1048576; in a unit: LimitNOFILE=1048576";
+                reason("few-descriptors", Exit::Environment, why, next)
+            }
             ServiceFailure::UnknownPool { .. } => {
                 let why = "only the mount's user and root may look into its SOURCE";
                 reason("not-permitted", Exit::Environment, why, ASK_AS_OWNER)

@@ -200,15 +200,20 @@ fn a_refused_mount_leaves_nothing_that_it_made() {
     sized(&mut small, "1M", "16M");
     assert_mount_refused(&bed, small, USAGE, &["--pool-size"]);
     assert!(!bed.pool().exists(), "the size");
-    // The limit is on the pool in the first case, and in the second on the memory of a lane.
-    for blocks in ["100", "40000"] {
-        let line = format!("ulimit -f {blocks}; exec \"$@\"");
+    // The limit on a file's size is on the pool in the first case, and in the second on the memory
+    // of a lane.
+    for (limit, words) in [
+        ("-f 100", ["may write to a file", "ulimit -f unlimited"]),
+        ("-f 40000", ["may write to a file", "ulimit -f unlimited"]),
+        ("-n 24", ["may open 24 files", "ulimit -n"]),
+    ] {
+        let line = format!("ulimit {limit}; exec \"$@\"");
         let mut limited = Command::new("sh");
         limited.args(["-c", &line, "sh"]).arg(program());
         sized(&mut limited, "8M", "128M");
-        assert_mount_refused(&bed, limited, ENVIRONMENT, &["may write to a file", "ulimit -f unlimited"]);
-        assert!(!bed.pool().exists(), "{blocks} blocks");
-        assert!(!bed.memory().join("pool.mount").exists(), "{blocks} blocks");
+        assert_mount_refused(&bed, limited, ENVIRONMENT, &words);
+        assert!(!bed.pool().exists(), "{limit}");
+        assert!(!bed.memory().join("pool.mount").exists(), "{limit}");
     }
     assert_eq!(memory(), before, "memory without a byte");
     let service = bed.mount();

@@ -66,6 +66,14 @@ pub enum ServiceFailure {
         /// Where it was looked for.
         pool: PathBuf,
     },
+    /// The limit on descriptors leaves no room for files.
+    #[error("a process may open {limit} files at a time, and a mount needs {least} at least")]
+    FewDescriptors {
+        /// The limit.
+        limit: u64,
+        /// The least that is enough.
+        least: u64,
+    },
     /// A mount, whose pool this user cannot find out.
     #[error("the pool of the mount at {} is not known to this user", mountpoint.display())]
     UnknownPool {

@@ -41,6 +41,10 @@ pub trait Listener: Sync {
     fn interrupted(&self) -> !;
 }
 
+/// Descriptors without which a mount does not begin: its server has one for each file that programs
+/// have open, and a few dozen of its own.
+const DESCRIPTORS_MIN: u64 = 256;
+
 /// Mounts as `request` says, and keeps the mount alive until it ends: by `umount`, SIGTERM or
 /// SIGINT. `server` gives the command that calls [`serve_mount`](crate::serve_mount). Returns how
 /// the last server ended, which has told of its failure itself.
@@ -56,7 +60,10 @@ pub fn run(
         covers_files: request.source == request.mountpoint,
     };
     check(&at)?;
-    raise_descriptors();
+    let limit = raise_descriptors();
+    if limit < DESCRIPTORS_MIN {
+        return Err(ServiceFailure::FewDescriptors { limit, least: DESCRIPTORS_MIN });
+    }
     let was_covered = dead_at(&at.mountpoint).is_some();
     let (begun, recovered) = begin(&request).inspect_err(|_| cover_again(&at, was_covered))?;
     listener.recovered(&recovered);

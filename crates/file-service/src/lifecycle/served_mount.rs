@@ -27,10 +27,13 @@ pub(crate) struct ServedMount {
 }
 
 impl ServedMount {
-    /// Whether the mount is still at its mountpoint, and nothing over it.
+    /// Whether the mount is still at its mountpoint, and nothing over it. If that cannot be found
+    /// out, it is taken to be.
     pub(crate) fn is_in_place(&self) -> bool {
-        let number = mount_table::at(&self.mountpoint).map(|mounted| mounted.number);
-        self.number.is_none() || self.number == number
+        match mount_table::try_at(&self.mountpoint) {
+            Ok(found) => self.number.is_none() || self.number == found.map(|mounted| mounted.number),
+            Err(_) => true,
+        }
     }
 
     /// As a [task's](crate::ServersTask) text.

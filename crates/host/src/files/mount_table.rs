@@ -34,7 +34,15 @@ impl MountedFileSystem {
 /// Returns the file system on top at `mountpoint`, an absolute path without links; `None` if it is
 /// no mountpoint or there is no `/proc`.
 pub fn at(mountpoint: &Path) -> Option<MountedFileSystem> {
-    topmost(&std::fs::read("/proc/self/mountinfo").ok()?, mountpoint.as_os_str())
+    try_at(mountpoint).ok().flatten()
+}
+
+/// As [`at`].
+///
+/// # Errors
+/// The table cannot be read, as when this process has as many descriptors as it may.
+pub fn try_at(mountpoint: &Path) -> std::io::Result<Option<MountedFileSystem>> {
+    Ok(topmost(&std::fs::read("/proc/self/mountinfo")?, mountpoint.as_os_str()))
 }
 
 /// Returns every file system at `mountpoint`, a path as [`at`] takes it: the one on top is last.
