@@ -32,6 +32,7 @@ pub(crate) const FCNTL_SIZE_HINT: c_int = 5;
 pub(crate) const FCNTL_VFSNAME: c_int = 12;
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
 pub(crate) const FCNTL_MMAP_SIZE: c_int = 18;
+pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 pub(crate) const FCNTL_SYNC: c_int = 21;
 pub(crate) const FCNTL_BEGIN_ATOMIC_WRITE: c_int = 31;
 pub(crate) const FCNTL_COMMIT_ATOMIC_WRITE: c_int = 32;

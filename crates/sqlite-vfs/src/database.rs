@@ -143,6 +143,13 @@ impl Database {
             {
                 return OK;
             }
+            abi::FCNTL_HAS_MOVED => {
+                if let Some(moved) = self.files.has_moved() {
+                    // SAFETY: the operation has a number, for the answer.
+                    unsafe { *argument.cast::<c_int>() = moved.into() };
+                    return OK;
+                }
+            }
             abi::FCNTL_MMAP_SIZE => {
                 // SAFETY: the operation has a number, in and out.
                 unsafe { *argument.cast::<i64>() = 0 };

@@ -1,11 +1,11 @@
 //! The files of one connection: its database, and its journal if that is a file.
 
 use crate::abi::{Code, FULL, IOERR_WRITE, OPEN_CREATE, OPEN_MAIN_JOURNAL, OPEN_READWRITE, SYNC_FULL, Vfs};
-use crate::group;
 use crate::real_file::{OwnFile, RealFile, result};
 use crate::status::{CommitCounts, Support};
 use crate::transaction::{JOURNAL_END_BYTES, Storage};
-use std::ffi::{c_char, c_int};
+use crate::{facts, group};
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use tidegate_file_cache::GroupWrite;
 
@@ -17,6 +17,8 @@ pub(crate) struct Files {
     pub(crate) counts: CommitCounts,
     /// The database's, for groups.
     pub(crate) descriptor: c_int,
+    /// SQLite's name of the database.
+    pub(crate) name: *const c_char,
     /// SQLite's name of the journal, once it opened one.
     pub(crate) journal_name: *const c_char,
     pub(crate) journal: Option<OwnFile>,
@@ -28,7 +30,11 @@ pub(crate) struct Files {
 
 impl Storage for Files {
     fn len(&mut self) -> Result<u64, Code> {
-        self.real.len()
+        match facts::len(self.descriptor) {
+            // As the VFS for Unix has it: some file systems made the first byte of a file by themselves.
+            Some(len) if self.support == Support::Groups => Ok(if len == 1 { 0 } else { len }),
+            _ => self.real.len(),
+        }
     }
 
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> Result<(), Code> {
@@ -95,6 +101,15 @@ fn write_journal(file: RealFile, journal: &[u8]) -> Result<(), Code> {
 }
 
 impl Files {
+    /// Whether the database's name leads to another file by now. `None`: the kernel does not tell.
+    pub(crate) fn has_moved(&self) -> Option<bool> {
+        if self.name.is_null() {
+            return None;
+        }
+        // SAFETY: L2: the database is open.
+        facts::has_moved(self.descriptor, unsafe { CStr::from_ptr(self.name) })
+    }
+
     /// Removes the journal's file.
     pub(crate) fn delete_journal(&self, sync_directory: c_int) -> Code {
         // SAFETY: L4, and L2: the database is open.

@@ -22,6 +22,7 @@ mod abi;
 mod database;
 mod descriptor;
 mod entry;
+mod facts;
 mod files;
 mod group;
 mod journal;

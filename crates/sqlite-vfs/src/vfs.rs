@@ -98,6 +98,7 @@ unsafe fn open_database(
         support,
         counts: CommitCounts::default(),
         descriptor: descriptor.unwrap_or(-1),
+        name,
         journal_name: std::ptr::null(),
         journal: None,
         is_synced: false,
