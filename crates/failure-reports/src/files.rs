@@ -74,50 +74,60 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("mount its SOURCE, or {}", recovery_of(pool));
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
             }
-            ServiceFailure::NotPersistent { is, .. } => reason(NOT_PERSISTENT, Exit::Refused, &volatile(is), TRY),
-            ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
-            ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
-            ServiceFailure::NotFormatted { error, .. } => reason("pool-size", Exit::Usage, &error.to_string(), GREATER),
-            ServiceFailure::Dram(refused) => refused.into(),
-            ServiceFailure::NotOpened { error, .. } => {
-                let (kind, next) = not_opened(error);
-                reason(kind, Exit::Refused, &cause_of(failure), next)
-            }
-            ServiceFailure::NotWrittenBack { error, pool } => {
-                let next = format!("put the disk of these files right; then {}", recovery_of(pool));
-                reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
-            }
-            ServiceFailure::LeftInPool { pool } => reason("left-in-pool", Exit::Refused, LEFT, &recovery_of(pool)),
-            ServiceFailure::ServersDied { source_directory, pool, status } => {
-                let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
-                let next = format!("find the reason in the log, and mount {} again", word(source_directory));
-                reason("servers-died", Exit::Unexpected, &why, &next)
-            }
-            ServiceFailure::Names { error, pool } => {
-                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
-                reason("names", Exit::Refused, &error.to_string(), &next)
-            }
-            ServiceFailure::NoAnswer { error, .. } => {
-                let (kind, exit, why, next) = no_answer(error);
-                reason(kind, exit, &why, next)
-            }
-            ServiceFailure::PoolInUse { pool, error } => {
-                let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
-                reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
-            }
-            ServiceFailure::Memory(error @ MapError::InUse { .. }) => {
-                reason("memory-in-use", Exit::InUse, &error.to_string(), DYING)
-            }
-            ServiceFailure::Memory(error) => not_mapped(error, MEMORY),
-            ServiceFailure::NotDurable { error } => {
-                reason("not-durable", Exit::Environment, &error.to_string(), NOT_DURABLE)
-            }
-            ServiceFailure::Map(error @ MapError::InUse { .. }) => {
-                reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
-            }
-            ServiceFailure::Map(error) => not_mapped(error, NAME_POOL),
-            other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
+            of_pool => of_a_pool(of_pool),
         }
+    }
+}
+
+/// Why a pool, or the memory beside it, cannot be used.
+fn of_a_pool(failure: &ServiceFailure) -> Report {
+    let what = failure.to_string();
+    let reason =
+        |kind, exit, why: &str, next: &str| Report { kind, what, why: why.to_owned(), next: next.to_owned(), exit };
+    match failure {
+        ServiceFailure::NotPersistent { is, .. } => reason(NOT_PERSISTENT, Exit::Refused, &volatile(is), TRY),
+        ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
+        ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
+        ServiceFailure::NotFormatted { error, .. } => reason("pool-size", Exit::Usage, &error.to_string(), GREATER),
+        ServiceFailure::Dram(refused) => refused.into(),
+        ServiceFailure::NotOpened { error, .. } => {
+            let (kind, next) = not_opened(error);
+            reason(kind, Exit::Refused, &cause_of(failure), next)
+        }
+        ServiceFailure::NotWrittenBack { error, pool } => {
+            let next = format!("put the disk of these files right; then {}", recovery_of(pool));
+            reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
+        }
+        ServiceFailure::LeftInPool { pool } => reason("left-in-pool", Exit::Refused, LEFT, &recovery_of(pool)),
+        ServiceFailure::ServersDied { source_directory, pool, status } => {
+            let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
+            let next = format!("find the reason in the log, and mount {} again", word(source_directory));
+            reason("servers-died", Exit::Unexpected, &why, &next)
+        }
+        ServiceFailure::Names { error, pool } => {
+            let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
+            reason("names", Exit::Refused, &error.to_string(), &next)
+        }
+        ServiceFailure::NoAnswer { error, .. } => {
+            let (kind, exit, why, next) = no_answer(error);
+            reason(kind, exit, &why, next)
+        }
+        ServiceFailure::PoolInUse { pool, error } => {
+            let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
+            reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
+        }
+        ServiceFailure::Memory(error @ MapError::InUse { .. }) => {
+            reason("memory-in-use", Exit::InUse, &error.to_string(), DYING)
+        }
+        ServiceFailure::Memory(error) => not_mapped(error, MEMORY),
+        ServiceFailure::NotDurable { error } => {
+            reason("not-durable", Exit::Environment, &error.to_string(), NOT_DURABLE)
+        }
+        ServiceFailure::Map(error @ MapError::InUse { .. }) => {
+            reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
+        }
+        ServiceFailure::Map(error) => not_mapped(error, NAME_POOL),
+        other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
     }
 }
 

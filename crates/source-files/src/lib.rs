@@ -112,8 +112,8 @@ impl SourceDirectory {
         self.walk(&names, OFlags::PATH)
     }
 
-    /// The path from SOURCE on of an open file, by whichever of its names the kernel knows. `None`: it
-    /// has none below SOURCE, or there is no `/proc`.
+    /// The path from SOURCE on of an open file, by whichever of its names the kernel knows. `None`:
+    /// it has none below SOURCE, or there is no `/proc`.
     pub fn path_of(&self, descriptor: impl AsFd) -> Option<PathBuf> {
         let place = |of: &dyn AsFd| std::fs::read_link(by_descriptor(&of.as_fd())).ok();
         let below = place(&descriptor)?.strip_prefix(place(&self.root)?).ok()?.to_owned();

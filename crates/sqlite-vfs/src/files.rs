@@ -4,7 +4,7 @@ use crate::abi::{Code, FULL, IOERR_WRITE, OPEN_CREATE, OPEN_MAIN_JOURNAL, OPEN_R
 use crate::real_file::{OwnFile, RealFile, result};
 use crate::status::{CommitCounts, Support};
 use crate::transaction::{JOURNAL_END_BYTES, Storage};
-use crate::{facts, group};
+use crate::{file_attributes, group};
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use tidegate_file_cache::GroupWrite;
@@ -30,8 +30,8 @@ pub(crate) struct Files {
 
 impl Storage for Files {
     fn len(&mut self) -> Result<u64, Code> {
-        match facts::len(self.descriptor) {
-            // As the VFS for Unix has it: some file systems made the first byte of a file by themselves.
+        match file_attributes::len(self.descriptor) {
+            // As the VFS for Unix has it: on some file systems a new file begins with one byte.
             Some(len) if self.support == Support::Groups => Ok(if len == 1 { 0 } else { len }),
             _ => self.real.len(),
         }
@@ -107,7 +107,7 @@ impl Files {
             return None;
         }
         // SAFETY: L2: the database is open.
-        facts::has_moved(self.descriptor, unsafe { CStr::from_ptr(self.name) })
+        file_attributes::has_moved(self.descriptor, unsafe { CStr::from_ptr(self.name) })
     }
 
     /// Removes the journal's file.

@@ -22,7 +22,7 @@ mod abi;
 mod database;
 mod descriptor;
 mod entry;
-mod facts;
+mod file_attributes;
 mod files;
 mod group;
 mod journal;

@@ -1,6 +1,6 @@
-//! Single facts about a file of a mount, by `statx`: the kernel asks the mount for those alone that
-//! it does not know any more. After `fstat` it would ask for all of them whenever a page was read,
-//! as the time of the last access may be another one.
+//! Single attributes of a file of a mount, by `statx`: the kernel asks the mount only for those of
+//! them that it does not know any more. For `fstat` it asks whenever a page was read, as the time
+//! of the last access may be another one.
 
 use libc::{c_int, c_uint};
 use std::ffi::{CStr, c_char};
@@ -21,11 +21,11 @@ pub(crate) fn has_moved(descriptor: c_int, path: &CStr) -> Option<bool> {
 
 /// Asks about `path`, or about the file of `descriptor` if that is empty. `path` ends with a zero
 /// byte.
-fn ask(descriptor: c_int, path: *const c_char, facts: c_uint) -> Option<libc::statx> {
+fn ask(descriptor: c_int, path: *const c_char, attributes: c_uint) -> Option<libc::statx> {
     // SAFETY: all zeroes are a value of this type, and the call fills it in.
     let mut about: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the caller's text, and the place is this function's own.
-    let code = unsafe { libc::statx(descriptor, path, libc::AT_EMPTY_PATH, facts, &raw mut about) };
+    let code = unsafe { libc::statx(descriptor, path, libc::AT_EMPTY_PATH, attributes, &raw mut about) };
     (code == 0).then_some(about)
 }
 
