@@ -13,8 +13,11 @@ use tidegate_media::MapError;
 
 const NAME_POOL: &str = "name another pool; to mount and run: --pool FILE";
 const DYING: &str = "do it again once that process has ended";
+const ONE_A_FILE: &str = "its server has one open for each file that programs have open";
+const RAISE: &str = "raise the limit: ulimit -n 1048576; in a unit: LimitNOFILE=1048576";
+const HIDDEN: &str = "only the mount's user and root may look into its SOURCE";
 const MEMORY: &str = "make room in /dev/shm, and mount it for writing: mount -o remount,rw /dev/shm";
-const NOT_DURABLE: &str = "put that file system right; then: tidegate recover POOL, which has the data until then";
+const REPAIR: &str = "put that file system right; then: tidegate recover POOL, which has the data until then";
 const ONE_SERVICE: &str = "a directory has one service";
 const GREATER: &str = "name a greater size: --pool-size 1G";
 const NOT_PERSISTENT: &str = "pool-not-persistent";
@@ -61,77 +64,56 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
             ServiceFailure::NoPool { .. } => reason("no-pool", Exit::Refused, "no such file", NAME_MOUNTS_POOL),
-            ServiceFailure::FewDescriptors { .. } => {
-                let why = "its server has one open for each file that programs have open";
-                let next = "raise the limit: ulimit -n 1048576; in a unit: LimitNOFILE=1048576";
-                reason("few-descriptors", Exit::Environment, why, next)
-            }
-            ServiceFailure::UnknownPool { .. } => {
-                let why = "only the mount's user and root may look into its SOURCE";
-                reason("not-permitted", Exit::Environment, why, ASK_AS_OWNER)
-            }
+            ServiceFailure::FewDescriptors { .. } => reason("few-descriptors", Exit::Environment, ONE_A_FILE, RAISE),
+            ServiceFailure::UnknownPool { .. } => reason("not-permitted", Exit::Environment, HIDDEN, ASK_AS_OWNER),
             ServiceFailure::NotInUse { pool } => {
                 let next = format!("mount its SOURCE, or {}", recovery_of(pool));
                 reason("not-mounted", Exit::Environment, "its mount ended or was killed", &next)
             }
-            of_pool => of_a_pool(of_pool),
+            ServiceFailure::NotPersistent { is, .. } => reason(NOT_PERSISTENT, Exit::Refused, &volatile(is), TRY),
+            ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
+            ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
+            ServiceFailure::NotFormatted { error, .. } => reason("pool-size", Exit::Usage, &error.to_string(), GREATER),
+            ServiceFailure::Dram(refused) => refused.into(),
+            ServiceFailure::NotOpened { error, .. } => {
+                let (kind, next) = not_opened(error);
+                reason(kind, Exit::Refused, &cause_of(failure), next)
+            }
+            ServiceFailure::NotWrittenBack { error, pool } => {
+                let next = format!("put the disk of these files right; then {}", recovery_of(pool));
+                reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
+            }
+            ServiceFailure::LeftInPool { pool } => reason("left-in-pool", Exit::Refused, LEFT, &recovery_of(pool)),
+            ServiceFailure::ServersDied { source_directory, pool, status } => {
+                let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
+                let next = format!("find the reason in the log, and mount {} again", word(source_directory));
+                reason("servers-died", Exit::Unexpected, &why, &next)
+            }
+            ServiceFailure::Names { error, pool } => {
+                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
+                reason("names", Exit::Refused, &error.to_string(), &next)
+            }
+            ServiceFailure::NoAnswer { error, .. } => {
+                let (kind, exit, why, next) = no_answer(error);
+                reason(kind, exit, &why, next)
+            }
+            ServiceFailure::PoolInUse { pool, error } => {
+                let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
+                reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
+            }
+            ServiceFailure::Memory(error) => not_mapped(error, ("memory-in-use", DYING), MEMORY),
+            ServiceFailure::NotDurable { .. } => reason("not-durable", Exit::Environment, &cause_of(failure), REPAIR),
+            ServiceFailure::Map(error) => not_mapped(error, ("pool-in-use", NAME_POOL), NAME_POOL),
+            other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
         }
     }
 }
 
-/// Why a pool, or the memory beside it, cannot be used.
-fn of_a_pool(failure: &ServiceFailure) -> Report {
-    let what = failure.to_string();
-    let reason =
-        |kind, exit, why: &str, next: &str| Report { kind, what, why: why.to_owned(), next: next.to_owned(), exit };
-    match failure {
-        ServiceFailure::NotPersistent { is, .. } => reason(NOT_PERSISTENT, Exit::Refused, &volatile(is), TRY),
-        ServiceFailure::Blank { .. } => reason("blank-pool", Exit::Refused, ALL_ZERO, NAME_MOUNTS_POOL),
-        ServiceFailure::NotAPool { .. } => reason("not-a-pool", Exit::Refused, NOT_ZERO, NAME_NEW_POOL),
-        ServiceFailure::NotFormatted { error, .. } => reason("pool-size", Exit::Usage, &error.to_string(), GREATER),
-        ServiceFailure::Dram(refused) => refused.into(),
-        ServiceFailure::NotOpened { error, .. } => {
-            let (kind, next) = not_opened(error);
-            reason(kind, Exit::Refused, &cause_of(failure), next)
-        }
-        ServiceFailure::NotWrittenBack { error, pool } => {
-            let next = format!("put the disk of these files right; then {}", recovery_of(pool));
-            reason("not-written-back", Exit::Environment, &format!("{error}; the pool retains their data"), &next)
-        }
-        ServiceFailure::LeftInPool { pool } => reason("left-in-pool", Exit::Refused, LEFT, &recovery_of(pool)),
-        ServiceFailure::ServersDied { source_directory, pool, status } => {
-            let why = format!("{status}; the pool {} has what files lack, and programs get errors", pool.display());
-            let next = format!("find the reason in the log, and mount {} again", word(source_directory));
-            reason("servers-died", Exit::Unexpected, &why, &next)
-        }
-        ServiceFailure::Names { error, pool } => {
-            let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
-            reason("names", Exit::Refused, &error.to_string(), &next)
-        }
-        ServiceFailure::NoAnswer { error, .. } => {
-            let (kind, exit, why, next) = no_answer(error);
-            reason(kind, exit, &why, next)
-        }
-        ServiceFailure::PoolInUse { pool, error } => {
-            let next = format!("see which mount has it: tidegate status {}; {END_MOUNT}", word(pool));
-            reason("pool-in-use", Exit::InUse, &error.to_string(), &next)
-        }
-        ServiceFailure::Memory(error @ MapError::InUse { .. }) => {
-            reason("memory-in-use", Exit::InUse, &error.to_string(), DYING)
-        }
-        ServiceFailure::Memory(error) => not_mapped(error, MEMORY),
-        ServiceFailure::NotDurable { error } => {
-            reason("not-durable", Exit::Environment, &error.to_string(), NOT_DURABLE)
-        }
-        ServiceFailure::Map(error @ MapError::InUse { .. }) => {
-            reason("pool-in-use", Exit::InUse, &cause_of(error), NAME_POOL)
-        }
-        ServiceFailure::Map(error) => not_mapped(error, NAME_POOL),
-        other => reason("files", Exit::Environment, &cause_of(other), AGAIN),
+/// Why memory is not mapped: its kind and what to do if it is in use, and what else to do.
+fn not_mapped(error: &MapError, in_use: (&'static str, &str), next: &str) -> Report {
+    if let MapError::InUse { .. } = error {
+        return Report::new((in_use.0, Exit::InUse), error.to_string(), "one mount has it at a time", in_use.1);
     }
-}
-
-fn not_mapped(error: &MapError, next: &str) -> Report {
     if let MapError::TooLarge { path, len } = error
         && let Some(limited) = past_the_limit(format!("cannot create {}", path.display()), *len)
     {
