@@ -1,5 +1,4 @@
-//! A block device as a range of bytes: the part that every block front needs and none should write
-//! again.
+//! A block device as a range of bytes: the part that all block fronts share.
 //!
 //! An [`Export`] is a [`BlockDevice`](tidegate_media::BlockDevice) under a name, addressed by
 //! bytes. It counts requests by kind and time, and learns whether flushes take long

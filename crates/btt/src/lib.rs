@@ -17,10 +17,10 @@
 //! 3. Store the map entry. Unlock. `old` is now the lane's free block.
 //!
 //! Two fences and 67 lines for 4 KiB: 64 of data, one of flog for each of its words, one of map;
-//! one more where lanes meet. None can go: the data and the first word of the flog must be durable
-//! before the second word is, that before the map is, and the map before the flog slot that could
-//! repeat the store is written again. (Where stores to one line keep their order, both words could
-//! go in step 2 by two stores and one flush. That takes longer than two streamed words:
+//! one more where lanes meet. Each is needed: the data and the first word of the flog must be
+//! durable before the second word is, that before the map is, and the map before the flog slot
+//! that could repeat the store is written again. (Where stores to one line keep their order, both
+//! words could go in step 2 by two stores and one flush. That takes longer than two streamed words:
 //! `docs/decisions/0002`.)
 //!
 //! # Why it is right after a power cut
@@ -30,10 +30,10 @@
 //! too.)
 //!
 //! - *Cut before step 2 is durable*: the slot still carries its older sequence number and is
-//!   ignored; the map holds `old`, whose block no one has touched. The old data is read. What the
-//!   slot's first word says then is acted on by nobody: it is not the lane's newest slot. (Who
-//!   looks for the slots in use sees in a lane's first write that this one is among them, as it
-//!   is.) The second word is stored only after a fence has made the first one durable.
+//!   ignored; the map holds `old`, whose block no one has touched. The old data is read. Recovery
+//!   does not act on the slot's first word, as the slot is not the lane's newest. (A search for the
+//!   slots in use finds this one by a lane's first write, and it is in use.) The second word is
+//!   stored only after a fence has made the first one durable.
 //! - *Cut after it*: the map holds `old` and recovery stores `new`, or it holds `new` already. The
 //!   data became durable in step 1.
 //! - *The map store is not even flushed.* It is repeated by recovery as long as the flog entry is

@@ -65,27 +65,27 @@ pub(crate) enum Command {
     Info(Info),
     /// List servers, mounts, runs and leftovers, of this user, or as root of all
     List,
-    /// Stop a server in an orderly way, wait until it has ended, and tell how
+    /// Stop a server in good order, wait until it has ended, and show how it ended
     Stop(Stop),
     /// Show the counters of a running server: requests, latencies, clients, memory
     Stat(Stat),
     /// Show every server and mount on one screen: rates, latencies, dirty bytes
     ///
-    /// Each volume, disk cache and mount of this user, or as root of all, is a line with its rates,
-    /// latencies, dirty bytes and write-back. A server or mount that does not answer is a line that
-    /// says so. Press ? for the keys.
+    /// There is a line for each volume, disk cache and mount of this user, or as root of every
+    /// user, with rates, latencies, dirty bytes and write-back. If a server or mount does not
+    /// answer, its line says so. Press ? for the keys.
     Top(Top),
     /// Check every rule of the format, and repair damaged structures
     ///
-    /// The command recognises a volume, a cache of a disk, and the pool of a mount, by its
-    /// superblock. It repairs volumes only. The pool of a mount may be named by SOURCE.
+    /// The command recognises a volume, a cache of a disk, and the pool of a mount by its
+    /// superblock. It repairs volumes only. For the pool of a mount, you may also name SOURCE.
     Check(Check),
     /// Copy a side of a mirror to the other one, or to a new region in its place
     ///
-    /// No server may use either. A rebuild that is interrupted is begun anew: only what differs is
-    /// copied.
+    /// No server may use either region. Only bytes that differ are copied. If a rebuild is
+    /// interrupted, run it again.
     Rebuild(Rebuild),
-    /// Write all dirty blocks of a disk cache to its disk
+    /// Write all dirty blocks of a disk cache to its disk, or a mount's pool to its files
     Flush(Flush),
     /// Change how a served disk cache treats reads and writes
     Mode(SetMode),
@@ -104,16 +104,16 @@ pub(crate) enum Command {
     /// Show files at a mountpoint where syncs complete in persistent memory
     ///
     /// Every program can use the mount. It lasts until `tidegate umount`, SIGTERM or SIGINT; then
-    /// everything is written back. Meanwhile only its owner may enter SOURCE, and nobody may change
-    /// files there.
+    /// Tidegate writes everything back to SOURCE. Until then, only the owner of SOURCE may enter
+    /// it, and no program may change files there.
     Mount(Mount),
     /// Unmount files, and wait until they are written back
     Umount(Umount),
     /// Run an unchanged program whose syncs complete in persistent memory
     ///
-    /// The roots are mounted over themselves for the run, and every process sees the mounts. At the
-    /// end everything is written back, and the roots are plain directories again. The exit code is
-    /// the program's, or 128 and the signal that ended it.
+    /// For the run, each root is mounted over itself, and every process sees the mounts. At the end
+    /// Tidegate writes everything back, and the roots are plain directories again. The exit code is
+    /// the program's, or 128 plus the number of the signal that ended it.
     Run(Run),
     /// Show what a mount or a run is doing: files, syncs, the time they saved, write-back
     Status(Status),
@@ -123,14 +123,15 @@ pub(crate) enum Command {
     Recover(Recover),
     /// Examine this machine, or the directory of a database: findings with reasons and fixes
     ///
-    /// Without DIR the command looks at persistent memory, the kernel, limits, and Tidegate's own
-    /// mounts, services and leftovers. With DIR it recognises the database, and tells how safe its
-    /// place and its settings are. It changes no file.
+    /// Without DIR, the command examines persistent memory, the kernel, limits, and Tidegate's own
+    /// mounts, services and leftovers. With DIR, it recognises the database, and shows how safe the
+    /// place and the settings of the database are. It changes no file.
     Doctor(Doctor),
-    /// Check a configuration file of serve, mount or run, and tell all its mistakes
+    /// Check a configuration file of serve, mount or run, and print all of its mistakes
     ///
-    /// The parsers of these commands read the file. Then the command looks at the files that it
-    /// names. It serves, mounts and creates none of them, and opens none for writing.
+    /// The command reads the file with the parser of serve, mount or run. Then it looks at the
+    /// files that the configuration names. It serves, mounts and creates none of them, and opens
+    /// none for writing.
     #[command(override_usage = "tidegate config check [OPTIONS] <FILE>")]
     Config(Config),
     /// Write manual pages: for the program, each command, and configuration files

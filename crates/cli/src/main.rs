@@ -1,7 +1,8 @@
-//! The program `tidegate`: atomic block devices in persistent memory, served over NBD.
+//! The program `tidegate`: block devices in persistent memory, caches in front of disks, and mounts
+//! whose syncs complete in persistent memory.
 //!
 //! [`grammar`] reads the command line, [`config`] a configuration file; [`commands`] has a file for
-//! each command, which asks the libraries below for it and answers by [`output`]; [`errors`]
+//! each command, which calls the libraries below and prints the answer by [`output`]; [`errors`]
 //! reports failures, each with its exit code.
 
 #![forbid(unsafe_code)]

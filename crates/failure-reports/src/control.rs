@@ -30,7 +30,7 @@ fn denied(what: String, why: String) -> Report {
 }
 
 fn silent(what: String, why: String) -> Report {
-    let next = "it may still be busy with this: look later with `tidegate stat`";
+    let next = "it may still be busy with the request: look later with `tidegate stat`";
     Report::new(("no-answer", Exit::Environment), what, why, next)
 }
 
@@ -68,8 +68,13 @@ impl From<&TopFailure> for Report {
                 Report::new(("terminal", Exit::Environment), what, why, ONCE)
             }
             TopFailure::Broken => {
-                let why = "its own words stand above";
-                Report::new(("unexpected", Exit::Unexpected), what, why, "report them; meanwhile: tidegate top --once")
+                let why = "the message above has the reason";
+                Report::new(
+                    ("unexpected", Exit::Unexpected),
+                    what,
+                    why,
+                    "report that message; meanwhile: tidegate top --once",
+                )
             }
         }
     }

@@ -99,7 +99,9 @@ fn next_of_unusable(error: &MapError) -> String {
         MapError::InUse { holder: LockHolder::User { .. }, .. } => {
             "unmount it, detach the loop device (losetup --detach), or end that use otherwise".to_owned()
         }
-        MapError::InUse { path, .. } => format!("end that use first; whatever else has it open: fuser {}", word(path)),
+        MapError::InUse { path, .. } => {
+            format!("end that use first; to see which programs have it open: fuser {}", word(path))
+        }
         MapError::Empty { path } => format!("give the file a size: truncate -s 10G {}", word(path)),
         MapError::NotAFile { .. } => "name a block device or a regular file: --disk".to_owned(),
         MapError::Permission { .. } | MapError::ReadOnlyFile { .. } => {
@@ -117,12 +119,15 @@ fn absent(what: String, pmem: &Path) -> Report {
 }
 
 fn replaced(what: String, pmem: &Path) -> Report {
-    let why = "its maker's name, or its file, is another than when the cache was made; blocks of one disk on another destroy both";
+    let why = "its serial number or its file is not the one that the cache was made with; blocks of one disk would destroy the contents of another";
     Report::new(("disk-replaced", Exit::Refused), what, why, or_salvage("name the right disk: --disk", pmem))
 }
 
 fn nameless(what: String, disk: &Path, was: &Path) -> Report {
-    let why = format!("that one had no name to know it by, and was at {}", was.display());
+    let why = format!(
+        "the disk of the cache has no serial number by which it could be recognised, and was at {}",
+        was.display()
+    );
     let next = format!(
         "name the place where it was: --disk {}; if it is the same disk at another place: --disk {} --force",
         word(was),
@@ -138,7 +143,7 @@ fn smaller(what: String, pmem: &Path, needs: u64, has: u64) -> Report {
 
 fn changed(what: String, pmem: &Path, dirty_bytes: u64) -> Report {
     let why = format!(
-        "its size or the time of its last change is another than when the region was last closed, and {dirty_bytes} bytes ({}) are only in the region",
+        "its size or the time of its last change differs from when the region was last closed, and {dirty_bytes} bytes ({}) are only in the region",
         Human(dirty_bytes)
     );
     Report::new(("disk-changed", Exit::Refused), what, why, next_of_changed(pmem))
@@ -146,7 +151,7 @@ fn changed(what: String, pmem: &Path, dirty_bytes: u64) -> Report {
 
 fn differs(what: String, pmem: &Path, at: u64, dirty_bytes: u64) -> Report {
     let why = format!(
-        "its block at byte {at} is not what the region left there: it was mounted, checked or written by another program, or by another region. {dirty_bytes} bytes ({}) are only in this region, and do not fit what the disk holds now",
+        "its block at byte {at} differs from the one that the region left there: the disk was mounted, checked or written by another program, or by another region. {dirty_bytes} bytes ({}) are only in this region, and do not fit the disk's contents",
         Human(dirty_bytes)
     );
     Report::new(("disk-changed", Exit::Refused), what, why, next_of_changed(pmem))
@@ -154,7 +159,7 @@ fn differs(what: String, pmem: &Path, at: u64, dirty_bytes: u64) -> Report {
 
 fn next_of_changed(pmem: &Path) -> String {
     format!(
-        "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over what the disk holds now: tidegate flush --force --pmem {pmem} (with --mirror FILE, too, if it is one side of a mirror)",
+        "write them elsewhere: tidegate salvage --pmem {pmem} --to FILE; or over the disk's contents: tidegate flush --force --pmem {pmem} (with --mirror FILE, too, if it is one side of a mirror)",
         pmem = word(pmem)
     )
 }
@@ -168,7 +173,7 @@ fn of_another(what: String, disk: &Path, (region, place): (Uuid, &Path), dirty: 
     };
     let why = format!("it is marked for the region {region} in {}, which {has}", place.display());
     let next = format!(
-        "set the disk free from that region: tidegate detach --pmem {}; if that is lost, or what only it has is not needed, add --disk {} --force: those bytes never reach the disk then",
+        "release the disk from that region: tidegate detach --pmem {}; if the region is lost, or its bytes are not needed, add --disk {} --force: the bytes that only the region has then never reach the disk",
         word(place),
         word(disk)
     );
@@ -176,7 +181,7 @@ fn of_another(what: String, disk: &Path, (region, place): (Uuid, &Path), dirty: 
 }
 
 fn is_memory(what: String) -> Report {
-    let why = "a cache would write blocks of its disk over it, which may be more than any file or disk has";
+    let why = "the cache would overwrite it with blocks of a disk, and it may have the only copy of its contents";
     let next = "name a disk or an image: --disk DISK; or destroy what is there: --force";
     Report::new(("disk-is-memory", Exit::Refused), what, why, next)
 }
@@ -187,11 +192,11 @@ fn volatile(what: String, why: String, next: String) -> Report {
 
 fn why_volatile(ordered: bool) -> String {
     let disk = match ordered {
-        false => "the disk would be out of date then, and a file system on it damaged",
-        true => "the disk would lack the last writes then",
+        false => "after a power loss the disk would be stale, and a file system on it damaged",
+        true => "after a power loss the disk would lack the last writes",
     };
     format!(
-        "by write-back, the usual mode, and by write-only a write is complete, and flushed, before the disk has it: {disk}"
+        "in the modes write-back (the default) and write-only, a write is complete, and counts as flushed, before the disk has it: {disk}"
     )
 }
 
@@ -207,14 +212,14 @@ fn next_of_volatile(pmem: &Path, step: Step) -> String {
 
 fn detached(what: String, pmem: &Path) -> Report {
     let next = format!(
-        "give it one: tidegate attach --pmem {} --disk DISK (with --mirror FILE, too, if it is one side of a mirror)",
+        "attach a disk: tidegate attach --pmem {} --disk DISK (with --mirror FILE, too, if it is one side of a mirror)",
         word(pmem)
     );
     Report::new(("detached", Exit::Refused), what, "it was detached from its disk", next)
 }
 
 fn attached(what: String, pmem: &Path) -> Report {
-    let why = "a cache can be attached to another only after it was detached";
+    let why = "a region can be attached to a disk only after it was detached from the former one";
     let next = format!("detach it first: tidegate detach --pmem {}", word(pmem));
     Report::new(("attached", Exit::Refused), what, why, next)
 }
@@ -230,7 +235,7 @@ fn no_cache(what: String, holds: &str) -> Report {
 }
 
 fn write_cache_asked(what: String) -> Report {
-    let why = "the volume is a cache itself, whose promises another one in front of it would break";
+    let why = "the volume is itself a cache, and a second cache in front of it would break its guarantees";
     Report::new(("two-caches", Exit::Usage), what, why, "leave --write-cache out")
 }
 
@@ -255,9 +260,10 @@ fn target_holds(what: String) -> Report {
 }
 
 fn target_is_its_disk(what: String, pmem: &Path) -> Report {
-    let why = "salvaging is for what cannot go there: it keeps no order, and the region would not know of it";
+    let why =
+        "salvaging is for blocks that this disk refuses: it writes in no order, and the region would not record it";
     let next = format!(
-        "bring its blocks there: tidegate flush --pmem {} --wait; or name a copy of the disk, or a new file",
+        "write the blocks back instead: tidegate flush --pmem {} --wait; or name a copy of the disk, or a new file",
         word(pmem)
     );
     Report::new(("target-is-its-disk", Exit::Refused), what, why, next)

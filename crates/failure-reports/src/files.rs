@@ -18,22 +18,22 @@ const RAISE: &str = "raise the limit: ulimit -n 1048576; in a unit: LimitNOFILE=
 const HIDDEN: &str = "only the mount's user and root may look into its SOURCE";
 const MEMORY: &str = "make room in /dev/shm, and mount it for writing: mount -o remount,rw /dev/shm";
 const REPAIR: &str = "put that file system right; then: tidegate recover POOL, which has the data until then";
-const ONE_SERVICE: &str = "a directory has one service";
+const ONE_SERVICE: &str = "a directory can have only one file service";
 const GREATER: &str = "name a greater size: --pool-size 1G";
 const NOT_PERSISTENT: &str = "pool-not-persistent";
 const NAME_NEW_POOL: &str = "name another file, or one that is not there yet: --pool FILE";
 const DISCARD: &str = "or give up what only that pool has: tidegate mount --discard-former-pool";
 const NAME_MOUNTS_POOL: &str = "name the pool of a mount";
-const ALL_ZERO: &str = "it is all zero: no mount ever used it";
-const NOT_ZERO: &str = "a pool is laid out on zeroes only";
+const ALL_ZERO: &str = "it has only zeroes: no mount ever used it";
+const NOT_ZERO: &str = "a pool can be made only in a file of zeroes";
 const MAY_HAVE_DATA: &str = "the pool may have what files there lack";
 const TRY: &str = "name a pool in persistent memory (domain power-fail): --pool FILE; or mount all the same, with files that you can lose: --try";
-const FIND_MOUNT: &str = "find the mount and end it: grep tidegate /proc/mounts";
+const FIND_MOUNT: &str = "find the mount with tidegate list, and end it: tidegate umount MOUNTPOINT";
 const NAME_SOURCE: &str = "name a directory: tidegate mount SOURCE MOUNTPOINT";
 const NAME_MOUNTPOINT: &str = "name a mountpoint elsewhere, or SOURCE itself, which the mount then covers";
 const RECOVER_WITH_FORMER: &str = "write it back with the Tidegate that mounted it last: tidegate recover POOL; then delete it, or name another pool: --pool FILE";
 const KEEP_COPY: &str = "keep a copy of the pool and of its record POOL.mount, and report it; without the pool: tidegate mount --discard-former-pool";
-const NAMES_NEXT: &str = "bring SOURCE and the pool back as they were together, and do it again; or give up the operations on names, and save contents that have no place";
+const NAMES_NEXT: &str = "restore SOURCE and the pool to states of the same time, and try again; or give up the recorded operations on names, and save contents that have no file";
 const NAME_FILE: &str = "name a file of a mount: tidegate list shows mounts";
 const ASK_LATER: &str =
     "it may be stopped or wait for its disk: look at its processes, which tidegate list names, and ask again";
@@ -43,9 +43,9 @@ const ASK_AS_OWNER: &str = "ask as the user who mounted it, or as root";
 const END_MOUNT: &str = "and do this again after its end: tidegate umount MOUNTPOINT";
 const WITHOUT_THEM: &str = "a mount begins and ends without them";
 const END_PROGRAMS: &str = "end these programs, and do it again";
-const OWNERS: &str = "only its owner and root may mark it and hide it while it is mounted";
+const OWNERS: &str = "only its owner and root may mark the directory, and close it to other users";
 const MOUNT_AS_OWNER: &str = "mount it as that user, or as root";
-const AGAIN: &str = "put right what the reason says, and do it again";
+const AGAIN: &str = "remove the cause, and try again";
 
 impl From<&ServiceFailure> for Report {
     fn from(failure: &ServiceFailure) -> Report {

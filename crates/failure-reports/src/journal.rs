@@ -25,7 +25,7 @@ impl From<&JournalFailure> for Report {
 }
 
 fn region_not_lost(what: String, disk: &Path) -> Report {
-    let why = "its region has what was written last, and brings the disk up to date by itself";
+    let why = "its region has the last writes, and a server of the region writes them to the disk";
     let next = format!("serve its region; if that is lost: tidegate replay {} --force", word(disk));
     Report::new(("region-not-lost", Exit::Usage), what, why, next)
 }
@@ -67,7 +67,7 @@ fn end_claimed(what: String, disk: &Path, at: u64, by: &Claim) -> Report {
 fn of_another(what: String, disk: &Path, uuid: Uuid) -> Report {
     let why = format!("the journal at its end is that of the cache {uuid}, which may have blocks that the disk lacks");
     let next = format!(
-        "set the disk free from that region: tidegate detach --pmem REGION; if that is lost: tidegate replay {} --force, and try again with --force",
+        "release the disk from that region: tidegate detach --pmem REGION; if the region is lost: tidegate replay {} --force, and try again with --force",
         word(disk)
     );
     Report::new(("journal-of-another", Exit::Refused), what, why, next)

@@ -51,13 +51,13 @@ impl Exit {
         (Exit::Usage, "the command line or the configuration file is wrong"),
         (
             Exit::Refused,
-            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found what cannot be put right, doctor found a fault, or a repair lost blocks",
+            "the volume or pool is refused: damaged, foreign, absent, or already there; check, scrub, recover or salvage found damage that remains, doctor found a fault, or a repair gave blocks up",
         ),
         (Exit::InUse, "the volume, disk, socket or port is in use"),
         (Exit::Environment, "the system refused: permission, space, I/O"),
         (
             Exit::Interrupted,
-            "ended before everything in progress was finished: by a second signal, by one at the end of a run, or as requests took longer than 10 s",
+            "ended before everything in progress was finished: a second signal came, a signal came at the end of a run, or requests took longer than 10 s",
         ),
     ];
 

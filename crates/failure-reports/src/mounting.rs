@@ -5,7 +5,7 @@ use tidegate_file_service::MountError;
 use tidegate_host::shell::word;
 
 const EMPTY: &str = "name a directory that is empty, or SOURCE itself, which the mount then covers";
-const AGAIN: &str = "put right what the reason says, and do it again";
+const AGAIN: &str = "remove the cause, and try again";
 const DEVICE: &str = "load the kernel's module: modprobe fuse; give the container this device; or let this user open it: chmod 666 /dev/fuse";
 
 impl From<&MountError> for Report {
@@ -54,7 +54,7 @@ impl From<&MountError> for Report {
                     "mount-of-another-user",
                     Exit::Refused,
                     what,
-                    "only who mounted it and root unmount it".to_owned(),
+                    "only root and the user who mounted it can unmount it".to_owned(),
                     next,
                 )
             }

@@ -210,7 +210,12 @@ fn denied(what: String, doing: Doing) -> Report {
 
 fn read_only(what: String) -> Report {
     let why = "it lies on a file system mounted read-only, or is immutable";
-    Report::new(("read-only", Exit::Environment), what, why, "serve it with --read-only, or make it writable")
+    Report::new(
+        ("read-only", Exit::Environment),
+        what,
+        why,
+        "make it writable, name another file, or only read it: tidegate serve --read-only",
+    )
 }
 
 fn of_the_system(what: String, error: &io::Error) -> Report {

@@ -1,8 +1,9 @@
 //! The file service: the owner of the files below a mount, which answers the kernel's requests
 //! about them.
 //!
-//! A mount shows the files of SOURCE. Every change of a name is made in SOURCE at once; the
-//! contents of files go through the file cache, whose syncs complete in persistent memory.
+//! A mount shows the files of a directory, SOURCE. The service carries out each operation on names
+//! in SOURCE at once. The contents of files go through the file cache, whose syncs complete in
+//! persistent memory, and reach SOURCE later by write-back.
 
 #![forbid(unsafe_code)]
 

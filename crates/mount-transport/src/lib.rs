@@ -1,8 +1,9 @@
-//! A FUSE mount that outlives its server: it is mounted, its requests are received and answered on
-//! threads, and a supervisor starts the server again when it died.
+//! A FUSE mount that outlives its server. This crate mounts, receives requests and answers them on
+//! threads, and has the supervisor that starts the next server if one dies.
 //!
-//! [`mount`] gives the [`Device`] of a mount. [`keep_alive`] holds it, and hands it to one server
-//! after the other. A server [serves](serve) it with whatever [`Answers`].
+//! [`mount`] makes a mount and returns its [`Device`]. [`keep_alive`] is the supervisor: it keeps
+//! the device open, and passes it to one server after the other. [`serve`] is the server: it reads
+//! requests from the device, and replies with what an implementation of [`Answers`] returns.
 
 #![forbid(unsafe_code)]
 

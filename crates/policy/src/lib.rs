@@ -1,8 +1,8 @@
-//! Decisions without side effects: they read no clock, hold no lock and do no I/O. Mechanisms ask
-//! and act.
+//! Decisions without side effects: eviction, admission, placement, write-back, polling. They read
+//! no clock, hold no lock and do no I/O. The engines ask for a decision and act on it.
 //!
-//! So a decision can be tested by itself, exchanged for another, and run under the simulator's time
-//! as under the machine's.
+//! Therefore a test can call a decision by itself, an engine can exchange it for another one, and
+//! the simulator can run it in simulated time.
 
 #![forbid(unsafe_code)]
 

@@ -375,7 +375,7 @@ pub enum MirrorFailure {
         path: PathBuf,
     },
     /// A side that is absent or empty, whose twin was named too.
-    #[error("there is no side {}", path.display())]
+    #[error("there is no side of a mirror at {}", path.display())]
     Missing {
         /// The absent side.
         path: PathBuf,

@@ -44,7 +44,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "list",
         &[
             ("List this user's servers, runs and leftovers", "tidegate list"),
-            ("List those of every user, for scripts", "sudo tidegate list --json"),
+            ("List the servers, runs and leftovers of every user, for scripts", "sudo tidegate list --json"),
         ],
     ),
     (
@@ -54,12 +54,12 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("Stop the server on a control socket", "tidegate stop --control /run/tidegate/db.control"),
         ],
     ),
-    ("stat", &[("Show every second what was added", "tidegate stat --pmem /mnt/pmem/v.pmem --watch")]),
+    ("stat", &[("Show the growth of the counters every second", "tidegate stat --pmem /mnt/pmem/v.pmem --watch")]),
     (
         "top",
         &[
-            ("Show what everything does now, the most dirty bytes first", "tidegate top --sort dirty"),
-            ("Look once, for scripts", "tidegate top --once --json"),
+            ("Show all servers and mounts, those with the most dirty bytes first", "tidegate top --sort dirty"),
+            ("Print the table once, for scripts", "tidegate top --once --json"),
             ("Answer Prometheus about all mounts", "tidegate top --metrics tcp:127.0.0.1:9810"),
         ],
     ),
@@ -82,7 +82,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "flush",
         &[
             ("Wait until the disk has all dirty blocks", "tidegate flush --pmem /mnt/pmem/fast.pmem --wait"),
-            ("Bring everything that was written to a mount to its files", "tidegate flush /mnt/pmem/app.pool"),
+            ("Write everything that a mount has back to its files", "tidegate flush /mnt/pmem/app.pool"),
         ],
     ),
     (
@@ -115,7 +115,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "status",
         &[
-            ("Show every second what a mount does", "tidegate status /srv/app --watch"),
+            ("Show the counters of a mount every second", "tidegate status /srv/app --watch"),
             ("Show what a run is doing", "tidegate status /mnt/pmem/pool"),
         ],
     ),
@@ -123,7 +123,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "mount",
         &[
             ("Mount a directory", "tidegate mount /srv/app-files /srv/app --pool /mnt/pmem/app.pool"),
-            ("Mount what a file describes", "tidegate mount --config /etc/tidegate/mounts.toml --name app"),
+            (
+                "Mount a directory as a configuration file says",
+                "tidegate mount --config /etc/tidegate/mounts.toml --name app",
+            ),
             ("Try it without persistent memory", "tidegate mount ~/files ~/mnt --pool /dev/shm/try.pool --try"),
         ],
     ),

@@ -28,18 +28,18 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) dram: Option<u64>,
 
-    /// Which of the bytes that the files below have too the pool of each such mount keeps for
-    /// reading [default: tidegate]
+    /// How the pool of each such mount chooses the data that it caches for reading [default:
+    /// tidegate]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Option<NamedPlacement>,
 
-    /// Files that bypass the pool: they are written to, and synced in, the files below. NAME, with
-    /// * and ? in it, or a path from the root on, with ** for any folders; repeatable
+    /// Files that bypass the pool: writes and syncs go to the files below. A name with * and ? in
+    /// it, or a path from the root on, with ** for any folders; repeatable
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub(crate) bypass: Vec<String>,
 
-    /// How many functions of the program, from the innermost one that calls, are the context by
-    /// which a policy tells accesses apart: 1 to 8 [default: 5]
+    /// How many functions of a call stack, from the innermost one on, make up the program context
+    /// by which a policy distinguishes accesses: 1 to 8 [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FRAMES_MAX)))]
     pub(crate) context_frames: Option<u32>,
 
@@ -53,8 +53,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "is_indirect")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Mount for the program alone: until the run ends, other processes find files there that may
-    /// be older, and must not change them. It takes root
+    /// Mount for the program alone. Until the run ends, other processes see the files below, which
+    /// may be older, and must not change them. It needs root
     #[arg(long = "private")]
     pub(crate) is_private: bool,
 
@@ -105,12 +105,12 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) dram: Option<u64>,
 
-    /// Which of the bytes that SOURCE has too the pool keeps for reading [default: tidegate]
+    /// How the pool chooses the data of SOURCE that it caches for reading [default: tidegate]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Option<NamedPlacement>,
 
-    /// Files that bypass the pool: they are written to, and synced in, SOURCE. NAME, with * and
-    /// ? in it, or a path from SOURCE on, with ** for any folders; repeatable
+    /// Files that bypass the pool: writes and syncs go to SOURCE. A name with * and ? in it, or a
+    /// path from SOURCE on, with ** for any folders; repeatable
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub(crate) bypass: Vec<String>,
 
@@ -145,8 +145,8 @@ pub(crate) struct Status {
     #[arg(value_name = "POOL", value_hint = ValueHint::FilePath)]
     pub(crate) pool: PathBuf,
 
-    /// Show all counts since the start of the mount, then every second what was added: differences
-    /// of counters, and gauges as they are
+    /// Show all counts since the start of the mount, then every second the growth of each counter
+    /// and the value of each gauge
     #[arg(long)]
     pub(crate) watch: bool,
 }

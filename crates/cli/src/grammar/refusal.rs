@@ -1,7 +1,7 @@
 //! Why a command line is refused: the words of clap's errors as failures of this program.
 
 use crate::errors::UsageFailure;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::ffi::OsString;
 
@@ -33,18 +33,24 @@ fn reason(error: &clap::Error, command: &str) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument => format!("`{command}` takes no such argument"),
         ErrorKind::InvalidSubcommand => "there is no such command".to_owned(),
-        ErrorKind::MissingRequiredArgument => format!("`{command}`, as it is written here, needs them"),
-        ErrorKind::ArgumentConflict => "one of them says what the other one does, or may be there once".to_owned(),
+        ErrorKind::MissingRequiredArgument => format!("this form of `{command}` cannot do without them"),
+        ErrorKind::ArgumentConflict => "they exclude each other, or an option may be given only once".to_owned(),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            "the first word says what to do".to_owned()
+            "the first word after `tidegate` is the command".to_owned()
         }
-        ErrorKind::InvalidValue => "it takes one of a few words".to_owned(),
+        ErrorKind::InvalidValue if has_no_value(error) => "the value has to follow the option".to_owned(),
+        ErrorKind::InvalidValue => "only a few words are possible values".to_owned(),
         // The value's own error.
         _ => error.source().map_or_else(
             || error.kind().as_str().unwrap_or("the command line does not follow the grammar").to_owned(),
             ToString::to_string,
         ),
     }
+}
+
+/// Whether the line ends, or goes on with the next option, where a value should be.
+fn has_no_value(error: &clap::Error) -> bool {
+    matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty())
 }
 
 /// The command that `line` names: `tidegate create` if its first word without a dash is `create`.

@@ -234,9 +234,9 @@ pub(crate) struct Serve {
     #[arg(long, help_heading = MONITORING, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) metrics_token: Option<PathBuf>,
 
-    /// Give up system calls that a server never needs, once everything is open: those that start
-    /// programs, look into processes, mount, or change users. auto: if the kernel can, and with a
-    /// warning if not [default: auto]
+    /// Once everything is open, give up system calls that a server never needs: those that start
+    /// programs, look into processes, mount, or change users. auto: if the kernel cannot do this,
+    /// serve without it and warn; on: refuse to serve [default: auto]
     #[arg(long, help_heading = MONITORING, value_name = "WHEN", value_parser = sandbox_wishes())]
     pub(crate) sandbox: Option<SandboxWish>,
 }
@@ -319,8 +319,8 @@ pub(crate) struct Stat {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "pmem")]
     pub(crate) control: Option<PathBuf>,
 
-    /// Show all counts since the server's start, then every second what was added: differences of
-    /// counters, and gauges as they are
+    /// Show all counts since the server's start, then every second the growth of each counter and
+    /// the value of each gauge
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -346,11 +346,11 @@ pub(crate) struct Top {
     #[arg(long, help_heading = MONITORING, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Print the table once, after two looks, and end
+    /// Ask twice, an interval apart, print the table once, and end
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// Seconds between two looks at each server and mount
+    /// Seconds between two requests to each server and mount
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = from_one_on::<NonZeroU32>)]
     pub(crate) interval: NonZeroU32,
 

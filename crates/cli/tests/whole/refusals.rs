@@ -50,6 +50,16 @@ pub(crate) fn info_block(path: &str, at: u64) -> InfoBlock {
 }
 
 #[test]
+fn a_value_that_is_missing_is_told_from_one_that_is_not_possible() {
+    assert_refused(
+        &["create", "--pmem"],
+        USAGE,
+        &["a value is required", "has to follow the option", "tidegate create --help"],
+    );
+    assert_refused(&["completions", "csh"], USAGE, &["'csh'", "only a few words", "tidegate completions --help"]);
+}
+
+#[test]
 fn command_lines_that_are_never_right() {
     let folder = Folder::new();
     let new = &folder.text("new");
@@ -87,7 +97,7 @@ fn command_lines_that_are_never_right() {
             &["every user of this machine", "does not tell users apart", "--listen unix:PATH", "--insecure"],
         ),
         (&["serve", "--emulate", "tape"], &["\"tape\"", "nvdimm, stt-ram, pcm, optane, cxl"]),
-        (&["create", "--size", "1G"], &["--pmem", "tidegate create --help"]),
+        (&["create", "--size", "1G"], &["--pmem", "cannot do without", "tidegate create --help"]),
         (&["repair"], &["'repair'", "no such command", "tidegate --help"]),
         (&["creat"], &["similar", "'create'"]),
         (&["serve", "--wear-leveling", "0"], &["no number from 1 on", "tidegate serve --help"]),

@@ -32,9 +32,14 @@ impl From<&MirrorFailure> for Report {
 fn is_side(what: String, path: &Path) -> Report {
     let path = word(path);
     let next = format!(
-        "name the other side too: tidegate serve --pmem {path} --mirror FILE, which all commands then ask; if that side is lost: tidegate serve --pmem {path} --degraded"
+        "start a server with both sides, which other commands then ask: tidegate serve --pmem {path} --mirror FILE; if the other side is lost: tidegate serve --pmem {path} --degraded"
     );
-    Report::new(("mirror-side", Exit::Refused), what, "written alone it would leave the other side stale", next)
+    Report::new(
+        ("mirror-side", Exit::Refused),
+        what,
+        "a write to this side alone would leave the other side stale",
+        next,
+    )
 }
 
 fn unknown(what: String, path: &Path, bytes: u64) -> Report {

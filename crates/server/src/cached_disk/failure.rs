@@ -116,7 +116,7 @@ pub enum DiskFailure {
         dirty: Option<u64>,
     },
     /// Completed writes would lie only in memory that a power loss empties.
-    #[error("completed writes would be lost with the power: {} lies in memory that it empties", pmem.display())]
+    #[error("{} lies in memory that a power loss empties: completed writes would be lost", pmem.display())]
     Volatile {
         /// The region.
         pmem: PathBuf,

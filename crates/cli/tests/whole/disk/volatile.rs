@@ -41,7 +41,8 @@ fn a_region_that_a_power_loss_empties_is_made_only_by_name_and_nothing_is_change
     let places = Places::new();
     let (pmem, disk) = (places.region(), places.on_disk.text("disk"));
     let create = ["create", "--pmem", &pmem, "--disk", &disk, "--size", "8M"];
-    let phrases = ["would be lost with the power", "write-back", "/mnt/pmem/", BY_NAME, "--disk-mode write-through"];
+    let phrases =
+        ["memory that a power loss empties", "write-back", "/mnt/pmem/", BY_NAME, "--disk-mode write-through"];
     for options in [&[][..], &["--ordered"], &["--checksums"]] {
         assert_tells(&run(&[&create, options].concat()), REFUSED, &phrases);
         assert!(!fs::exists(&pmem).unwrap());
@@ -67,7 +68,7 @@ fn it_is_served_by_the_modes_that_wait_for_the_disk_and_by_others_only_by_name()
     let risk = || pair.info()["disk"]["risk"].as_str().map(str::to_owned);
     for options in [&[][..], &["--disk-mode", "write-only"]] {
         let serve = run(&[&["serve", "--pmem", &pair.pmem], options].concat());
-        assert_tells(&serve, REFUSED, &["would be lost with the power", "--disk-mode write-through", BY_NAME]);
+        assert_tells(&serve, REFUSED, &["memory that a power loss empties", "--disk-mode write-through", BY_NAME]);
     }
     assert!(risk().unwrap().contains("empties the region"));
     let mut server = pair.serve(&["--disk-mode", "write-through"]);
@@ -114,7 +115,7 @@ fn it_gets_another_disk_only_by_name() {
     let pair = places.pair(&[]);
     assert_eq!(run(&["detach", "--pmem", &pair.pmem]).code, 0);
     let attach = |options: &[&str]| run(&[&["attach", "--pmem", &pair.pmem, "--disk", &pair.disk], options].concat());
-    assert_tells(&attach(&[]), REFUSED, &["would be lost with the power", BY_NAME]);
+    assert_tells(&attach(&[]), REFUSED, &["memory that a power loss empties", BY_NAME]);
     let by_name = attach(&[BY_NAME]);
     assert!(by_name.code == 0 && by_name.stderr.contains("empties the region"), "{}", by_name.stderr);
     // A running server goes on by the mode that it has.
