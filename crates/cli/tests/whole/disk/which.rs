@@ -43,7 +43,7 @@ fn a_disk_without_a_name_gets_nothing_that_is_not_its_own() {
     fill(1);
     for command in [&["flush"][..], &["detach"], &["resize", "--size", "16M"], &["serve"]] {
         let wrong = where_nothing_has_a_name(&[command, &["--pmem", &pmem, "--disk", &other]].concat());
-        assert_tells(&wrong, REFUSED, &["may not be the disk of", "had no name", &its, &other, "--force"]);
+        assert_tells(&wrong, REFUSED, &["may not be the disk of", "has no serial number", &its, &other, "--force"]);
     }
     assert!(holds(&other_image).iter().all(|byte| *byte == 0));
     assert_eq!(where_nothing_has_a_name(&["flush", "--pmem", &pmem]).code, 0);
