@@ -229,7 +229,8 @@ pub fn explain(file: &Path, range: Range<u64>) -> Result<FilePlaces, ServiceFail
     let no_file = |why: String| ServiceFailure::NotInMount { file: file.to_owned(), why };
     let no_mount = || no_file("no directory above it is a mountpoint, or SOURCE of a mount".to_owned());
     let found = file.canonicalize().map_err(|error| no_file(error.to_string()))?;
-    let unknown = || mount_above(&found).map(|mountpoint| ServiceFailure::UnknownPool { mountpoint });
+    // A mountpoint is no file of its mount.
+    let unknown = || Some(ServiceFailure::UnknownPool { mountpoint: mount_above(found.parent()?)? });
     let (pool, path) = mount_with(&found).ok_or_else(|| unknown().unwrap_or_else(no_mount))?;
     let mut told = part(&pool, &path, range.clone())?;
     while let Some(next) = told.next {
