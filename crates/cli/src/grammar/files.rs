@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) config: Option<PathBuf>,
 
     /// Bytes of a pool that is created: 64M, 1G [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, alias = "pool-size", value_name = "SIZE", value_parser = size)]
     pub(crate) size: Option<u64>,
 
     /// Most bytes of DRAM for blocks of writes that are not synced yet, of each mount that the run
@@ -97,7 +97,7 @@ pub(crate) struct Mount {
     pub(crate) pool: Option<PathBuf>,
 
     /// Bytes of a pool that is created: 64M, 1G [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, alias = "size", value_name = "SIZE", value_parser = size)]
     pub(crate) pool_size: Option<u64>,
 
     /// Most bytes of DRAM for blocks of writes that are not synced yet, from 1M on; what exceeds

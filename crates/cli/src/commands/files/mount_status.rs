@@ -130,14 +130,17 @@ impl StatusReport {
         let (rate, bytes) = (self.per_second.syncs, Human(synced_bytes));
         let below = format_args!("{syncs_below} waited for the files below");
         line(f, "syncs", format_args!("{syncs} in persistent memory ({rate:.1} per s, {bytes}), {below}"))?;
-        line(f, "groups", format_args!("{groups} atomic groups of writes, which count as syncs"))?;
+        line(f, "groups", format_args!("{groups} (atomic groups of writes, which count as syncs)"))?;
         self.write_leases(f)?;
         if self.status.mapped_bytes > 0 {
             line(f, "mapped", format_args!("{} of the pool by programs", Human(self.status.mapped_bytes)))?;
         }
         if let (Some(sync), Some(disk), Some(saved)) = (self.sync_us, self.disk_sync_us, self.saved_us_per_sync) {
             let times = format_args!("{sync:.1} µs a sync, {disk:.1} µs a sync of a file below ({disk_syncs})");
-            line(f, "saved", format_args!("{saved:.1} µs by each sync: {times}"))?;
+            match saved < 0.0 {
+                true => line(f, "saved", format_args!("nothing: {times}"))?,
+                false => line(f, "saved", format_args!("{saved:.1} µs by each sync: {times}"))?,
+            }
         }
         Ok(())
     }
