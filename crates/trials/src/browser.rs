@@ -85,10 +85,12 @@ impl Browser {
         browser
     }
 
-    /// Shows the page at `url`.
+    /// Shows the page at `url`, and waits until all of it is there.
     pub fn open(&mut self, url: &str) {
         let shown = self.call("Page.navigate", json!({"url": url}));
         assert!(shown["errorText"].is_null(), "{url}: {shown}");
+        // The answer may come while the page before is still shown.
+        self.until("location.href !== 'about:blank' && document.readyState === 'complete'");
     }
 
     /// Has the browser carry out a command, and gives its answer.

@@ -79,6 +79,13 @@ struct Shown {
     _folder: tempfile::TempDir,
 }
 
+impl Drop for Shown {
+    fn drop(&mut self) {
+        // A server whose disk stands still does not end.
+        self.disk.stands(Signal::CONT);
+    }
+}
+
 impl Shown {
     fn new() -> Shown {
         let (disk, folder) = (Disk::new(), tempfile::tempdir().unwrap());
