@@ -30,6 +30,11 @@ mod parallel;
 pub mod script;
 pub mod write_cache;
 
+/// Whether a campaign is to have its long form: `TIDEGATE_SCRIPTS` is set.
+pub fn is_long() -> bool {
+    std::env::var_os("TIDEGATE_SCRIPTS").is_some()
+}
+
 /// Writes a line past the test harness's capture, so that it stands in the log of a run that
 /// passed.
 pub fn announce(line: &str) {

@@ -20,7 +20,7 @@ fn plain(region: Arc<Region>) -> Arc<Region> {
 fn every_script(name: &str, volume: &SmallVolume, alphabet: &[Step], steps_max: u32) -> Tally {
     let seen = Seen::default();
     let mut total = Tally::default();
-    let steps_max = steps_max + u32::from(std::env::var_os("TIDEGATE_SCRIPTS").is_some());
+    let steps_max = steps_max + u32::from(tidegate_crashcheck::is_long());
     let asked = std::env::var("TIDEGATE_STEPS").ok().map(|steps| steps.parse().expect("a number of steps"));
     let steps: RangeInclusive<u32> = 1..=asked.unwrap_or(steps_max);
     for steps in steps {

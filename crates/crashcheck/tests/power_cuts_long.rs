@@ -42,7 +42,7 @@ fn runs(name: &str, volume: &LongVolume, runs: u64, steps: u64, cuts_each: u32) 
 
 /// How many times what CI does is done.
 fn times() -> u64 {
-    if std::env::var_os("TIDEGATE_SCRIPTS").is_some() { 3 } else { 1 }
+    if tidegate_crashcheck::is_long() { 3 } else { 1 }
 }
 
 #[test]

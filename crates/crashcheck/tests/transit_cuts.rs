@@ -6,9 +6,9 @@
 #![cfg(not(shuttle))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use tidegate_crashcheck::announce;
 use tidegate_crashcheck::btt::SmallVolume;
 use tidegate_crashcheck::write_cache::{Act, Mistake, Stack};
+use tidegate_crashcheck::{announce, is_long};
 use tidegate_media::{Durability, Lba, LbaRange};
 use tidegate_sim::{Image, Rng};
 use tidegate_write_cache::{Fill, Options};
@@ -44,7 +44,7 @@ fn every_stop(
 }
 
 fn campaign(name: &str, options: impl Fn(Options) -> Options, seed: u64, runs: u64) {
-    let runs = runs * if std::env::var_os("TIDEGATE_SCRIPTS").is_some() { 3 } else { 1 };
+    let runs = runs * if is_long() { 3 } else { 1 };
     let (seed, runs) = (number("TIDEGATE_SEED").unwrap_or(seed), number("TIDEGATE_RUNS").unwrap_or(runs));
     let mut stops = 0;
     for shape in [SmallVolume::four_free(), SmallVolume::whole_pages()] {

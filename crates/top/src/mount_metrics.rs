@@ -13,8 +13,6 @@ pub struct AskedMount {
     pub pool: PathBuf,
     /// Where the files are shown; None: that is not known, as the mount does not answer.
     pub mountpoint: Option<PathBuf>,
-    /// SOURCE, under the same condition.
-    pub source: Option<PathBuf>,
     /// The user, by number, whose processes have the mount.
     pub uid: u32,
     /// Its state; None: it said nothing for 1 s.
@@ -37,7 +35,7 @@ pub fn text(mounts: &[AskedMount]) -> String {
     text.family(name, "gauge", "What a mount is: its SOURCE, its user, and the placement of its pool");
     for mount in mounts {
         let Some(status) = &mount.status else { continue };
-        let [at, pool, source] = [mount.mountpoint.as_ref(), Some(&mount.pool), mount.source.as_ref()].map(shown);
+        let [at, pool, source] = [mount.mountpoint.as_ref(), Some(&mount.pool), Some(&status.source)].map(shown);
         let uid = mount.uid.to_string();
         let known = [("mount", &*at), ("pool", &pool), ("source", &source), ("uid", &uid)];
         text.sample(name, &[&known[..], &[("policy", &status.policy)]].concat(), 1);
@@ -232,14 +230,19 @@ mod tests {
 
     fn mount(pool: &str, status: Option<MountStatus>) -> AskedMount {
         let mountpoint = Some(PathBuf::from(format!("/srv{pool}")));
-        AskedMount { pool: pool.into(), mountpoint, source: Some("/s".into()), uid: 7, status }
+        AskedMount { pool: pool.into(), mountpoint, uid: 7, status }
     }
 
     #[test]
     fn a_mount_that_does_not_answer_is_down_and_has_no_numbers_and_the_others_have_theirs() {
         let counts = MountCounts { read_pool_bytes: 7, disk_syncs_ns: 1_500_000_000, ..MountCounts::default() };
-        let status =
-            MountStatus { out_of_sync_bytes: 5, obstacle: Some("full".to_owned()), counts, ..MountStatus::default() };
+        let status = MountStatus {
+            source: "/s".into(),
+            out_of_sync_bytes: 5,
+            obstacle: Some("full".to_owned()),
+            counts,
+            ..MountStatus::default()
+        };
         let text = text(&[mount("/a", Some(status)), mount("/b", None)]);
         let lines = [
             r#"tidegate_mounts 2"#,

@@ -27,18 +27,15 @@ fn asked() -> Vec<AskedMount> {
 
 /// Asks a mount; None: it has ended.
 fn ask(found: &FoundMount) -> Option<AskedMount> {
-    let asked = AskedMount { pool: found.pool.clone(), mountpoint: None, source: None, uid: found.user, status: None };
+    let asked = AskedMount { pool: found.pool.clone(), mountpoint: None, uid: found.user, status: None };
     match status_within(MOUNT_PATIENCE, &found.pool) {
         Ok(None) => None,
-        Ok(Some(status)) => Some(AskedMount {
-            mountpoint: Some(status.mountpoint.clone()),
-            source: Some(status.source.clone()),
-            status: Some(status),
-            ..asked
-        }),
+        Ok(Some(status)) => {
+            Some(AskedMount { mountpoint: Some(status.mountpoint.clone()), status: Some(status), ..asked })
+        }
         Err(failure) => {
             tracing::debug!("a mount does not answer: {failure}");
-            Some(AskedMount { mountpoint: found.mountpoint(), source: found.recorded_source(), ..asked })
+            Some(AskedMount { mountpoint: found.mountpoint(), ..asked })
         }
     }
 }

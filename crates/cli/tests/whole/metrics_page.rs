@@ -47,7 +47,7 @@ fn the_page_of_metrics() {
 /// A mount that answered.
 pub(crate) fn mount() -> AskedMount {
     let status = Some(MountStatus::default());
-    AskedMount { pool: "p".into(), mountpoint: None, source: None, uid: 0, status }
+    AskedMount { pool: "p".into(), mountpoint: None, uid: 0, status }
 }
 
 /// Compares the file with what it ought to be, or writes it for `bless`.

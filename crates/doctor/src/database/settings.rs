@@ -2,13 +2,13 @@
 //! comes from.
 
 use crate::answers::{PlaceAnswer, answer_of};
-use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tidegate_host::files::regular;
 
 /// Most bytes of one file of settings.
 const SETTINGS_BYTES_MAX: u64 = 1 << 20;
@@ -46,15 +46,10 @@ fn opened(path: &Path) -> Result<File, UnreadableSettings> {
     if answer_of(path) == PlaceAnswer::Silent {
         return Err(UnreadableSettings::Silent);
     }
-    if !path.metadata()?.is_file() {
-        return Err(UnreadableSettings::NoFile);
-    }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
-    if !file.metadata()?.is_file() {
-        return Err(UnreadableSettings::NoFile);
-    }
-    Ok(file)
+    regular::open(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => UnreadableSettings::NoFile,
+        _ => error.into(),
+    })
 }
 
 fn text_in(file: File) -> Result<String, UnreadableSettings> {
@@ -196,7 +191,7 @@ impl FoundSettings {
 /// Names of files in a folder that end in `suffix`, in order, without hidden ones.
 pub(super) fn files_in(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
     if answer_of(folder) == PlaceAnswer::Silent {
-        return Err(io::ErrorKind::TimedOut.into());
+        return Err(ErrorKind::TimedOut.into());
     }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {

@@ -2,10 +2,9 @@
 
 use crate::finding::{DoctorFinding, Level};
 use crate::place::DirectoryPlace;
-use rustix::fs::{Mode, OFlags};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use tidegate_host::files::regular;
 use tidegate_host::units::Human;
 
 /// What every database begins with.
@@ -36,13 +35,7 @@ enum SqliteJournal {
 impl SqliteFile {
     /// The database in the file at `path`, if it is one.
     pub(super) fn read(path: &Path) -> Option<SqliteFile> {
-        // Devices are not opened: some act then.
-        path.metadata().is_ok_and(|about| about.is_file()).then_some(())?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
+        let mut file = regular::open(path).ok()?;
         let mut header = [0; HEADER_BYTES];
         file.read_exact(&mut header).ok()?;
         SqliteFile::of_header(path, &header)

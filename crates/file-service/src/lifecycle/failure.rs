@@ -296,6 +296,11 @@ impl From<MarkFailure> for ServiceFailure {
     }
 }
 
+/// For a sync of SOURCE.
+pub(crate) fn not_durable(errno: rustix::io::Errno) -> ServiceFailure {
+    ServiceFailure::NotDurable { error: errno.into() }
+}
+
 /// For a service of the system's.
 pub(crate) fn system(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> ServiceFailure {
     move |errno| ServiceFailure::System { doing, error: errno.into() }

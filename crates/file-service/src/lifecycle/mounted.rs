@@ -24,6 +24,7 @@ use crate::pool::{LANES_MAX, Layout, Needed, Origin, POOL_BYTES, Pool, default_p
 use crate::service::nodes::open_files::OpenFiles;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_file_cache::Outcome;
 use tidegate_host::files::mount_table;
 use tidegate_host::files::users::{Use, users_below};
 use tidegate_host::owned;
@@ -153,6 +154,8 @@ fn begin_with(
     let cover = if covers { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, source, cover)?;
     let recovery = recover(&pool, dram, SourceFiles::new(source, None), strange)?;
+    // A mount tells of those alone.
+    let recovery = recovery.named_as_now(source, |outcome| matches!(outcome, Outcome::Retained(_)));
     // The first server opens the log of names.
     let (files, recovered) = recovery.into_open_files(&pool, Arc::new(NameLog::absent(source)))?;
     Ok((pool, hidden, files, recovered))

@@ -4,7 +4,7 @@ use crate::lifecycle::found::FoundMount;
 use crate::pool::default_pool;
 use crate::pool::record::path_of;
 use std::path::{Path, PathBuf};
-use tidegate_host::files::mount_table;
+use tidegate_host::files::mount_table::{self, MountedFileSystem};
 use tidegate_host::processes;
 use tidegate_mount_transport::KIND;
 use tidegate_source_files::SourceDirectory;
@@ -15,36 +15,39 @@ pub fn pool_of(path: &Path) -> PathBuf {
     // A mountpoint is not looked at, as its service may not answer.
     let mountpoint = mount_table::resolved(path).ok().filter(|path| shown_at(path).is_some());
     let directory = mountpoint.or_else(|| if path.is_dir() { path.canonicalize().ok() } else { None });
-    directory.and_then(|directory| pool_at(&directory)).unwrap_or_else(|| path.to_owned())
+    directory
+        .and_then(|directory| pool_at(&directory, shown_at(&directory).as_ref()))
+        .unwrap_or_else(|| path.to_owned())
 }
 
 /// The pool of the mount that shows `file`, or whose SOURCE has it, and the path of the file there.
 pub(crate) fn mount_with(file: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut above = file.ancestors().skip(1);
-    let found = above.find_map(|folder| Some((pool_at(folder)?, folder)));
-    let (pool, folder) = found?;
-    let below = file.strip_prefix(folder).ok()?;
-    // A bind mount shows a folder of the mount.
-    let root = mount_table::at(folder).filter(|mounted| mounted.kind == KIND).map(|mounted| mounted.root);
-    let root = root.as_deref().and_then(|root| root.strip_prefix("/").ok());
-    Some((pool, root.map_or_else(|| below.to_owned(), |root| root.join(below))))
+    above.find_map(|folder| {
+        let shown = shown_at(folder);
+        let pool = pool_at(folder, shown.as_ref())?;
+        let below = file.strip_prefix(folder).ok()?;
+        // A bind mount shows a folder of the mount.
+        let root = shown.as_ref().and_then(|mount| mount.root.strip_prefix("/").ok());
+        Some((pool, root.map_or_else(|| below.to_owned(), |root| root.join(below))))
+    })
 }
 
-/// The pool of the mount that shows files at `directory`, or whose SOURCE it is.
-fn pool_at(directory: &Path) -> Option<PathBuf> {
-    let Some(source) = shown_at(directory) else { return pool_of_source(directory) };
+/// The pool of the mount that is `shown` at `directory`, or whose SOURCE that is.
+fn pool_at(directory: &Path, shown: Option<&MountedFileSystem>) -> Option<PathBuf> {
+    let Some(mount) = shown else { return pool_of_source(directory) };
+    let source = Path::new(&mount.source_name);
     // A mount over SOURCE itself covers the mark: its service tells by what it has open.
-    pool_of_source(&source).or_else(|| {
+    pool_of_source(source).or_else(|| {
         let (mounts, _) = FoundMount::among(processes::of_this_user());
         let is_of = |mount: &FoundMount| mount.recorded_source().is_some_and(|recorded| recorded == source);
         mounts.into_iter().find(is_of).map(|mount| mount.pool)
     })
 }
 
-/// SOURCE of the mount of ours at `directory`, if there is one.
-fn shown_at(directory: &Path) -> Option<PathBuf> {
-    let shown = mount_table::at(directory).filter(|mounted| mounted.kind == KIND);
-    shown.map(|mounted| mounted.source_name.into())
+/// The mount of ours at `directory`, if there is one.
+fn shown_at(directory: &Path) -> Option<MountedFileSystem> {
+    mount_table::at(directory).filter(|mounted| mounted.kind == KIND)
 }
 
 /// The pool that SOURCE is marked with, or the default one if that is in use for a mount. A mount

@@ -1,7 +1,7 @@
 //! What a mount left in its pool: found below again, and brought to its files.
 
 use crate::lifecycle::belonging::NotTogether;
-use crate::lifecycle::failure::{ServiceFailure, in_use};
+use crate::lifecycle::failure::{ServiceFailure, in_use, not_durable};
 use crate::lifecycle::opening::{FoundSource, check_mark, open_covered_source, record_of};
 use crate::pool::hidden;
 use crate::pool::name_log::NameLog;
@@ -34,9 +34,7 @@ pub(crate) struct Recovery {
     lanes: FilePool<MappedRegion>,
     /// These files below.
     found: Vec<FoundFile>,
-    files: Vec<RecoveredFile>,
-    /// Which of them are in the cache again.
-    attached: HashSet<FileIdentity>,
+    files: Vec<Recovered>,
     /// Operations on names that were not repeated.
     conflicts: Vec<NameConflict>,
 }
@@ -88,12 +86,7 @@ pub(crate) fn recover(
             names.finish(source).map_err(of_names)?;
         }
     }
-    let attached = files.iter().filter(|file| file.outcome == Outcome::Attached).map(|file| file.identity).collect();
-    let found = below.into_found();
-    let place = |(file, _): &FoundFile| Some((file.identity(), source.path_of(file.descriptor())?));
-    let mut places: HashMap<_, _> = found.iter().filter_map(place).collect();
-    let files = files.into_iter().map(|file| RecoveredFile::of(places.remove(&file.identity), file)).collect();
-    Ok(Recovery { lanes, found, files, attached, conflicts })
+    Ok(Recovery { lanes, found: below.into_found(), files, conflicts })
 }
 
 /// Files that an earlier server of the same mount knew, and all others by the names that were
@@ -147,6 +140,19 @@ fn refused_anew(names: &NamesReplayed<Arc<MappedRegion>>, file: &Recovered) -> O
 }
 
 impl Recovery {
+    /// Names those of the files that `is_told` as they are named in `source` now, where the pool
+    /// has a former name. A server that tells nobody need not look.
+    pub(crate) fn named_as_now(mut self, source: &SourceDirectory, is_told: impl Fn(&Outcome) -> bool) -> Recovery {
+        let found: HashMap<_, _> = self.found.iter().map(|(file, _)| (file.identity(), file)).collect();
+        for told in self.files.iter_mut().filter(|file| is_told(&file.outcome)) {
+            let file = found.get(&told.identity);
+            if let Some(path) = file.and_then(|file| source.path_of(file.descriptor())) {
+                told.path_hint = path.into_os_string().into_vec();
+            }
+        }
+        self
+    }
+
     /// The files for a mount that logs names in `names`, and what recovery did.
     pub(crate) fn into_open_files(
         self,
@@ -159,13 +165,15 @@ impl Recovery {
         }
         let files = OpenFiles::new(self.lanes, names);
         let attached: HashSet<_> = files.pool.files().into_iter().map(|(_, identity)| identity).collect();
+        let recovered = self.files.iter().filter(|file| file.outcome == Outcome::Attached);
+        let recovered: HashSet<_> = recovered.map(|file| file.identity).collect();
         for (backing, hint) in self.found {
             // One that was changed by others stays detached; one that was whole below is not there.
-            if self.attached.contains(&backing.identity()) && attached.contains(&backing.identity()) {
+            if recovered.contains(&backing.identity()) && attached.contains(&backing.identity()) {
                 files.adopt(backing, hint).map_err(failed)?;
             }
         }
-        Ok((files, self.files))
+        Ok((files, self.files.into_iter().map(RecoveredFile::of).collect()))
     }
 }
 
@@ -181,9 +189,9 @@ pub struct RecoveredFile {
 }
 
 impl RecoveredFile {
-    fn of(place: Option<PathBuf>, recovered: Recovered) -> RecoveredFile {
+    fn of(recovered: Recovered) -> RecoveredFile {
         let Recovered { path_hint, bytes, outcome, .. } = recovered;
-        RecoveredFile { file: place.unwrap_or_else(|| OsString::from_vec(path_hint).into()), bytes, outcome }
+        RecoveredFile { file: OsString::from_vec(path_hint).into(), bytes, outcome }
     }
 
     /// Whether the pool still has what the file lacks.
@@ -259,12 +267,12 @@ pub fn recover_pool(
             Unplaced::Salvage => (Some(salvage.clone()), StrangeNames::GiveUp),
         };
         let names = Arc::new(NameLog::absent(&source));
-        let (files, found) =
-            recover(&pool, dram, SourceFiles::new(&source, to), strange)?.into_open_files(&pool, names)?;
+        let recovery = recover(&pool, dram, SourceFiles::new(&source, to), strange)?;
+        let (files, found) = recovery.named_as_now(&source, |_| true).into_open_files(&pool, names)?;
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());
     }
-    rustix::fs::syncfs(source.root()).map_err(|errno| ServiceFailure::NotDurable { error: errno.into() })?;
+    rustix::fs::syncfs(source.root()).map_err(not_durable)?;
     if is_written_back {
         hidden::show(&source, &record, &pool.path)?;
         if layout == Layout::Pool {

@@ -4,7 +4,7 @@
 //! An operation is done between [`NameLog::begin`] and [`Naming::record`]. A file system that may
 //! lose an earlier operation and keep a later one gets no log; there, a sync waits for SOURCE.
 
-use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::failure::{ServiceFailure, not_durable};
 use rustix::fs::Statx;
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl NameLog {
     /// Every operation is durable in SOURCE, and the log is empty. No operation comes any more.
     pub(crate) fn end(&self) -> std::result::Result<(), ServiceFailure> {
         let ended = self.commit().and_then(|()| self.sync_source(|| Ok(true)));
-        ended.map_err(|errno| ServiceFailure::NotDurable { error: errno.into() })
+        ended.map_err(not_durable)
     }
 
     fn failed(&self, error: &NamespaceError) -> Errno {

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use tidegate_file_cache::FileIdentity;
+use tidegate_host::files::folder_of;
 
 /// What a pool belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,8 +81,7 @@ pub(crate) fn replaced(path: &Path, bytes: &[u8], before: impl FnOnce(&File) -> 
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! | out of sync, and more than a lane's part of [`Limits::bytes`] | written back without a pause |
 //! | a file below that refuses | tried again later, behind the others |
 
-use crate::lifecycle::failure::ServiceFailure;
+use crate::lifecycle::failure::{ServiceFailure, not_durable};
 use crate::service::nodes::open_files::{OpenFiles, to_millis};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -197,7 +197,7 @@ pub(crate) fn write_back_all(
         written = write();
     }
     aged.and(written).and_then(|()| files.let_go()).map_err(failed)?;
-    rustix::fs::syncfs(source.root()).map_err(|errno| ServiceFailure::NotDurable { error: errno.into() })
+    rustix::fs::syncfs(source.root()).map_err(not_durable)
 }
 
 #[cfg(test)]

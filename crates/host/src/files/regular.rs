@@ -1,20 +1,27 @@
 //! Regular files that people name, read whole: configuration, certificates, secrets.
 
 use rustix::fs::{Mode, OFlags};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 /// Opens a regular file for reading. Nothing is waited for.
 ///
 /// # Errors
-/// It cannot be opened, or is of another kind: a pipe or a device may keep the reader waiting, or
-/// never end.
+/// It cannot be opened, or is of another kind (`InvalidInput`): a pipe or a device may keep the
+/// reader waiting, or never end. Devices are not opened at all, as some act when they are.
 pub fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    accept(&path.metadata()?)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
+    // Another one may have come in its place.
+    accept(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn accept(about: &Metadata) -> io::Result<()> {
+    match about.is_file() {
+        true => Ok(()),
         false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
