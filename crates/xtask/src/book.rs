@@ -5,7 +5,7 @@
 
 use crate::markdown::{numbered, outside_code, resolved};
 use crate::source::Finding;
-use crate::workspace::{self, Text, Workspace};
+use crate::workspace::{self, Text};
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -36,9 +36,9 @@ pub(crate) fn build(to: &Path) -> Result<ExitCode> {
 
 /// Fails if a page is missing in the table of contents, or a link leads to no page or heading.
 pub(crate) fn check() -> Result<()> {
-    let workspace = Workspace::load()?;
-    let pages: Vec<_> = workspace.texts.iter().filter(|text| text.path.ends_with(".md")).collect();
-    let findings = judge(&pages, |path| workspace.holds(path));
+    let texts = workspace::texts()?;
+    let pages: Vec<_> = texts.iter().filter(|text| text.path.ends_with(".md")).collect();
+    let findings = judge(&pages, |path| workspace::hold(&texts, path));
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("book: {} pages, {} findings", pages.len(), findings.len());
     ensure!(findings.is_empty(), "the book has {} dead or missing links", findings.len());

@@ -40,7 +40,7 @@ impl Workspace {
     /// Reads the repository this program was built from.
     pub(crate) fn load() -> Result<Workspace> {
         let root = root();
-        let texts = texts(&root)?;
+        let texts = texts()?;
         let crates = crates(&root)?;
         let mut sources = sources(&crates, &texts)?;
         mark_test_modules(&mut sources);
@@ -57,14 +57,14 @@ impl Workspace {
         self.texts.retain(|old| old.path != path);
         self.texts.push(Text { path: path.to_owned(), text });
     }
+}
 
-    /// Whether a tracked text file, or a folder with one, is at `path`.
-    pub(crate) fn holds(&self, path: &str) -> bool {
-        let path = path.trim_end_matches('/');
-        let within =
-            |text: &Text| text.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        self.texts.iter().any(within)
-    }
+/// Whether one of `texts` is at `path`, or in a folder there.
+pub(crate) fn hold(texts: &[Text], path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    let within =
+        |text: &Text| text.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    texts.iter().any(within)
 }
 
 /// The folder of the workspace: two above this crate's own.
@@ -74,10 +74,11 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Files git tracks, and new ones it does not ignore; what is not UTF-8 is left out.
-fn texts(root: &Path) -> Result<Vec<Text>> {
+pub(crate) fn texts() -> Result<Vec<Text>> {
+    let root = root();
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
+        .current_dir(&root)
         .output()
         .context("cannot run git, which lists the files to judge")?;
     ensure!(listed.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&listed.stderr).trim());

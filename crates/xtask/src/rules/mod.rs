@@ -30,7 +30,7 @@ mod waiting;
 use crate::exceptions::{Exceptions, LIST, Measured};
 use crate::pages;
 use crate::source::{Finding, SourceFile};
-use crate::workspace::Workspace;
+use crate::workspace::{self, Workspace};
 use anyhow::{Result, anyhow};
 use layers::Layers;
 
@@ -89,7 +89,7 @@ pub(crate) fn judge(workspace: &Workspace) -> Result<Vec<Finding>> {
     }
     findings.extend(workspace.crates.iter().flat_map(manifests::manifests));
     findings.extend(workspace.texts.iter().flat_map(documents::machine_paths));
-    let exists = |path: &str| workspace.holds(path);
+    let exists = |path: &str| workspace::hold(&workspace.texts, path);
     findings.extend(workspace.texts.iter().flat_map(|text| documents::dead_ends(text, exists)));
     findings.extend(map::map(workspace, &layers));
     findings.extend(pages::stale(workspace));
