@@ -85,8 +85,20 @@ impl Kernel {
         Ok(kernel)
     }
 
+    /// What QEMU boots.
     pub(super) fn image(&self) -> PathBuf {
-        self.folder.join("boot").join(format!("vmlinuz-{}", self.release()))
+        let unpacked = self.unpacked_image(&self.folder);
+        if unpacked.exists() { unpacked } else { self.packed_image(&self.folder) }
+    }
+
+    /// The image of a package unpacked in `folder`: the kernel, compressed, behind what unpacks it.
+    fn packed_image(&self, folder: &Path) -> PathBuf {
+        folder.join("boot").join(format!("vmlinuz-{}", self.release()))
+    }
+
+    /// The kernel alone. A guest boots it with half the work: in software, unpacking takes longest.
+    fn unpacked_image(&self, folder: &Path) -> PathBuf {
+        folder.join("boot").join(format!("vmlinux-{}", self.release()))
     }
 
     /// Those of [`MODULES`] that it has beside its image.
@@ -128,14 +140,33 @@ impl Kernel {
         let wanted: String = wanted.iter().map(|module| format!(" '{tree}/kernel/{module}*'")).collect();
         shell(&format!("tar -xf tar --wildcards {wanted}; rm tar {package}_*.deb"))?;
         shell("find lib -name '*.ko.xz' -exec busybox xz -d {} +")?;
+        let image = self.packed_image(&fresh);
+        let packed = fs::read(&image).map_err(MissingError::file(&image))?;
+        if let Some(kernel) = payload(&packed).filter(|payload| payload.starts_with(&XZ_MAGIC)) {
+            let (xz, unpacked) = (fresh.join("kernel.xz"), self.unpacked_image(&fresh));
+            fs::write(&xz, kernel).map_err(MissingError::file(&xz))?;
+            shell(&format!("busybox xz -dc kernel.xz >'{}'; rm kernel.xz", unpacked.display()))?;
+        }
         fs::rename(&fresh, &self.folder).map_err(MissingError::file(&self.folder))
     }
+}
+
+/// What an archive of `xz` begins with.
+const XZ_MAGIC: [u8; 6] = *b"\xfd7zXZ\0";
+
+/// The compressed kernel in an image, without its length, which follows it: see the kernel's
+/// `Documentation/arch/x86/boot.rst`. `None` if the image is of another form.
+fn payload(image: &[u8]) -> Option<&[u8]> {
+    let number = |at: usize| Some(u32::from_le_bytes(*image.get(at..)?.first_chunk()?) as usize);
+    let setup = (usize::from(*image.get(0x1f1)?) + 1) * 512;
+    let (from, bytes) = (setup.checked_add(number(0x248)?)?, number(0x24c)?.checked_sub(4)?);
+    image.get(from..from.checked_add(bytes)?)
 }
 
 /// The folder of a package unpacked with today's [`MODULES`] and the list of those in the image;
 /// other ones lie in another.
 fn folder_name(package: &str) -> String {
-    format!("{package}-{}", &hex(&Sha256::digest(format!("{} {BUILT_IN}", MODULES.join(" "))))[..8])
+    format!("{package}-{}", &hex(&Sha256::digest(format!("{} {BUILT_IN} vmlinux", MODULES.join(" "))))[..8])
 }
 
 fn current_package(metapackage: &str) -> Result<String, MissingError> {
