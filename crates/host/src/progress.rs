@@ -52,7 +52,8 @@ impl ProgressMeter {
         ProgressMeter { at: Instant::now(), left }
     }
 
-    /// Returns the line to show when `left` bytes are left `now`; `None` if the last one is fresh.
+    /// Returns the line to show when `left` bytes are left `now`; `None` if the last one is fresh,
+    /// or nothing was left then and nothing came since.
     pub fn line(&mut self, now: Instant, left: u64) -> Option<String> {
         self.line_if_due(now, || left)
     }
@@ -67,7 +68,10 @@ impl ProgressMeter {
         let left = left();
         let drained = u128::from(self.left.saturating_sub(left)) * 1_000_000_000 / passed.as_nanos();
         let per_second = u64::try_from(drained).unwrap_or(u64::MAX);
-        *self = ProgressMeter { at: now, left };
+        let before = std::mem::replace(self, ProgressMeter { at: now, left });
+        if before.left == 0 && left == 0 {
+            return None;
+        }
         let rate = format!("draining: {} left, {} per second", Human(left), Human(per_second));
         Some(match per_second {
             0 => rate,
@@ -135,6 +139,15 @@ mod tests {
             "draining: 3 MiB left, 2.5 MiB per second, 2 s to go",
         ];
         assert_eq!(lines(8, u64::MAX), (expected.map(str::to_owned).to_vec(), true));
+    }
+
+    #[test]
+    fn what_is_drained_is_told_once() {
+        let mut meter = ProgressMeter::begin(8);
+        let start = meter.at;
+        let line = |meter: &mut ProgressMeter, seconds| meter.line(start + Duration::from_secs(seconds), 0);
+        assert_eq!(line(&mut meter, 2).as_deref(), Some("draining: 0 B left, 4 B per second, 0 s to go"));
+        assert_eq!([line(&mut meter, 4), line(&mut meter, 6)], [None, None]);
     }
 
     #[test]

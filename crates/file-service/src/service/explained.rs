@@ -239,8 +239,8 @@ impl fmt::Display for FilePlaces {
             let (count, bytes) = (own().count(), own().map(|range| range.until - range.from).sum());
             if count > 0 {
                 let (why, moved_by) = tier.rules();
-                let sum = Human(bytes);
-                line(f, tier.name(), format_args!("{sum} in {count} ranges: {why}; {moved_by}"))?;
+                let (sum, s) = (Human(bytes), if count == 1 { "" } else { "s" });
+                line(f, tier.name(), format_args!("{sum} in {count} range{s}: {why}; {moved_by}"))?;
             }
         }
         if let Some(glob) = &self.bypassed_by {
@@ -307,5 +307,7 @@ mod tests {
         assert!(text.contains("pool       40 KiB in 10 ranges: synced") && !text.contains("dram"), "{text}");
         assert!(text.contains("range      4096..8192 source\n"), "{text}");
         assert!(text.ends_with("ranges     20 in all, 4 of them not shown: --json shows them"), "{text}");
+        let one = FilePlaces { ranges: vec![range(0, 4096, ToldTier::Pool)], ..FilePlaces::empty(4096) }.to_string();
+        assert!(one.contains("pool       4 KiB in 1 range: synced"), "{one}");
     }
 }
