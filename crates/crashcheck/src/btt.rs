@@ -18,6 +18,7 @@
 
 mod checker;
 mod linux;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod long;
 mod mutants;
 mod script;
@@ -25,6 +26,7 @@ mod volume;
 
 pub use checker::{Campaign, SecondCuts, Tally, judge_scripts};
 pub use linux::{LinuxArena, Order};
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use long::{LongTally, LongVolume};
 pub use mutants::{Bug, Faulty};
 pub use script::{Act, Step, Written};

@@ -19,24 +19,41 @@
 //! The process is also killed at each of these instants while the power stays, and the power cut in
 //! the next process.
 
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod alone;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod checker;
+#[cfg(not(shuttle))]
 mod cores;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod long;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod mutants;
+#[cfg(not(shuttle))]
 mod plain;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod published;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod script;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod small;
 mod watch;
 
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use checker::{CacheTally, judge_cache_scripts, judge_some_cache_scripts};
+#[cfg(not(shuttle))]
 pub use cores::{CoresTally, Fences, Way, judge_on_cores};
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use long::{LongCacheTally, judge_long_script};
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use mutants::{CacheBug, FaultyCache};
+#[cfg(not(shuttle))]
 pub use plain::PlainCache;
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use published::{EntriesArrive, judge_published};
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use script::{CacheStep, Subset};
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use small::SmallCache;
 pub(crate) use watch::WatchedDisk;
 pub use watch::{GroupPart, JointCut, LostFlush, Watched, Watcher};

@@ -14,31 +14,49 @@
 //! At each of these instants the process is also killed while memory and files go on: everything
 //! written is there then. The power fails in the recovery after it too.
 
+#[cfg(not(virtual_cores))]
 mod checker;
 #[cfg(test)]
 mod costs;
 #[cfg(test)]
 mod displaced;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod failing;
+#[cfg(not(virtual_cores))]
 mod lease_threads;
+#[cfg(not(virtual_cores))]
 mod leased_steps;
+#[cfg(not(virtual_cores))]
 mod leases;
 mod machine;
+#[cfg(not(virtual_cores))]
 mod mapped_steps;
+#[cfg(not(virtual_cores))]
 mod model;
 mod mutants;
+#[cfg(not(virtual_cores))]
 mod placed_steps;
+#[cfg(not(virtual_cores))]
 mod script;
+#[cfg(not(virtual_cores))]
 mod threads;
+#[cfg(not(any(shuttle, virtual_cores)))]
 mod whole_writes;
 
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub(crate) use model::{Allowed, FileModel};
 
+#[cfg(not(virtual_cores))]
 pub use checker::{FilesTally, judge_file_scripts};
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use failing::judge_refusals;
+#[cfg(not(virtual_cores))]
 pub use lease_threads::judge_lease_threads;
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
+#[cfg(not(virtual_cores))]
 pub use script::FileStep;
+#[cfg(not(virtual_cores))]
 pub use threads::judge_threads;
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub use whole_writes::{PageWriters, PageWrites, WholeTally, judge_whole_writes};

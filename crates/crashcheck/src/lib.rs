@@ -12,19 +12,28 @@
 //! log of names ([`namespace`]), and both of these together under protocols of applications
 //! ([`applications`]).
 //! The crate depends on the engines and the simulator alone, so that a build of it for virtual
-//! cores or for a checker of schedules is a small one.
+//! cores or for a checker of schedules is a small one. Such builds leave out instances that have
+//! no test there.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    any(shuttle, virtual_cores),
+    allow(dead_code, unused_imports, reason = "such a build has a part of the instances, and what all of them share")
+)]
 
+#[cfg(not(virtual_cores))]
 pub mod append_log;
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub mod applications;
 pub mod btt;
 pub mod checker;
 pub mod cuts;
 pub mod disk_cache;
 pub mod file_cache;
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub mod mirror;
 pub mod mutants;
+#[cfg(not(any(shuttle, virtual_cores)))]
 pub mod namespace;
 mod parallel;
 pub mod script;

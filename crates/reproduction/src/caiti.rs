@@ -1,10 +1,12 @@
 //! The figures of the transit cache's paper: on threads of this machine; on its platform in virtual
 //! time ([`platform`]); with programs on a file system ([`applications`], [`ycsb`]).
 
+#[cfg(not(virtual_cores))]
 pub mod applications;
 pub mod load;
 pub mod platform;
 pub mod stacks;
+#[cfg(not(virtual_cores))]
 pub mod ycsb;
 
 use crate::Scale;
