@@ -1,7 +1,7 @@
 //! Every power cut of every short script over small caches; what is judged stands in
 //! `tidegate_crashcheck::disk_cache`. `TIDEGATE_SCRIPTS=all` judges every script of three steps on
-//! the first four caches, not one in 499, and every one of two steps on the others, not one in 101;
-//! `TIDEGATE_STEPS` gives longer ones.
+//! the first four caches, not one in 499, every one of two steps on the others, not one in 211, and
+//! every one of one step on the rest, not one in three; `TIDEGATE_STEPS` gives longer ones.
 
 use std::time::Instant;
 use tidegate_crashcheck::checker::Seen;
@@ -24,10 +24,25 @@ fn every_script(name: &str, cache: &SmallCache, steps: u32) -> CacheTally {
     total
 }
 
+/// Whether the environment asks for more than CI does.
+fn all_asked() -> bool {
+    ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// Judges one in three scripts of one step, or all of them if the environment asks for that: for
+/// caches that combine options of those above.
+fn some_steps(name: &str, caches: impl IntoIterator<Item = SmallCache>) {
+    let one_in = if all_asked() { 1 } else { 3 };
+    for cache in caches {
+        let judged = judge_some_cache_scripts(&cache, |region: Watched| region, 1, one_in, &Seen::default());
+        println!("one step, {name}: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
 /// Judges every script of one and two steps and, unless the environment asks for all, one in
 /// 499 of three: there are twenty steps.
 fn every_short_script(name: &str, cache: &SmallCache) {
-    if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
+    if all_asked() {
         every_script(name, cache, 3);
         return;
     }
@@ -38,16 +53,16 @@ fn every_short_script(name: &str, cache: &SmallCache) {
     assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
 }
 
-/// Judges every script of one step and, unless the environment asks for all, one in 101 of two
+/// Judges every script of one step and, unless the environment asks for all, one in 211 of two
 /// steps: for caches that differ from those above in one option.
 fn many_scripts(name: &str, cache: &SmallCache) -> CacheTally {
-    if ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some()) {
+    if all_asked() {
         return every_script(name, cache, 2);
     }
     let mut total = every_script(name, cache, 1);
-    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 2, 101, &Seen::default());
+    let judged = judge_some_cache_scripts(cache, |region: Watched| region, 2, 211, &Seen::default());
     let tally = judged.unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{name}, one in 101 scripts of 2: {tally}");
+    println!("{name}, one in 211 scripts of 2: {tally}");
     assert_eq!(tally.cuts_sampled, 0, "every image but for the words of data");
     total.add(&tally);
     total
@@ -104,11 +119,7 @@ fn every_cut_of_every_script_on_caches_that_forget_what_is_read() {
         SmallCache::mixed().in_any_order(),
         SmallCache::fresh().with_sums().in_any_order(),
     ];
-    for cache in caches {
-        let cache = cache.that_forgets_reads();
-        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
-        println!("one step, reads forgotten: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
-    }
+    some_steps("reads forgotten", caches.map(SmallCache::that_forgets_reads));
 }
 
 /// A checksum must never condemn what a cut left: every read after it verifies one.
@@ -117,11 +128,8 @@ fn every_cut_of_every_script_on_caches_with_checksums() {
     many_scripts("fresh, with checksums", &SmallCache::fresh().with_sums());
     many_scripts("some of each, with checksums", &SmallCache::mixed().with_sums());
     let clean = SmallCache::full_of_clean_blocks();
-    for cache in [clean, SmallCache::fresh().in_any_order(), SmallCache::mixed().in_any_order()] {
-        let cache = cache.with_sums();
-        let judged = judge_cache_scripts(&cache, |region: Watched| region, 1, &Seen::default());
-        println!("one step, with checksums: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
-    }
+    let caches = [clean, SmallCache::fresh().in_any_order(), SmallCache::mixed().in_any_order()];
+    some_steps("with checksums", caches.map(SmallCache::with_sums));
 }
 
 /// The disk alone is at every instant what some commits left, all up to a moment.
@@ -158,8 +166,5 @@ fn every_cut_of_every_script_on_caches_that_compare_their_disk() {
         group(),
         group().with_sums(),
     ];
-    for cache in caches {
-        let judged = judge_cache_scripts(&cache.guarded(), |region: Watched| region, 1, &Seen::default());
-        println!("one step, guarded: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));
-    }
+    some_steps("guarded", caches.map(SmallCache::guarded));
 }

@@ -152,7 +152,7 @@ fn judge(volume: &SmallVolume, image: &Image, oracle: &Oracle) {
 }
 
 fn schedules() -> usize {
-    std::env::var("TIDEGATE_SCHEDULES").map_or(8_000, |count| count.parse().expect("a number of schedules"))
+    std::env::var("TIDEGATE_SCHEDULES").map_or(5_000, |count| count.parse().expect("a number of schedules"))
 }
 
 fn volumes() -> [SmallVolume; 4] {

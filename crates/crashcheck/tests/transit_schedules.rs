@@ -50,7 +50,7 @@ fn formatted(shape: &SmallVolume) -> Image {
 }
 
 fn schedules() -> usize {
-    std::env::var("TIDEGATE_SCHEDULES").map_or(8_000, |count| count.parse().expect("a number of schedules"))
+    std::env::var("TIDEGATE_SCHEDULES").map_or(5_000, |count| count.parse().expect("a number of schedules"))
 }
 
 fn judged(options: fn(Options) -> Options, schedules: usize) {

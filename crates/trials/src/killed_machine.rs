@@ -24,7 +24,7 @@ use tidegate_btt::Repair;
 use tidegate_media::BlockDevice;
 
 /// One cut of so many is a kill.
-const CUTS_PER_KILL: u32 = 10;
+const CUTS_PER_KILL: u32 = 6;
 /// Acknowledgements between two cuts: at most so many.
 const ACKS_MAX: u64 = 24;
 /// Generations of one boot; it writes fewer blocks.

@@ -23,7 +23,7 @@ use tidegate_trials::sectors::{self, Dice, Model, sha256_of_device};
 const ROUNDS: u32 = 2;
 const CPUS: u64 = WRITERS;
 /// Copies taken of a running guest's images.
-const CUTS: u32 = 30;
+const CUTS: u32 = 16;
 /// Acknowledgements, of 32 writes each, between two cuts: at most so many.
 const ACKS_MAX: u64 = 20;
 /// Generations of one round; a storm writes fewer blocks.

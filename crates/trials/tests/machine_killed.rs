@@ -5,7 +5,7 @@ use tidegate_trials::artefacts::announce;
 use tidegate_trials::killed_machine::{Medium, survive};
 
 /// Cuts of each medium.
-const CUTS: u32 = 20;
+const CUTS: u32 = 12;
 
 #[test]
 fn a_device_keeps_what_a_killed_machine_acknowledged() {

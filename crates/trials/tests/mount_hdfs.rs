@@ -21,7 +21,7 @@ use tidegate_measure::testbed::absent;
 use tidegate_measure::waiting::comes_true;
 use tidegate_trials::served::program;
 
-const NODES: usize = 4;
+const NODES: usize = 3;
 const REPLICAS: u16 = 2;
 const ROWS: u64 = 100_000;
 const BYTES: u64 = ROWS * ROW_BYTES;

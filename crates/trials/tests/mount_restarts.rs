@@ -39,17 +39,25 @@ const SHORT_LIVES: u32 = 4;
 /// A server that lived so long did not die early.
 const LIFE: Duration = Duration::from_secs(1);
 
+/// Kills of a server on the second of two grounds.
+const KILLS_AGAIN: u32 = 5;
+
 fn kills() -> u32 {
-    std::env::var("TIDEGATE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
+    kills_or(KILLS)
+}
+
+/// `kills`, unless the environment says more.
+fn kills_or(kills: u32) -> u32 {
+    std::env::var("TIDEGATE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(kills)
 }
 
 /// Kills the server again and again until `work` ends, each time when more of it was done. `work`
 /// counts what it does, and goes on until it is told that there were enough kills.
-fn killed_amid(testbed: &mut MountTestbed, work: impl Fn(&AtomicU64, &AtomicBool) + Sync) {
+fn killed_amid(testbed: &mut MountTestbed, kills: u32, work: impl Fn(&AtomicU64, &AtomicBool) + Sync) {
     let (done, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let working = scope.spawn(|| work(&done, &enough));
-        for kill in 1..=kills() {
+        for kill in 1..=kills {
             let begun = Instant::now();
             let may_die = || !kill.is_multiple_of(SHORT_LIVES) || begun.elapsed() >= LIFE;
             let before = done.load(Ordering::Relaxed);
@@ -73,14 +81,14 @@ fn rounds(done: &AtomicU64, enough: &AtomicBool, mut round: impl FnMut(u64)) {
 }
 
 /// A mount on this machine's disk, whatever that is, and one on ext4 with a journal, where the pool
-/// logs names.
-fn testbeds() -> [MountTestbed; 2] {
-    [MountTestbed::new(), MountTestbed::on_own_disk()]
+/// logs names; and how often the server is killed on each.
+fn testbeds() -> [(MountTestbed, u32); 2] {
+    [(MountTestbed::new(), kills()), (MountTestbed::on_own_disk(), kills_or(KILLS_AGAIN))]
 }
 
 #[test]
 fn what_was_open_or_not_synced_is_as_before() {
-    testbeds().into_iter().for_each(find_as_before);
+    testbeds().into_iter().for_each(|(testbed, _)| find_as_before(testbed));
 }
 
 fn find_as_before(mut testbed: MountTestbed) {
@@ -150,12 +158,12 @@ fn a_directory_is_listed_on_where_it_was() {
 
 #[test]
 fn changes_of_names_are_made_once() {
-    testbeds().into_iter().for_each(make_changes_once);
+    testbeds().into_iter().for_each(|(testbed, kills)| make_changes_once(testbed, kills));
 }
 
-fn make_changes_once(mut testbed: MountTestbed) {
+fn make_changes_once(mut testbed: MountTestbed, kills: u32) {
     let root = testbed.mountpoint();
-    killed_amid(&mut testbed, |done, enough| {
+    killed_amid(&mut testbed, kills, |done, enough| {
         let threads = 3;
         thread::scope(|scope| {
             for number in 0..threads {
@@ -197,7 +205,7 @@ fn fsx_finds_every_byte_that_it_wrote() {
     let config = testbed.beside().join("fsx.toml");
     fs::write(&config, FSX).unwrap();
     let (beside, root) = (testbed.beside(), testbed.mountpoint());
-    killed_amid(&mut testbed, |done, enough| {
+    killed_amid(&mut testbed, kills(), |done, enough| {
         rounds(done, enough, |seed| {
             let mut fsx = Command::new(suites.join("fsx"));
             fsx.args(["-N", "200", "-S", &seed.to_string(), "-f"]).arg(&config).arg("-P").arg(&beside);
@@ -209,10 +217,10 @@ fn fsx_finds_every_byte_that_it_wrote() {
 
 #[test]
 fn sqlite_keeps_its_transactions() {
-    testbeds().into_iter().for_each(keep_transactions);
+    testbeds().into_iter().for_each(|(testbed, kills)| keep_transactions(testbed, kills));
 }
 
-fn keep_transactions(mut testbed: MountTestbed) {
+fn keep_transactions(mut testbed: MountTestbed, kills: u32) {
     let root = testbed.mountpoint();
     let sqlite = |database: &str, script: &str| {
         let mut sqlite = Command::new("sqlite3");
@@ -223,7 +231,7 @@ fn keep_transactions(mut testbed: MountTestbed) {
         sqlite(mode, &format!("pragma journal_mode={mode}; create table t(a integer primary key, b);"));
     }
     let inserted = AtomicU64::new(0);
-    killed_amid(&mut testbed, |done, enough| {
+    killed_amid(&mut testbed, kills, |done, enough| {
         rounds(done, enough, |round| {
             for mode in ["wal", "delete"] {
                 sqlite(mode, &format!("pragma synchronous=full; insert into t(b) values('{round}');").repeat(5));
@@ -251,7 +259,7 @@ fn sqlite_keeps_transactions_in_atomic_groups_almost_without_a_journal() {
     let journals = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
     inotify::add_watch(&journals, &root, inotify::WatchFlags::CREATE).unwrap();
     let inserted = AtomicU64::new(0);
-    killed_amid(&mut testbed, |done, enough| {
+    killed_amid(&mut testbed, kills(), |done, enough| {
         rounds(done, enough, |round| {
             sqlite(&format!("pragma synchronous=full; insert into t(b) values('{round}');").repeat(100));
             inserted.fetch_add(100, Ordering::Relaxed);
@@ -313,7 +321,7 @@ fn redis_keeps_its_log() {
     };
     let redis = Redis::start(&root, &socket);
     let counted = AtomicU64::new(0);
-    killed_amid(&mut testbed, |done, enough| {
+    killed_amid(&mut testbed, kills(), |done, enough| {
         rounds(done, enough, |round| {
             assert_eq!(ask(&["incr", "counter"]).trim(), (round + 1).to_string());
             counted.store(round + 1, Ordering::Relaxed);

@@ -9,12 +9,12 @@ use tidegate_trials::artefacts::announce;
 use tidegate_trials::guest::{Guest, GuestKernel, Transcript, dax_image};
 
 /// Files that are written and synced, one after the other.
-const FILES: u64 = 40;
+const FILES: u64 = 28;
 /// Kills of the server meanwhile, each followed by one while the next server takes its devices
 /// over.
-const KILLS: u64 = 5;
+const KILLS: u64 = 3;
 /// Programs that write to the second device at a time: more than it takes requests.
-const WRITERS: u64 = 160;
+const WRITERS: u64 = 100;
 
 /// A server with two volumes: one in persistent memory, whose writes are durable when they are
 /// answered, and one with a write cache.
