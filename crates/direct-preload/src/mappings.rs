@@ -13,7 +13,7 @@
 //! were stored to, and when the program ends.
 //!
 //! A child of `fork` has the mappings too, and the locks with them; the kernel watches none of its
-//! pages.
+//! pages then.
 
 use crate::mapped_ranges::{MappedPages, MappedRanges, Reach};
 use crate::memory::PoolFile;
@@ -136,11 +136,11 @@ fn with<T>(act: impl FnOnce(&mut Table) -> T) -> Result<T, Errno> {
 }
 
 /// In a child: the mappings are there, and the kernel watches none of them. Its descriptors are
-/// about the parent.
+/// about the parent. Where there are none, the child has those watched that it makes.
 pub(crate) fn forget_eye() {
     MAPPINGS.lock.reset();
     let _ = with(|table| {
-        (table.eye, table.was_asked) = (None, true);
+        (table.eye, table.was_asked) = (None, table.mapped.iter().next().is_some());
         table.mapped.iter_mut().for_each(|pages| pages.times.uncount());
     });
 }

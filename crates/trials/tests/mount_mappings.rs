@@ -329,6 +329,24 @@ fn a_store_changes_the_time_of_the_file_when_it_is_synced_or_unmapped() {
     assert!(fs::metadata(source).expect("it is there").modified().expect("a time") >= told);
 }
 
+/// As fio's jobs do. That nothing was stored only the kernel can tell.
+#[test]
+fn pages_that_a_child_mapped_itself_are_watched() {
+    let testbed = MountTestbed::new();
+    let bytes = 64 * PAGE;
+    make(&testbed, "file", bytes);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["fork", "open file rw", "map direct 0 262144"]);
+    let mapped = changed(&testbed, "file");
+    mapper.does(&["msync 0 262144"]);
+    assert_eq!(changed(&testbed, "file"), mapped, "nothing was stored");
+    mapper.does(&["store 5000 7 1", "msync 0 262144"]);
+    let stored = changed(&testbed, "file");
+    assert!(stored > mapped, "a page");
+    mapper.does(&["fork", "msync 0 262144"]);
+    assert!(changed(&testbed, "file") > stored, "what it inherits counts as stored to");
+}
+
 #[test]
 fn the_time_of_the_last_store_is_known_however_its_program_ends() {
     let testbed = MountTestbed::new();

@@ -6,7 +6,7 @@
  *   fsync
  *   read AT              write AT BYTE LEN        child AT BYTE LEN      move
  *   close                cut LEN                  punch                  count AT LEN MSYNCS
- *   exit
+ *   exit                 fork
  *
  * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared" or
  * "fixed" (over the first mapping). */
@@ -73,6 +73,17 @@ static void child(size_t at, int byte, size_t len)
 	answer(status ? -1 : 0);
 }
 
+static void go_on_in_child(void)
+{
+	int status;
+	pid_t pid = fork();
+	if (pid > 0) {
+		waitpid(pid, &status, 0);
+		_exit(0);
+	}
+	answer(pid);
+}
+
 int main(void)
 {
 	char line[512], word[256], how[256];
@@ -111,6 +122,8 @@ int main(void)
 			answer(mremap(base, length, length * 2, MREMAP_MAYMOVE) == MAP_FAILED ? -1 : 0);
 		else if (!strncmp(line, "exit", 4))
 			return 0;
+		else if (!strncmp(line, "fork", 4))
+			go_on_in_child();
 		else if (!strncmp(line, "close", 5))
 			answer(close(fd));
 		else if (sscanf(line, "cut %ld", &len) == 1)
