@@ -116,7 +116,12 @@ pub struct CProgram {
 impl CProgram {
     /// The path of the compiled program, compiled now unless the same text was compiled before.
     pub fn build(&self) -> Result<PathBuf, MissingError> {
-        let version = hex(&Sha256::digest(format!("{}{:?}", self.source, self.flags)));
+        self.build_with(&[])
+    }
+
+    /// As [`build`](Self::build), with arguments of the compiler that are not known before.
+    pub fn build_with(&self, more: &[&str]) -> Result<PathBuf, MissingError> {
+        let version = hex(&Sha256::digest(format!("{}{:?}{}", self.source, self.flags, more.join(" "))));
         let program = cache()?.join(format!("{}-{}", self.name, &version[..16]));
         let _alone = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
         if program.exists() {
@@ -127,7 +132,12 @@ impl CProgram {
         let fresh = program.with_extension(format!("{unique}"));
         fs::write(&source, self.source).map_err(MissingError::file(&source))?;
         let mut compiler = Command::new("gcc");
-        compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&fresh).arg(&source).args(self.flags);
+        compiler
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&fresh)
+            .arg(&source)
+            .args(self.flags)
+            .args(more);
         let compiled = run(&mut compiler, self.packages);
         fs::remove_file(&source).map_err(MissingError::file(&source))?;
         compiled?;

@@ -13,6 +13,7 @@ pub mod browser;
 pub mod chroot;
 pub mod databases;
 pub mod direct;
+pub mod fio;
 pub mod flips;
 pub mod golden;
 pub mod guest;

@@ -86,6 +86,6 @@ pub const MAPPER: CProgram =
     CProgram { name: "mapper", source: include_str!("programs/mapper.c"), flags: &[HEADERS], packages: GCC };
 
 /// Where the header of direct mappings is.
-const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../direct-preload/include");
+pub(crate) const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../direct-preload/include");
 
 const GCC: &str = "gcc libc6-dev";

@@ -7,7 +7,7 @@
 mod fsx;
 mod git;
 mod leveldb;
-mod sources;
+pub(crate) mod sources;
 mod sqlite;
 
 use crate::artefacts::MissingError;

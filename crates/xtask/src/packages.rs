@@ -16,7 +16,7 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 42] = [
+pub(crate) const PACKAGES: [Package; 43] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
@@ -35,6 +35,7 @@ pub(crate) const PACKAGES: [Package; 42] = [
     package("python3-libnbd", "the scripted NBD client: nbdsh"),
     package("qemu-utils", "an NBD client with its own view of the protocol: qemu-io, qemu-img"),
     package("fio", "verified random writes"),
+    package("dpkg-dev", "unpacking the sources of fio, for an engine of it, and of suites of others"),
     package("rocksdb-tools", "RocksDB's benchmark, one of the experiments"),
     package("file", "what nbdinfo says that a volume holds"),
     package("fuse3", "mounts of nbdfuse and of ordinary users"),
@@ -62,8 +63,7 @@ pub(crate) const PACKAGES: [Package; 42] = [
 ];
 
 /// What the long form of the tests needs beside them.
-pub(crate) const PACKAGES_OF_LONG: [Package; 7] = [
-    package("dpkg-dev", "unpacking sources of suites of others"),
+pub(crate) const PACKAGES_OF_LONG: [Package; 6] = [
     package("g++", "LevelDB's own tests"),
     package("libgtest-dev", "what they are written with"),
     package("libgmock-dev", "another part of it"),
