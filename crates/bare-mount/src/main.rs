@@ -12,13 +12,13 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tidegate_bare_mount::{FailingFiles, Files};
 use tidegate_fuse::Features;
 use tidegate_mount_transport::{
-    EndSignals, Handover, MountAt, MountEnd, MountedDevice, ServersTask, Serving, Unmount, keep_alive, mount, serve,
-    unmount,
+    EndSignals, Handover, MountAt, MountEnd, MountEvent, MountedDevice, ServersTask, Serving, Unmount, keep_alive,
+    mount, serve, unmount,
 };
 
 /// The command line.
@@ -55,7 +55,7 @@ fn mount_here(arguments: &Arguments) -> Result<()> {
     let source = OsString::from("bare-mount");
     let mountpoint = arguments.mountpoint.canonicalize()?;
     let mounted = mount(&MountAt { mountpoint, source, covers_files: false }, arguments.wanted)?;
-    if arguments.keeps_alive { keep(&mounted) } else { serve_here(arguments, &mounted) }
+    if arguments.keeps_alive { keep(&mounted, &arguments.mountpoint) } else { serve_here(arguments, &mounted) }
 }
 
 fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
@@ -87,7 +87,7 @@ fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Arguments> {
     Ok(arguments)
 }
 
-fn keep(mounted: &MountedDevice) -> Result<()> {
+fn keep(mounted: &MountedDevice, mountpoint: &Path) -> Result<()> {
     let words: Vec<_> = env::args_os().skip(1).collect();
     let server = || {
         let mut command = Command::new("/proc/self/exe");
@@ -95,7 +95,13 @@ fn keep(mounted: &MountedDevice) -> Result<()> {
         command
     };
     let signals = EndSignals::caught()?;
-    match keep_alive(mounted, (&ServersTask::default(), &signals), server, |_| {})? {
+    let tell = |event| {
+        // In time: a lazy one waits for nobody.
+        if event == MountEvent::EndDemanded {
+            drop(unmount(mountpoint, Unmount::Lazily));
+        }
+    };
+    match keep_alive(mounted, (&ServersTask::default(), &signals), server, tell)? {
         MountEnd::Server(status) if status.success() => Ok(()),
         MountEnd::Server(status) | MountEnd::GaveUp(status) => bail!("the server ended: {status}"),
     }

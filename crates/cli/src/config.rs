@@ -268,7 +268,7 @@ fn metrics<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
 }
 
 /// Whether there is a sandbox, as the command line reads it.
-fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SandboxWish, D::Error> {
+pub(crate) fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SandboxWish, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 

@@ -63,6 +63,7 @@ impl From<&ServiceFailure> for Report {
             ServiceFailure::NotOwned { .. } => reason("not-owned", Exit::Environment, OWNERS, MOUNT_AS_OWNER),
             ServiceFailure::Belonging(apart) => apart.into(),
             ServiceFailure::Mount(error) => error.into(),
+            ServiceFailure::Sandbox(failure) => failure.into(),
             ServiceFailure::NoPool { .. } => reason("no-pool", Exit::Refused, "no such file", NAME_MOUNTS_POOL),
             ServiceFailure::FewDescriptors { .. } => reason("few-descriptors", Exit::Environment, ONE_A_FILE, RAISE),
             ServiceFailure::UnknownPool { .. } => reason("not-permitted", Exit::Environment, HIDDEN, ASK_AS_OWNER),

@@ -91,8 +91,9 @@ impl From<&SandboxFailure> for Report {
         let why = match failure {
             SandboxFailure::Filter(error) => error.to_string(),
             SandboxFailure::Kernel(error) => error.to_string(),
+            SandboxFailure::Capabilities(errno) => errno.to_string(),
         };
-        let next = "boot a kernel with CONFIG_SECCOMP_FILTER, or serve without: --sandbox off";
+        let next = "boot a kernel with CONFIG_SECCOMP_FILTER, or do without: --sandbox off";
         Report::new(("no-sandbox", Exit::Environment), failure.to_string(), why, next)
     }
 }

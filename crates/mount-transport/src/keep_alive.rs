@@ -67,6 +67,9 @@ pub enum MountEvent {
         /// How it ended.
         status: ExitStatus,
     },
+    /// A signal came for the first time: the mount is to be unmounted now. That may take until
+    /// programs and the server let it go, and this thread is needed meanwhile.
+    EndDemanded,
 }
 
 /// Keeps a mount alive until it is unmounted. `server` gives the command of a server, whose
@@ -81,7 +84,8 @@ pub enum MountEvent {
 /// | so, ten times in a row at its start | this gives up: programs get `ENOTCONN` |
 ///
 /// A server that dies after the unmounting has a next one too, which writes back what is left.
-/// `signals` are handed on to the server as demands to [end](crate::EndDemands).
+/// The first of the `signals` is told as [`MountEvent::EndDemanded`]; later ones are handed on to
+/// the server as demands to [end at once](crate::EndDemands).
 pub fn keep_alive(
     mounted: &MountedDevice,
     (task, signals): (&ServersTask, &EndSignals),
@@ -163,9 +167,6 @@ impl KeepAlive<'_> {
             Err(errno) => return Err(failed("handing the mount over")(errno)),
         }
         drop(own_device);
-        if self.is_ending {
-            demand_end(&ours);
-        }
         let status = self.wait_for(child, ours.as_fd(), tell)?;
         self.receive(ours.as_fd(), tell);
         Ok(status)
@@ -208,8 +209,12 @@ impl KeepAlive<'_> {
                 self.receive(socket, tell);
             }
             if has_signal {
-                self.is_ending = true;
-                (0..self.signals.take()).for_each(|_| demand_end(socket));
+                let mut came = self.signals.take();
+                if came > 0 && !std::mem::replace(&mut self.is_ending, true) {
+                    tell(MountEvent::EndDemanded);
+                    came -= 1;
+                }
+                (0..came).for_each(|_| demand_end(socket));
             }
         }
     }

@@ -19,7 +19,7 @@ mod workers;
 pub use dead::{BelowDead, dead_at, remove_dead};
 pub use device::{Device, DeviceError};
 pub use keep_alive::descriptors::DescriptorStore;
-pub use keep_alive::ending::{EndDemands, EndSignals};
+pub use keep_alive::ending::{EndDemand, EndDemands, EndSignals};
 pub use keep_alive::handover::{Handover, HandoverError, ServersTask, sockets};
 pub use keep_alive::memory_log::MemoryLog;
 pub use keep_alive::reply_cache::ReplyCache;

@@ -1,13 +1,15 @@
 //! System calls that a server gives up once everything is open, so that a weakness in it does not
-//! become a program of somebody else on the machine.
+//! become a program of somebody else on the machine; and the capabilities of root that the server
+//! of a mount has no use for.
 //!
-//! [`enter`] takes effect for every thread of the process, those that run already included, and
-//! for good: the kernel answers a refused call with `EPERM`, and programs get no privileges by
-//! set-user-ID files (no new privileges). It is a list of what is refused, by seccomp: starting
-//! programs, looking into other processes or signalling them, mounting, loading code into the
-//! kernel, changing users, capabilities or namespaces, and sockets that are neither unix nor
-//! TCP/IP. Which files a process may open is not changed: the kernel confines that for single
-//! threads only, and a server has many before everything is open.
+//! [`confine`] does so as its user wishes. [`enter`] takes effect for every thread of the process,
+//! those that run already included, and for good: the kernel answers a refused call with `EPERM`,
+//! and programs get no privileges by set-user-ID files (no new privileges). It is a list of what is
+//! refused, by seccomp: starting programs, looking into other processes or signalling them,
+//! mounting, loading code into the kernel, changing users, capabilities or namespaces, and sockets
+//! that are neither unix nor TCP/IP; for the server of a mount, all but unix ones. Which files a
+//! process may open is not changed: the kernel confines that for single threads only, and a server
+//! has many before everything is open.
 //!
 //! On x86-64 the calls of the x32 interface are refused along with those that they stand for. A
 //! call by the number of another architecture ends the process.
@@ -22,6 +24,11 @@ use std::collections::BTreeMap;
 use std::env::consts::ARCH;
 use std::str::FromStr;
 
+mod capabilities;
+mod confine;
+
+pub use capabilities::{OF_MOUNT, give_up_capabilities};
+pub use confine::{Confinement, confine};
 pub use seccompiler::Error as FilterRefused;
 
 /// Whether a server enters the sandbox.
@@ -46,6 +53,15 @@ impl SandboxWish {
         let named = SandboxWish::NAMED.into_iter().find(|(_, wish)| *wish == self);
         named.map_or("", |(name, _)| name)
     }
+}
+
+/// What a server serves, and so which calls it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Volumes, to clients at sockets.
+    Volumes,
+    /// The files of a mount, to the kernel. Its supervisor mounts and unmounts.
+    Mount,
 }
 
 /// Text that names no wish.
@@ -74,6 +90,9 @@ pub enum SandboxFailure {
     /// The kernel does not take it.
     #[error("the kernel takes no filter of system calls")]
     Kernel(#[from] FilterRefused),
+    /// The capabilities cannot be given up.
+    #[error("the kernel does not take capabilities back")]
+    Capabilities(#[from] rustix::io::Errno),
 }
 
 /// Calls that are refused whatever their arguments.
@@ -142,6 +161,11 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_keyctl,
 ];
 
+/// Calls that the server of a mount is refused beside those: a ring of requests is an interface of
+/// its own to the kernel, which no filter sees.
+const REFUSED_TO_MOUNT: &[libc::c_long] =
+    &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
 /// Calls that this machine has beside those.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[libc::c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_kexec_file_load];
@@ -167,28 +191,43 @@ const NAMESPACES: [libc::c_int; 8] = [
     0x80, // CLONE_NEWTIME
 ];
 
-/// Kinds of sockets that a server opens.
-const SOCKETS: [libc::c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+impl Served {
+    /// Kinds of sockets that its server opens.
+    fn sockets(self) -> &'static [libc::c_int] {
+        match self {
+            Served::Volumes => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6],
+            Served::Mount => &[libc::AF_UNIX],
+        }
+    }
+
+    /// What its server is refused that others may need.
+    fn refused(self) -> &'static [libc::c_long] {
+        match self {
+            Served::Volumes => &[],
+            Served::Mount => REFUSED_TO_MOUNT,
+        }
+    }
+}
 
 /// Gives up the calls, in all threads of this process and for good.
 ///
 /// # Errors
 /// The kernel takes no filter. Nothing is given up then, but the process may have no new
 /// privileges.
-pub fn enter() -> Result<(), SandboxFailure> {
-    Ok(seccompiler::apply_filter_all_threads(&filter()?)?)
+pub fn enter(served: Served) -> Result<(), SandboxFailure> {
+    Ok(seccompiler::apply_filter_all_threads(&filter(served)?)?)
 }
 
-fn filter() -> Result<BpfProgram, BackendError> {
+fn filter(served: Served) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for number in REFUSED.iter().chain(REFUSED_HERE) {
+    for number in REFUSED.iter().chain(REFUSED_HERE).chain(served.refused()) {
         rules.insert(*number, Vec::new());
     }
     let in_namespaces = || NAMESPACES.map(|kind| any_of(bits(kind)));
     rules.insert(libc::SYS_unshare, in_namespaces().into_iter().collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_clone, in_namespaces().into_iter().collect::<Result<_, _>>()?);
-    let others = SOCKETS.map(|kind| condition(SeccompCmpOp::Ne, bits(kind)));
-    let others = SeccompRule::new(others.into_iter().collect::<Result<_, _>>()?)?;
+    let others = served.sockets().iter().map(|kind| condition(SeccompCmpOp::Ne, bits(*kind)));
+    let others = SeccompRule::new(others.collect::<Result<_, _>>()?)?;
     rules.insert(libc::SYS_socket, vec![others]);
     // A process that aborts sends its own thread a signal.
     let of_another = condition(SeccompCmpOp::Ne, u64::from(std::process::id()))?;

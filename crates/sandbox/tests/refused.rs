@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::thread;
-use tidegate_sandbox::enter;
+use tidegate_sandbox::{Served, enter};
 
 fn status() -> String {
     fs::read_to_string("/proc/thread-self/status").unwrap()
@@ -47,7 +47,7 @@ fn a_process_in_the_sandbox_starts_nothing_and_goes_on_serving_in_every_thread()
         all_is_refused();
     });
     begins.recv().unwrap();
-    enter().unwrap();
+    enter(Served::Volumes).unwrap();
     entered.send(()).unwrap();
     early.join().expect("a thread that ran before is in it");
     all_is_refused();
@@ -63,5 +63,5 @@ fn a_process_in_the_sandbox_starts_nothing_and_goes_on_serving_in_every_thread()
     TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
     fs::write(folder.path().join("file"), "x").unwrap();
-    enter().expect("once more changes nothing");
+    enter(Served::Volumes).expect("once more changes nothing");
 }

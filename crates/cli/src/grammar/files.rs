@@ -1,11 +1,12 @@
 //! Commands about files of programs: run a program, show its files, recover its pool.
 
-use super::values::{ByteRange, byte_range, glob, policies, size};
+use super::values::{ByteRange, byte_range, glob, policies, sandbox_wishes, size};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tidegate_file_wire::FRAMES_MAX;
 use tidegate_policy::placement::NamedPlacement;
+use tidegate_sandbox::SandboxWish;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Run {
@@ -118,6 +119,12 @@ pub(crate) struct Mount {
     /// synced last
     #[arg(long = "try")]
     pub(crate) is_trial: bool,
+
+    /// Once everything is open, have the server of the mount give up system calls and capabilities
+    /// that it never needs. auto: if the kernel cannot do this, serve without it and warn; on:
+    /// refuse to mount [default: auto]
+    #[arg(long, value_name = "WHEN", value_parser = sandbox_wishes())]
+    pub(crate) sandbox: Option<SandboxWish>,
 
     /// If SOURCE belongs to another pool, mount all the same: what only that pool has is lost
     #[arg(long)]

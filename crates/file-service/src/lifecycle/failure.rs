@@ -8,6 +8,7 @@ use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenEr
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 use tidegate_mount_transport::{DeviceError, HandoverError, MountError};
+use tidegate_sandbox::SandboxFailure;
 use tidegate_source_files::mark::MarkFailure;
 
 /// What was refused or failed; the text says what, and the program adds what to do next.
@@ -193,6 +194,9 @@ pub enum ServiceFailure {
     /// The file system is not mounted, or not unmounted.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// A sandbox was demanded, and there is none.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxFailure),
     /// The kernel's requests cannot be read or answered any more.
     #[error("the kernel's requests cannot be answered any more")]
     Device(#[from] DeviceError),

@@ -31,6 +31,7 @@ use tidegate_host::owned;
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{BelowDead, KIND};
 use tidegate_policy::placement::{Bypass, NamedPlacement};
+use tidegate_sandbox::SandboxWish;
 use tidegate_source_files::mark::PoolMark;
 use tidegate_source_files::recovery::SourceFiles;
 use tidegate_source_files::{SourceDirectory, about};
@@ -56,6 +57,8 @@ pub struct MountRequest {
     pub is_trial: bool,
     /// What becomes of the data of another pool that SOURCE belongs to.
     pub former_pool: FormerPool,
+    /// Whether its servers enter a sandbox.
+    pub sandbox: SandboxWish,
 }
 
 /// What becomes of the data of a pool that SOURCE belongs to, if another pool is named.

@@ -10,17 +10,19 @@ use crate::lifecycle::mounted::{BegunMount, MountRequest, begin};
 use crate::lifecycle::older_kernel::log_lacks;
 use crate::lifecycle::recovered::RecoveredFile;
 use crate::lifecycle::served_mount::ServedMount;
+use crate::lifecycle::unmounted::end_on_demand;
 use rustix::fd::OwnedFd;
 use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::thread;
 use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
 use tidegate_host::rlimits::raise_descriptors;
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{
-    BelowDead, EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, ServersTask, UtabLine, check,
-    cover, dead_at, keep_alive, mount,
+    BelowDead, EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, MountedDevice, ServersTask,
+    UtabLine, check, cover, dead_at, keep_alive, mount,
 };
 
 /// What a program hears of its mount.
@@ -88,20 +90,39 @@ pub fn run(
     let _utab = UtabLine::add(at.source.as_os_str(), &at.mountpoint);
     log_lacks(&device.session);
     let (task, _retained) = task_of(begun, &request, &socket)?;
-    // The first one that serves need not be the first one that was started.
-    let has_served = Cell::new(false);
-    let tell = |event| match event {
-        MountEvent::Serves { .. } if !has_served.replace(true) => listener.mounted(&pool),
-        MountEvent::Serves { restarts } => listener.restarted(restarts),
-        MountEvent::Died { status } => listener.server_died(status),
-    };
-    match keep_alive(&device, (&task, &signals), server, tell) {
+    let kept = kept_alive(device, (&task, &signals), (&served_mount(&request, &pool), listener), server);
+    match kept {
         Ok(MountEnd::Server(status)) => Ok(status),
         Ok(MountEnd::GaveUp(status)) => {
             Err(ServiceFailure::ServersDied { source_directory: request.source, pool, status })
         }
         Err(KeepAliveError { doing, errno }) => Err(ServiceFailure::System { doing, error: errno.into() }),
     }
+}
+
+/// Keeps the mount alive, and unmounts at a signal.
+fn kept_alive(
+    device: MountedDevice,
+    (task, signals): (&ServersTask, &EndSignals),
+    (mount, listener): (&ServedMount, &impl Listener),
+    server: impl Fn() -> Command,
+) -> Result<MountEnd, KeepAliveError> {
+    // The first one that serves need not be the first one that was started.
+    let has_served = Cell::new(false);
+    thread::scope(|scope| {
+        let tell = |event| match event {
+            MountEvent::Serves { .. } if !has_served.replace(true) => listener.mounted(&mount.pool),
+            MountEvent::Serves { restarts } => listener.restarted(restarts),
+            MountEvent::Died { status } => listener.server_died(status),
+            MountEvent::EndDemanded => {
+                scope.spawn(move || end_on_demand(mount, &|line| listener.progress(line)));
+            }
+        };
+        let kept = keep_alive(&device, (task, signals), server, tell);
+        // If no server answers any more, an unmounting that is under way ends with the device.
+        drop(device);
+        kept
+    })
 }
 
 /// What this process has for itself until the mount ends.
@@ -117,6 +138,19 @@ fn cover_again(at: &MountAt, was_covered: bool) {
     }
 }
 
+fn served_mount(request: &MountRequest, pool: &Path) -> ServedMount {
+    ServedMount {
+        source: request.source.clone(),
+        mountpoint: request.mountpoint.clone(),
+        number: mount_table::at(&request.mountpoint).map(|mounted| mounted.number),
+        pool: pool.to_owned(),
+        dram_bytes: request.dram_bytes,
+        policy: request.policy.to_string(),
+        bypass: request.bypass.globs().to_vec(),
+        sandbox: request.sandbox.name().to_owned(),
+    }
+}
+
 /// What every server gets, and what outlives the servers: locks, and SOURCE below a dead mount.
 fn task_of(
     begun: BegunMount,
@@ -125,15 +159,7 @@ fn task_of(
 ) -> Result<(ServersTask, Retained), ServiceFailure> {
     let BegunMount { source, lock, below, pool, hidden: _, files } = begun;
     drop(files);
-    let served = ServedMount {
-        source: request.source.clone(),
-        mountpoint: request.mountpoint.clone(),
-        number: mount_table::at(&request.mountpoint).map(|mounted| mounted.number),
-        pool: pool.path.clone(),
-        dram_bytes: request.dram_bytes,
-        policy: request.policy.to_string(),
-        bypass: request.bypass.globs().to_vec(),
-    };
+    let served = served_mount(request, &pool.path);
     let in_use =
         || ServiceFailure::System { doing: "unmapping the pool", error: std::io::ErrorKind::ResourceBusy.into() };
     let pool = pool.into_locked_file().ok_or_else(in_use)?;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tidegate_host::files::mount_table;
+use tidegate_sandbox::SandboxWish;
 
 /// The mount that a server serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,9 +25,16 @@ pub(crate) struct ServedMount {
     pub(crate) policy: String,
     /// Globs of the files that bypass the pool.
     pub(crate) bypass: Vec<String>,
+    /// The name of the wish for a sandbox.
+    pub(crate) sandbox: String,
 }
 
 impl ServedMount {
+    /// Whether its server enters a sandbox.
+    pub(crate) fn sandbox(&self) -> SandboxWish {
+        self.sandbox.parse().unwrap_or_default()
+    }
+
     /// Whether the mount is still at its mountpoint, and nothing over it. If that cannot be found
     /// out, it is taken to be.
     pub(crate) fn is_in_place(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::lifecycle::recovered::{StrangeNames, recover};
 use crate::lifecycle::run::Listener;
 use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
+use crate::lifecycle::unmounted::end_on_demand;
 use crate::pool::hidden::Hidden;
 use crate::pool::name_log::NameLog;
 use crate::pool::record;
@@ -41,13 +42,14 @@ use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
 use tidegate_fuse::Handle;
 use tidegate_host::files::mount_table;
-use tidegate_host::files::users::{Use, users_of};
+use tidegate_host::shell::word;
 use tidegate_host::threads::{OnDemand, Periodic};
 use tidegate_media::{LockedFile, Region};
 use tidegate_mount_transport::{
-    DescriptorStore, Device, EndSignals, Handover, HandoverError, MountError, Serving, Unmount, serve, unmount,
+    DescriptorStore, Device, EndDemand, EndSignals, Handover, HandoverError, Serving, serve,
 };
 use tidegate_policy::placement::{Bypass, NamedPlacement};
+use tidegate_sandbox::{Confinement, OF_MOUNT, Served, confine, give_up_capabilities};
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
@@ -83,14 +85,17 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     let [source, pool, socket, nodes, handles] =
         <[OwnedFd; 5]>::try_from(task.descriptors).map_err(|_| HandoverError::Strange)?;
     let mount: ServedMount = serde_json::from_slice(&task.text).map_err(|_| HandoverError::Strange)?;
+    give_up_capabilities(mount.sandbox(), OF_MOUNT)?;
     // Permissions are those that programs ask for, by their own umask.
     rustix::process::umask(Mode::empty());
     let survived = Survived::of((nodes, handles), (store.clone(), survived));
     let server = MountServer::begin((mount, &device), source, pool, survived)?;
     serve_control(ControlSocket::of(socket), &server, restarts)?;
+    let confinement = confine(server.mount.sandbox(), Served::Mount)?;
+    tracing::info!("sandbox {confinement}");
     thread::scope(|scope| {
         let (mount, demands) = (server.mount.clone(), ends.clone());
-        scope.spawn(move || demands.for_each(&signals, |former| end_on_demand(former, &mount, listener)));
+        scope.spawn(move || demands.for_each(&signals, |demand| heed(demand, (&mount, &confinement), listener)));
         let serving = Serving { device: &device, session, replies: Some(&replies), threads: THREADS };
         store.serve();
         let served = serve(&serving, &*server.service);
@@ -269,29 +274,17 @@ fn of_system(doing: &'static str) -> impl FnOnce(io::Error) -> ServiceFailure {
     move |error| ServiceFailure::System { doing, error }
 }
 
-/// Ends the mount at the first demand, and the process at a later one.
-fn end_on_demand(former: usize, mount: &ServedMount, listener: &impl Listener) {
-    if former > 0 {
-        listener.interrupted();
-    }
-    let mountpoint = &mount.mountpoint;
-    if !mount.is_in_place() {
-        // It ends already, or is covered: what lies there is not ours to unmount.
-        let line = format!("{} shows no files of this mount now, and is left as it is", mountpoint.display());
-        return listener.progress(&line);
-    }
-    let ended = match unmount(mountpoint, Unmount::Now) {
-        Err(MountError::Busy { .. }) => {
-            let users = users_of(mountpoint, Use::Any).join(", ");
-            listener.progress(&format!("programs use files of the mount, and are waited for: {users}"));
-            unmount(mountpoint, Unmount::Lazily)
+/// Does what is demanded at a signal. Without its supervisor a server in a sandbox cannot unmount.
+fn heed(demand: EndDemand, (mount, confinement): (&ServedMount, &Confinement), listener: &impl Listener) {
+    match (demand, confinement) {
+        (EndDemand::AtOnce, _) => listener.interrupted(),
+        (EndDemand::OfOrphan, Confinement::Unwanted | Confinement::Impossible(_)) => {
+            end_on_demand(mount, &|line| listener.progress(line))
         }
-        // It ends already.
-        Err(MountError::NotMounted { .. }) => Ok(()),
-        ended => ended,
-    };
-    if let Err(error) = ended {
-        listener.progress(&error.to_string());
+        (EndDemand::OfOrphan, Confinement::Entered) => {
+            let umount = format!("tidegate umount {}", word(&mount.mountpoint));
+            listener.progress(&format!("the process that keeps the mount alive is gone; end the mount by: {umount}"));
+        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! Ending a mount from outside.
+//! Ending a mount: from outside, and at a signal to its supervisor.
 
 use crate::lifecycle::control::status_of;
 use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::pool_of::pool_of_source;
+use crate::lifecycle::served_mount::ServedMount;
 use crate::pool::record::MountRecord;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -55,6 +56,27 @@ pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Res
         Some(pool) => Err(ServiceFailure::LeftInPool { pool }),
         None => Ok(source),
     }
+}
+
+/// Unmounts at a signal: at once, or, while programs use files of the mount, for programs that come
+/// now.
+pub(crate) fn end_on_demand(mount: &ServedMount, tell: &dyn Fn(&str)) {
+    let mountpoint = &mount.mountpoint;
+    if !mount.is_in_place() {
+        // It ends already, or is covered: what lies there is not ours to unmount.
+        return tell(&format!("{} shows no files of this mount now, and is left as it is", mountpoint.display()));
+    }
+    let ended = match unmount(mountpoint, Unmount::Now) {
+        Err(MountError::Busy { .. }) => {
+            let users = users_of(mountpoint, Use::Any).join(", ");
+            tell(&format!("programs use files of the mount, and are waited for: {users}"));
+            unmount(mountpoint, Unmount::Lazily)
+        }
+        // It ends already.
+        Err(MountError::NotMounted { .. }) => Ok(()),
+        ended => ended,
+    };
+    ended.unwrap_or_else(|error| tell(&error.to_string()));
 }
 
 /// Waits until no service has SOURCE.

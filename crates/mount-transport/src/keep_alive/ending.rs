@@ -1,9 +1,10 @@
 //! The way in which a mount is ended from outside: signals to the process that keeps it alive, and
 //! that process' messages to the server.
 //!
-//! A message waits in the socket until the server reads it, however early it was sent, and a server
-//! that replaces a dead one is sent it again. A signal to a server that has just been started would
-//! kill it before it could write anything back.
+//! At the first signal that process has the mount unmounted, which the server notices as it notices
+//! every other end. A later one is a message to the server, to end at once. A message waits in the
+//! socket until the server reads it, however early it was sent. A signal to a server that has just
+//! been started would kill it before it could write anything back.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -14,7 +15,7 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// The whole message that a server is to end the mount.
+/// The whole message that a server is to end.
 const END: [u8; 1] = [1];
 
 /// Signals that end a mount: SIGTERM, SIGINT and SIGHUP. From its beginning on, this process
@@ -45,13 +46,22 @@ impl EndSignals {
     }
 }
 
-/// Has the server at the other end of `socket` end the mount, now or when it has begun.
+/// Has the server at the other end of `socket` end at once, or when it has begun.
 pub(crate) fn demand_end(socket: impl AsFd) {
     // A server that is gone already needs no message.
     let _ = send(socket, &END, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// The server's side: what it is asked for while it serves.
+/// What a server is asked for while it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndDemand {
+    /// To end at once: who asks has asked for the end of the mount before.
+    AtOnce,
+    /// To end the mount, by a signal to the server: the process that keeps the mount alive is gone.
+    OfOrphan,
+}
+
+/// The server's side.
 #[derive(Clone, Debug)]
 pub struct EndDemands {
     socket: Arc<OwnedFd>,
@@ -65,11 +75,11 @@ impl EndDemands {
         Ok(EndDemands { socket, over: Arc::new(over) })
     }
 
-    /// Calls `demanded` each time that the mount is to end, with the number of former times, until
-    /// [`EndDemands::stop`]. `signals` to this process count only when the process that keeps the
-    /// mount alive is gone: that process gets them otherwise, and hands them on.
-    pub fn for_each(&self, signals: &EndSignals, mut demanded: impl FnMut(usize)) {
-        let (mut count, mut is_orphan) = (0, false);
+    /// Calls `demanded` at each demand, until [`EndDemands::stop`]. `signals` to this process count
+    /// only when the process that keeps the mount alive is gone, which gets them otherwise. The
+    /// first one is [`EndDemand::OfOrphan`].
+    pub fn for_each(&self, signals: &EndSignals, mut demanded: impl FnMut(EndDemand)) {
+        let (mut was_signalled, mut is_orphan) = (false, false);
         loop {
             let mut polled = [
                 PollFd::new(&self.over.0, PollFlags::IN),
@@ -91,9 +101,11 @@ impl EndDemands {
             let is_demanded = matches!(received, Some(Ok((_, 1..))));
             // Signals are taken in any case, so that the next wait is one.
             let is_signalled = has_signal && signals.take() > 0 && is_orphan;
-            if is_demanded || is_signalled {
-                demanded(count);
-                count += 1;
+            if is_demanded || is_signalled && was_signalled {
+                demanded(EndDemand::AtOnce);
+            } else if is_signalled {
+                was_signalled = true;
+                demanded(EndDemand::OfOrphan);
             }
         }
     }
@@ -120,8 +132,8 @@ mod tests {
         let signals = EndSignals::caught().expect("caught");
         let (heard, hear) = mpsc::channel();
         std::thread::scope(|threads| {
-            threads.spawn(|| demands.for_each(&signals, |former| heard.send(former).expect("the test listens")));
-            assert_eq!([hear.recv(), hear.recv()], [Ok(0), Ok(1)]);
+            threads.spawn(|| demands.for_each(&signals, |demand| heard.send(demand).expect("the test listens")));
+            assert_eq!([hear.recv(), hear.recv()], [Ok(EndDemand::AtOnce); 2]);
             demands.stop();
         });
         drop(ours);
@@ -137,10 +149,13 @@ mod tests {
         let signals = EndSignals { came };
         std::io::Write::write_all(&mut on_signal, &[0]).expect("sent");
         let mut heard = Vec::new();
-        demands.clone().for_each(&signals, |former| {
-            heard.push(former);
-            demands.stop();
+        demands.clone().for_each(&signals, |demand| {
+            heard.push(demand);
+            match heard.len() {
+                1 => std::io::Write::write_all(&mut on_signal, &[0]).expect("sent"),
+                _ => demands.stop(),
+            }
         });
-        assert_eq!(heard, [0]);
+        assert_eq!(heard, [EndDemand::OfOrphan, EndDemand::AtOnce]);
     }
 }

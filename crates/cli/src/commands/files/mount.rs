@@ -125,6 +125,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         policy: args.policy.unwrap_or_default(),
         bypass: Bypass::new(args.bypass).map_err(UsageFailure::from)?,
         is_trial: args.is_trial,
+        sandbox: args.sandbox.unwrap_or_default(),
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
     let server = || {

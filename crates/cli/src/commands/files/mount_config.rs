@@ -7,13 +7,14 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use tidegate_doctor::MountPlaces;
 use tidegate_policy::placement::NamedPlacement;
+use tidegate_sandbox::SandboxWish;
 
 /// A file with every key, which packages install.
 pub(crate) const EXAMPLE: &str = include_str!("../../../systemd/mounts.toml");
 
 /// Every key of a mount, each like the option of its name.
-pub(crate) const KEYS: [&str; 9] =
-    ["source", "mountpoint", "name", "pool", "pool_size", "dram", "policy", "bypass", "try"];
+pub(crate) const KEYS: [&str; 10] =
+    ["source", "mountpoint", "name", "pool", "pool_size", "dram", "policy", "bypass", "sandbox", "try"];
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -39,6 +40,8 @@ struct WrittenMount {
     policy: Option<NamedPlacement>,
     #[serde(default, deserialize_with = "config::globs")]
     bypass: Vec<String>,
+    #[serde(default, deserialize_with = "config::sandbox")]
+    sandbox: SandboxWish,
     #[serde(default, rename = "try")]
     is_trial: bool,
 }
@@ -64,6 +67,7 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
         dram: args.dram.or(written.dram),
         policy: args.policy.or(written.policy),
         bypass: config::said_or_written(&args.bypass, written.bypass),
+        sandbox: args.sandbox.or(Some(written.sandbox)),
         is_trial: args.is_trial || written.is_trial,
         ..args.clone()
     })

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use tidegate_host::sd_notify::SystemdNotify;
 use tidegate_media::Access;
 use tidegate_operation::uris::Protection;
-use tidegate_operation::{Running, confine, connections_max};
+use tidegate_operation::{Running, connections_max};
+use tidegate_sandbox::{Served, confine};
 use tidegate_server::control::watching::Watching;
 use tidegate_server::fronts::nbd;
 use tidegate_server::fronts::ublk::BlockDevices;
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let mut serving = serving(&plan, &volumes, created, &entrances, &devices);
     let watching = Watching::begin(&plan, &volumes, &connections, serving.all_places(), refusal)?;
     serving.watched_by(&watching);
-    serving.sandbox = confine(plan.sandbox)?;
+    serving.sandbox = confine(plan.sandbox, Served::Volumes)?.to_string();
     let served = plan.volumes.iter().zip(&volumes).map(served_volume);
     let ending = Ending {
         connections: Arc::clone(&connections),
