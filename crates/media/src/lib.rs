@@ -36,7 +36,7 @@ pub use domain::{Domain, MemoryDevice, memory_devices};
 pub use error::{Corrupt, Error, Misuse, NoRoom, Poison, Result, Sealed};
 pub use file_backed::FileBacked;
 pub use flushes::Flushes;
-pub use kernel::{Process, WrittenPages, WrittenRange, join_fuse_mount};
+pub use kernel::{AbsentPages, Process, WrittenPages, WrittenRange, join_fuse_mount};
 pub use locked_file::lock_holder::LockHolder;
 pub use locked_file::map_error::MapError;
 pub use locked_file::{LOCK_WAIT, LockedFile, when_unlocked};

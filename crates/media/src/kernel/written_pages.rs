@@ -37,18 +37,18 @@ pub struct WrittenPages {
 }
 
 #[repr(C)]
-struct Api {
-    api: u64,
-    features: u64,
-    ioctls: u64,
+pub(super) struct Api {
+    pub(super) api: u64,
+    pub(super) features: u64,
+    pub(super) ioctls: u64,
 }
 
 #[repr(C)]
-struct Register {
-    start: u64,
-    len: u64,
-    mode: u64,
-    ioctls: u64,
+pub(super) struct Register {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) mode: u64,
+    pub(super) ioctls: u64,
 }
 
 #[repr(C)]
@@ -76,8 +76,8 @@ struct Scan {
 }
 
 const USER_MODE_ONLY: i32 = 1;
-const UFFDIO_API: u64 = 0xC018_AA3F;
-const UFFDIO_REGISTER: u64 = 0xC020_AA00;
+pub(super) const UFFDIO_API: u64 = 0xC018_AA3F;
+pub(super) const UFFDIO_REGISTER: u64 = 0xC020_AA00;
 const UFFDIO_WRITEPROTECT: u64 = 0xC018_AA06;
 const PAGEMAP_SCAN: u64 = 0xC060_6610;
 /// Write protection of shared memory, of pages that are not there, and without a handler.
@@ -117,10 +117,10 @@ impl WrittenPages {
         let mut register = Register { start, len, mode: REGISTER_WRITES, ioctls: 0 };
         // SAFETY: the kernel reads and writes this structure; stores to these pages do what they
         // did.
-        unsafe { asked(&self.faults, UFFDIO_REGISTER, &mut register) }?;
+        unsafe { asked(&*self.faults, UFFDIO_REGISTER, &mut register) }?;
         let mut protect = WriteProtect { start, len, mode: PROTECT };
         // SAFETY: as above.
-        unsafe { asked(&self.faults, UFFDIO_WRITEPROTECT, &mut protect) }
+        unsafe { asked(&*self.faults, UFFDIO_WRITEPROTECT, &mut protect) }
     }
 
     /// Tells pages of `range` that were written since they were taken last, as many as `out` has
@@ -175,19 +175,25 @@ impl WrittenPages {
 }
 
 /// A copy of a descriptor with a number that programs do not use, in its place.
-fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
+pub(super) fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
     let copy = rustix::io::fcntl_dupfd_cloexec(&fd, DESCRIPTOR_MIN).unwrap_or_else(|_| {
         // There are no such numbers.
         // SAFETY: it is open, and forgotten here.
         unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) }
     });
-    let fd = ManuallyDrop::new(fd);
-    if copy.as_raw_fd() != fd.as_raw_fd() {
-        // Not by libc, whose functions may be taken over.
-        // SAFETY: it is open, and nobody uses it after this.
-        unsafe { rustix::io::close(fd.as_raw_fd()) };
+    if copy.as_raw_fd() == fd.as_raw_fd() {
+        let _ = ManuallyDrop::new(fd);
+    } else {
+        closed(fd);
     }
     Ok(copy)
+}
+
+/// Closes a descriptor, not by libc, whose functions may be taken over.
+pub(super) fn closed(fd: OwnedFd) {
+    let fd = ManuallyDrop::new(fd);
+    // SAFETY: it is open, and nobody uses it after this.
+    unsafe { rustix::io::close(fd.as_raw_fd()) };
 }
 
 /// Asks the kernel something about a descriptor.
@@ -195,7 +201,7 @@ fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
 /// # Safety
 ///
 /// The question takes such a structure.
-unsafe fn asked<T>(fd: &OwnedFd, question: u64, about: &mut T) -> io::Result<()> {
+pub(super) unsafe fn asked<T>(fd: &impl AsRawFd, question: u64, about: &mut T) -> io::Result<()> {
     // SAFETY: as the caller says.
     match unsafe { libc::ioctl(fd.as_raw_fd(), question as _, &raw mut *about) } {
         0 => Ok(()),

@@ -8,7 +8,7 @@
 use crate::mapped::mapped_part::{LockKind, holder, take_lock};
 use crate::memory::{Instructions, Mapping, Sharing};
 use rustix::fd::BorrowedFd;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -40,6 +40,11 @@ impl MappedRuns {
         self.base.as_ptr()
     }
 
+    /// How many bytes of addresses they are.
+    pub fn bytes(&self) -> usize {
+        self.len
+    }
+
     /// Maps `len` bytes of `file` from `at` on, at the place `within` of this, in the place of
     /// what was there. `file` may be closed afterwards.
     pub fn put(
@@ -52,20 +57,53 @@ impl MappedRuns {
         if within.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        take_lock(file, LockKind::Shared, at, len as u64)?;
+        MappedRuns::lock(file, at, len)?;
+        // SAFETY: the addresses are this one's own, and nobody was told of them yet.
+        unsafe { MappedRuns::place(self.base.as_ptr().wrapping_byte_add(within), file, (at, len), access) }.map(drop)
+    }
+
+    /// Has the lock of the open file that says that `len` bytes from `at` on are mapped, or are
+    /// about to be. It goes with the file and what was mapped of it.
+    pub fn lock(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<()> {
+        take_lock(file, LockKind::Shared, at, len as u64)
+    }
+
+    /// Maps `len` bytes of `file` from `at` on, which are locked, at this place, instead of what
+    /// was there.
+    ///
+    /// # Safety
+    ///
+    /// Whoever uses the memory that was there expects that.
+    pub unsafe fn place(
+        place: *mut c_void,
+        file: BorrowedFd<'_>,
+        (at, len): (u64, usize),
+        access: ProtFlags,
+    ) -> io::Result<*mut c_void> {
         let sharing = match Mapping::is_synchronous(file) {
             true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             false => MapFlags::SHARED,
         };
-        let place = self.base.as_ptr().wrapping_byte_add(within);
-        // SAFETY: the addresses are this one's own, and nobody was told of them yet.
+        // SAFETY: as the caller says.
         let mapped = unsafe { rustix::mm::mmap(place, len, access, sharing | MapFlags::FIXED, file, at) }?;
         let advice =
             if access.contains(ProtFlags::WRITE) { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
         // What cannot be made present is when it is touched.
         // SAFETY: the pages keep their bytes.
         let _ = unsafe { rustix::mm::madvise(mapped, len, advice) };
-        Ok(())
+        Ok(mapped)
+    }
+
+    /// Other addresses for mapped bytes that follow each other in their file, with their lock.
+    ///
+    /// # Safety
+    ///
+    /// They are mapped, and shared.
+    pub unsafe fn alias(at: *mut c_void, len: usize) -> io::Result<MappedRuns> {
+        // SAFETY: as the caller says: without an old length nothing is moved.
+        let base = unsafe { rustix::mm::mremap(at, 0, len, MremapFlags::MAYMOVE) }?;
+        let base = NonNull::new(base).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(MappedRuns { base, len })
     }
 
     /// Whether anybody has mapped any of these bytes so. A part that one process owns
@@ -147,8 +185,18 @@ mod tests {
         let other = open();
         let is_mapped = |at| MappedRuns::is_mapped(other.as_fd(), at, 4096).expect("it can be asked");
         assert_eq!([0, 4096, 8192].map(is_mapped), [true, false, true]);
+        // SAFETY: it is mapped.
+        let alias = unsafe { MappedRuns::alias(runs.base().wrapping_byte_add(4096), 4096) }.expect("mapped");
+        // SAFETY: both are mapped.
+        unsafe {
+            *bytes.add(4096 + 7) = 5;
+            assert_eq!(*alias.base().cast::<u8>().add(7), 5);
+        }
         // SAFETY: nobody uses them any more.
         unsafe { runs.give_up() };
+        assert_eq!([0, 4096, 8192].map(is_mapped), [true, false, true], "one open file, one lock");
+        // SAFETY: as above.
+        unsafe { alias.give_up() };
         assert_eq!([0, 4096, 8192].map(is_mapped), [false; 3]);
     }
 
