@@ -11,6 +11,7 @@ const MAP: FileStep = FileStep::Map(0);
 const STORE: FileStep = FileStep::MappedStore { file: 0, at: 250, len: 20 };
 const OVER: FileStep = FileStep::MappedStore { file: 0, at: 256, len: 8 };
 const MSYNC: FileStep = FileStep::Msync(0);
+const GIVE_BACK: FileStep = FileStep::GiveBack(0);
 const UNMAP: FileStep = FileStep::Unmap(0);
 const INSIDE: FileStep = FileStep::Write { file: 0, at: 100, len: 30 };
 const ACROSS: FileStep = FileStep::Write { file: 0, at: 500, len: 40 };
@@ -97,6 +98,22 @@ fn every_cut_of_what_follows_the_time_of_a_store() {
     judge("a time said, any order", &pool.in_any_order(), &before, ones(&[TIME, BEHIND, UNMAP, BACK]));
 }
 
+/// Pages of a paged mapping go, are written back or not, and come again.
+#[test]
+fn every_cut_of_pages_that_go_and_come() {
+    let pool = SmallPool::of(4);
+    let again = [MAP, OVER, MSYNC];
+    let between = [BACK, INSIDE, TIME, FileStep::Restart];
+    let after = |step: &FileStep| [&[GIVE_BACK, *step][..], &again].concat();
+    let cut = [&[GIVE_BACK, CUT, LONGER][..], &again].concat();
+    let scripts = [vec![[&[GIVE_BACK][..], &again].concat(), cut], between.iter().map(after).collect()].concat();
+    judge("pages go and come", &pool, &[FILL, MAP, STORE], scripts);
+    let twice = [&[GIVE_BACK, BACK][..], &again, &[GIVE_BACK, BACK, MAP]].concat();
+    judge("pages go twice", &pool, &[FILL, MAP, STORE, BEHIND, OTHER], vec![twice]);
+    let before = [FILL, MAP, STORE, GIVE_BACK, OTHER];
+    judge("pages went, any order", &pool.in_any_order(), &before, ones(&[BACK, MAP, SYNC, UNMAP, BEHIND]));
+}
+
 #[test]
 fn every_cut_of_any_two_steps() {
     let first: &[FileStep] = if std::env::var_os("TIDEGATE_STEPS").is_some() { &NEXT } else { &[UNMAP, BACK, BEHIND] };
@@ -117,6 +134,12 @@ fn caught(bug: FilesBug, before: &[FileStep], script: &[FileStep]) {
 #[test]
 fn an_msync_that_flushes_nothing_is_caught() {
     caught(FilesBug::MsyncFlushMissing, &[FILL, MAP], &[STORE, MSYNC]);
+}
+
+#[test]
+fn pages_that_go_without_a_flush_are_caught() {
+    caught(FilesBug::MsyncFlushMissing, &[FILL, MAP], &[STORE, GIVE_BACK]);
+    caught(FilesBug::LeaseFlushMissing, &[FILL, MAP], &[STORE, GIVE_BACK]);
 }
 
 #[test]

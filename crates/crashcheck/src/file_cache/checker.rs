@@ -206,9 +206,8 @@ impl Process {
             | FileStep::Refill(_)
             | FileStep::EndLease(_) => self.leased_step(step)?,
             FileStep::Truncate { file, size } => self.truncate(file, size)?,
-            FileStep::Map(_) | FileStep::MappedStore { .. } | FileStep::Msync(_) | FileStep::Unmap(_) => {
-                return self.mapped_step(step);
-            }
+            FileStep::Map(_) | FileStep::MappedStore { .. } | FileStep::Msync(_) => return self.mapped_step(step),
+            FileStep::GiveBack(_) | FileStep::Unmap(_) => return self.mapped_step(step),
             FileStep::Punch { file, at, len } => self.zero(file, at..at + len, Fallocate::Punch, FileLength::Keep)?,
             FileStep::Zero { file, at, len } => self.zero(file, at..at + len, Fallocate::Zero, FileLength::Extend)?,
             FileStep::WriteBack => {

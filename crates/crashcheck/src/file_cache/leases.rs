@@ -92,6 +92,7 @@ impl FileStep {
             | FileStep::WriteDirtyOne
             | FileStep::MappedStore { .. }
             | FileStep::Msync(_)
+            | FileStep::GiveBack(_)
             | FileStep::Unmap(_)
             | FileStep::Refill(_) => false,
         }

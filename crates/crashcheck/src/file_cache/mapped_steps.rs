@@ -32,6 +32,7 @@ impl Process {
             FileStep::Map(file) => self.map(file)?,
             FileStep::MappedStore { file, at, len } => self.store(file, at, len)?,
             FileStep::Msync(file) => self.msync(file)?,
+            FileStep::GiveBack(file) => self.give_back(file)?,
             FileStep::Unmap(file) => {
                 self.mappings[file] = None;
                 self.pool.unmap(self.ids[file], 0, |_| false).map_err(Failure::new)?;
@@ -39,7 +40,7 @@ impl Process {
             }
             _ => {}
         }
-        Ok(matches!(step, FileStep::MappedStore { .. } | FileStep::Msync(_)))
+        Ok(matches!(step, FileStep::MappedStore { .. } | FileStep::Msync(_) | FileStep::GiveBack(_)))
     }
 
     /// A write of a program without a mapping. True: some of it goes to mapped pages, in parts.
@@ -114,6 +115,16 @@ impl Process {
         // Nobody asks the pool before the next step that brings the file below.
         self.machine.note(file, time);
         Ok(())
+    }
+
+    fn give_back(&mut self, file: usize) -> Result<(), Failure> {
+        self.msync(file)?;
+        let time_page = self.pool.time_page(self.ids[file]);
+        let left = self.pool.unmap(self.ids[file], 0, |run| time_page == Some(*run)).map_err(Failure::new)?;
+        if let Some(mapping) = &mut self.mappings[file] {
+            mapping.runs.clear();
+        }
+        if left == 1 { Ok(()) } else { Err(Failure::new("the place of the times is gone, or a page is not")) }
     }
 
     /// A file with a mapping is not cut into that.

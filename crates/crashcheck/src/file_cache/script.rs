@@ -120,6 +120,9 @@ pub enum FileStep {
     },
     /// It makes durable what it stored (`msync`).
     Msync(usize),
+    /// It makes all of that durable, and gives the pages back; it has the place still where it says
+    /// when it stored, and may map the file again.
+    GiveBack(usize),
     /// Its mapping ends.
     Unmap(usize),
     /// The process ends; the next one brings all that it left below.
