@@ -5,7 +5,15 @@
  *     mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_DAX, fd, offset)
  *
  * maps pages of a file of a mount as they lie in the mount's pool. msync makes them durable without
- * a request. Anywhere else the call fails with EOPNOTSUPP. Needs no library: the flag is all. */
+ * a request. Anywhere else the call fails with EOPNOTSUPP. Needs no library: the flag is all.
+ *
+ * With MAP_NORESERVE, and where the pool has no room for all of them, pages come when they are
+ * touched, and others go.
+ *
+ *     madvise(addr, len, MADV_DROPCACHE)
+ *
+ * has the pages of such a mapping go from the pool, which come again when they are touched. Nothing
+ * that was stored is lost. Linux 6.18 has no flag and no advice of these numbers. */
 #ifndef TIDEGATE_MAPPINGS_H
 #define TIDEGATE_MAPPINGS_H
 
@@ -17,6 +25,10 @@
 
 #ifndef MAP_DAX
 #define MAP_DAX 0x01000000
+#endif
+
+#ifndef MADV_DROPCACHE
+#define MADV_DROPCACHE 0x4d44
 #endif
 
 #endif

@@ -23,7 +23,7 @@ extern "C" fn start() {
         next::find_all();
         #[cfg(target_arch = "x86_64")]
         vfork::find_all();
-        process::start(before_fork, after_fork);
+        process::start(before_fork, after_fork, after_fork_in_child);
         contexts::start();
         trace::start();
     });
@@ -49,10 +49,24 @@ fn set_errno(errno: c_int) {
 }
 
 extern "C" fn before_fork() {
-    crate::guarded(files::before_fork);
+    crate::guarded(|| {
+        files::before_fork();
+        crate::mappings::before_fork();
+    });
+}
+
+extern "C" fn after_fork_in_child() {
+    crate::guarded(|| {
+        if files::has_path() {
+            crate::mappings::after_fork_in_child();
+        }
+    });
 }
 
 /// In the parent: what another thread opened while the child was made, the child has too.
 extern "C" fn after_fork() {
-    crate::guarded(files::all_shared);
+    crate::guarded(|| {
+        crate::mappings::after_fork();
+        files::all_shared();
+    });
 }

@@ -27,6 +27,8 @@
 //! - **L3** The board of contexts stays mapped, and is only used as atomics.
 //! - **L4** A time page is mapped while an entry of the table of mappings names it, and is only
 //!   used as atomics.
+//! - **L5** What is known of a paged mapping's extents is mapped while the table names the mapping,
+//!   and is only used as atomics by whoever has the table's lock.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 

@@ -1,6 +1,7 @@
 //! Which addresses of this process have pages of files that lie in the pool.
 
 use crate::times::Times;
+use libc::c_int;
 use std::ops::Range;
 
 /// Mappings of a process, and parts of such that were cut in two.
@@ -17,7 +18,7 @@ pub(crate) enum Reach {
 
 impl Reach {
     /// With an access as `mmap` and `mprotect` take it.
-    pub(crate) fn of(access: libc::c_int) -> Reach {
+    pub(crate) fn of(access: c_int) -> Reach {
         if access & (libc::PROT_READ | libc::PROT_WRITE) != 0 { Reach::Readable } else { Reach::Barred }
     }
 }
@@ -30,12 +31,19 @@ pub(crate) struct MappedPages {
     pub(crate) file: (u64, u64),
     /// Where it is said when they were stored to.
     pub(crate) times: Times,
-    pub(crate) reach: Reach,
+    /// How the process may reach them, as `mmap` and `mprotect` take it.
+    pub(crate) access: c_int,
+    /// Which paged mapping they are of, if any: some of them may be absent.
+    pub(crate) paged: Option<u16>,
 }
 
 impl MappedPages {
     pub(crate) const NONE: MappedPages =
-        MappedPages { base: 0, end: 0, file: (0, 0), times: Times::NONE, reach: Reach::Readable };
+        MappedPages { base: 0, end: 0, file: (0, 0), times: Times::NONE, access: libc::PROT_READ, paged: None };
+
+    pub(crate) fn reach(&self) -> Reach {
+        Reach::of(self.access)
+    }
 
     /// The part of them in a range of addresses.
     fn within(self, range: &Range<usize>) -> Option<MappedPages> {
@@ -49,7 +57,8 @@ impl MappedPages {
     }
 
     fn is_like(&self, other: &MappedPages) -> bool {
-        self.file == other.file && self.times == other.times && self.reach == other.reach
+        let of = |pages: &MappedPages| (pages.file, pages.access, pages.paged);
+        self.times == other.times && of(self) == of(other)
     }
 
     pub(crate) fn addresses(&self) -> Range<usize> {
@@ -145,7 +154,7 @@ mod tests {
     }
 
     fn all(ranges: &MappedRanges) -> Vec<(usize, usize, Reach)> {
-        let mut all: Vec<_> = ranges.iter().map(|pages| (pages.base, pages.end, pages.reach)).collect();
+        let mut all: Vec<_> = ranges.iter().map(|pages| (pages.base, pages.end, pages.reach())).collect();
         all.sort_by_key(|(base, ..)| *base);
         all
     }
@@ -162,11 +171,11 @@ mod tests {
         seen.sort_unstable();
         assert_eq!((seen, ranges.take(&(12..25)).is_none()), ([(12, 20), (20, 25)], true));
         assert_eq!(all(&ranges), [(10, 12, Reach::Readable), (25, 30, Reach::Readable)]);
-        ranges.add(MappedPages { reach: Reach::Barred, ..pages(12, 14) });
+        ranges.add(MappedPages { access: libc::PROT_NONE, ..pages(12, 14) });
         ranges.add(pages(14, 20));
         assert_eq!(all(&ranges)[..3], [(10, 12, Reach::Readable), (12, 14, Reach::Barred), (14, 20, Reach::Readable)]);
         let barred = ranges.take(&(12..14)).expect("it is there");
-        ranges.add(MappedPages { reach: Reach::Readable, ..barred });
+        ranges.add(MappedPages { access: libc::PROT_READ, ..barred });
         assert_eq!(all(&ranges)[0], (10, 20, Reach::Readable));
         let parts: Vec<_> = ranges.parts(&(15..27)).map(|part| part.addresses()).collect();
         assert_eq!(parts.len(), 2);

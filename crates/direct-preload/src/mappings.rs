@@ -12,10 +12,23 @@
 //! With what it flushes it says when that was stored (`Times`), also before it unmaps pages that
 //! were stored to, and when the program ends.
 //!
+//! Where there is no room for all pages, they come when they are touched: see
+//! `mappings/misses.rs`.
+//!
 //! A child of `fork` has the mappings too, and the locks with them; the kernel watches none of its
 //! pages then.
 
+mod misses;
+mod paged;
+mod signals;
+mod touch_threads;
+
+pub(crate) use misses::{after_fork, after_fork_in_child, before_fork, drop_cache};
+
 use crate::mapped_ranges::{MappedPages, MappedRanges, Reach};
+use crate::mappings::misses::AllPaged;
+use crate::mappings::signals::HeldSignals;
+use crate::mappings::touch_threads::TOUCH_THREADS;
 use crate::memory::PoolFile;
 use crate::service::{NO_POOL, ask, lends};
 use crate::times::Times;
@@ -38,6 +51,10 @@ use zerocopy::little_endian::{U32, U64};
 /// Asks for pages of the pool. The kernel's headers have no flag of this value, and refuse one
 /// beside `MAP_SHARED_VALIDATE` that they do not have. See `include/tidegate-mappings.h`.
 pub(crate) const MAP_DAX: c_int = 0x0100_0000;
+
+/// Has pages of the pool go. The kernel has no advice of this number. See
+/// `include/tidegate-mappings.h`.
+pub(crate) const MADV_DROPCACHE: c_int = 0x4d44;
 
 /// Bits of `mmap`'s flags that say whose stores are seen.
 const MAP_TYPE: c_int = 0x0f;
@@ -84,6 +101,9 @@ struct Table {
     /// Room for messages: the stack may be small.
     map: Map,
     pool: PoolDescription,
+    all: AllPaged,
+    /// While a child is made.
+    forking: Option<HeldSignals>,
 }
 
 struct Mappings {
@@ -113,6 +133,8 @@ static MAPPINGS: Mappings = Mappings {
         was_asked: false,
         map: NO_MAP,
         pool: NO_POOL,
+        all: AllPaged::NONE,
+        forking: None,
     }),
 };
 
@@ -124,10 +146,21 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Relaxed) > 0
 }
 
-/// Calls `act` with the table. An error: this very thread is at it, below a signal handler.
+/// Calls `act` with the table. An error: this very thread is at it, below a signal handler. Where
+/// there are absent pages no handler runs meanwhile: it might wait for one, and whoever brings it
+/// for the table.
 fn with<T>(act: impl FnOnce(&mut Table) -> T) -> Result<T, Errno> {
-    if !MAPPINGS.lock.take() {
-        return Err(Errno::BUSY);
+    let mut held = TOUCH_THREADS.is_started().then(HeldSignals::new);
+    loop {
+        if !MAPPINGS.lock.take() {
+            return Err(Errno::BUSY);
+        }
+        if held.is_some() || !TOUCH_THREADS.is_started() {
+            break;
+        }
+        // The first absent pages came meanwhile.
+        MAPPINGS.lock.give();
+        held = Some(HeldSignals::new());
     }
     // SAFETY: L2.
     let done = act(unsafe { &mut *MAPPINGS.table.get() });
@@ -139,7 +172,9 @@ fn with<T>(act: impl FnOnce(&mut Table) -> T) -> Result<T, Errno> {
 /// about the parent. Where there are none, the child has those watched that it makes.
 pub(crate) fn forget_eye() {
     MAPPINGS.lock.reset();
+    TOUCH_THREADS.reset();
     let _ = with(|table| {
+        table.forget_present();
         (table.eye, table.was_asked) = (None, table.mapped.iter().next().is_some());
         table.mapped.iter_mut().for_each(|pages| pages.times.uncount());
     });
@@ -149,7 +184,7 @@ pub(crate) fn forget_eye() {
 pub(crate) fn end() {
     let _ = with(|table| {
         while let Some(times) = table.counted() {
-            let is_stored = |pages: &MappedPages| pages.times.is_at(&times) && table.was_stored(pages.addresses());
+            let is_stored = |pages: &MappedPages| pages.times.is_at(&times) && table.was_stored(pages);
             if table.mapped.iter().any(is_stored) {
                 times.say();
             }
@@ -199,6 +234,27 @@ impl Wanted {
             return Err(Errno::BADF);
         }
         let about = fstat(file)?;
+        let file = (about.st_dev, about.st_ino);
+        let (place, len) = ((from, len), len as u64);
+        // The pages may come when they are touched.
+        let is_paged =
+            self.flags & libc::MAP_POPULATE == 0 && about.st_size.cast_unsigned() >= from.saturating_add(len);
+        if is_paged
+            && self.flags & libc::MAP_NORESERVE != 0
+            && flags & OFlags::RWMODE == OFlags::RDWR
+            && with(|table| lends(self.fd, &mut table.pool))?
+            && let Some(mapped) = self.map_paged(place, file)
+        {
+            return mapped;
+        }
+        match self.map_present(place, file, flags) {
+            Err(Errno::NOMEM) if is_paged => self.map_paged(place, file).unwrap_or(Err(Errno::NOMEM)),
+            mapped => mapped,
+        }
+    }
+
+    /// Maps pages that are all present.
+    fn map_present(&self, (from, len): (u64, usize), file: (u64, u64), flags: OFlags) -> Result<*mut c_void, Errno> {
         with(|table| {
             if !lends(self.fd, &mut table.pool) {
                 return Err(Errno::OPNOTSUPP);
@@ -206,10 +262,10 @@ impl Wanted {
             if flags & OFlags::RWMODE != OFlags::RDWR {
                 return Err(Errno::ACCESS);
             }
-            if !table.mapped.has_room() {
+            // No file's pages have more room than that.
+            if !table.mapped.has_room() || len as u64 > table.pool.bytes.get() {
                 return Err(Errno::NOMEM);
             }
-            let file = (about.st_dev, about.st_ino);
             let mut times = table.times_of(file);
             let mapped = self.mapped(table, (from, len), &mut times);
             let Ok(base) = mapped else {
@@ -217,19 +273,23 @@ impl Wanted {
                 return mapped;
             };
             table.forget(&(base.addr()..base.addr() + len), times);
-            let (base_at, reach) = (base.addr(), Reach::of(self.access));
-            table.mapped.add(MappedPages { base: base_at, end: base_at + len, file, times, reach });
+            let (start, access) = (base.addr(), self.access);
+            table.mapped.add(MappedPages { base: start, end: start + len, file, times, access, paged: None });
             table.count();
             table.watch(base, len);
             Ok(base)
         })?
     }
 
+    /// The flags that say where.
+    fn place_flags(&self) -> c_int {
+        self.flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE)
+    }
+
     fn mapped(&self, table: &mut Table, (from, len): (u64, usize), times: &mut Times) -> Result<*mut c_void, Errno> {
         // Before any address is taken: most refusals come here.
         table.ask(self.fd, from, len)?;
-        let how =
-            MapFlags::from_bits_retain((self.flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE)).cast_unsigned());
+        let how = MapFlags::from_bits_retain(self.place_flags().cast_unsigned());
         if how.contains(MapFlags::FIXED) {
             table.say(&pages(self.at, len));
         }
@@ -367,12 +427,20 @@ impl Table {
 
     /// Says of those of these addresses that were stored to since the last look that they were.
     fn say(&self, range: &Range<usize>) {
-        let stored = self.mapped.parts(range).filter(|part| self.was_stored(part.addresses()));
+        let stored = self.mapped.parts(range).filter(|part| self.was_stored(part));
         stored.for_each(|part| part.times.say());
     }
 
+    /// Whether any of these pages may have been stored to.
+    fn was_stored(&self, pages: &MappedPages) -> bool {
+        match self.paged_of(pages) {
+            Some(paged) => self.was_paged_stored(&paged, pages.addresses()),
+            None => self.was_stored_at(pages.addresses()),
+        }
+    }
+
     /// Whether any of these addresses, which are mapped, may have been stored to.
-    fn was_stored(&self, range: Range<usize>) -> bool {
+    fn was_stored_at(&self, range: Range<usize>) -> bool {
         let mut told = [WrittenRange::default(); 1];
         let looked = self.eye.as_ref().and_then(|eye| eye.look(range, &mut told).ok());
         looked.is_none_or(|(written, _)| !written.is_empty())
@@ -384,36 +452,49 @@ impl Table {
             if !pages.times.is_at(&used) {
                 self.end_unused(pages.times);
             }
+            self.is_gone(&pages);
         }
+        self.end_unmapped();
         self.count();
     }
 
-    /// From now on the process reaches these addresses so.
-    fn reaches(&mut self, range: &Range<usize>, reach: Reach) {
-        while let Some(pages) = self.mapped.take_if(range, |pages| pages.reach != reach) {
-            self.mapped.add(MappedPages { reach, ..pages });
+    /// From now on the process has this access to these addresses.
+    fn has_access(&mut self, range: &Range<usize>, access: c_int) {
+        while let Some(pages) = self.mapped.take_if(range, |pages| pages.access != access) {
+            self.mapped.add(MappedPages { access, ..pages });
         }
         self.count();
     }
 
     /// Has the kernel watch pages, if it can.
     fn watch(&mut self, at: *mut c_void, len: usize) {
-        if !self.was_asked {
-            (self.eye, self.was_asked) = (WrittenPages::begin().ok(), true);
-        }
+        self.begin_to_watch();
         // Pages that it does not watch count as written.
         let _ = self.eye.as_ref().map(|eye| eye.watch(at, len));
     }
 
+    fn begin_to_watch(&mut self) {
+        if !self.was_asked {
+            (self.eye, self.was_asked) = (WrittenPages::begin().ok(), true);
+        }
+    }
+
     /// Has what was stored to these pages written back, and says so.
     fn flush(&self, pages: &MappedPages) {
-        if pages.reach == Reach::Readable && self.flush_stored(pages.addresses()) {
+        let flushed = || match self.paged_of(pages) {
+            Some(paged) => self.flush_paged(&paged, pages.addresses()),
+            None => self.flush_stored(pages.addresses()),
+        };
+        if pages.reach() == Reach::Readable && flushed() {
             pages.times.say();
         }
     }
 
     /// Has what was stored to these addresses written back. False: that was nothing.
     fn flush_stored(&self, range: Range<usize>) -> bool {
+        if range.is_empty() {
+            return false;
+        }
         let eye = self.eye.as_ref().filter(|_| range.len() > UNASKED_BYTES);
         let Some(eye) = eye else { return flush(range) };
         if let Some(pages) = flush_few(eye, &range) {
@@ -499,6 +580,13 @@ pub(crate) fn sync_file(fd: c_int) -> Result<(), Errno> {
     })
 }
 
+/// Whether a thread that touches these addresses may have to wait for them.
+pub(crate) fn may_wait(at: *const c_void, len: usize) -> bool {
+    let range = pages(at.cast_mut(), len);
+    let is_paged = |table: &mut Table| table.mapped.parts(&range).any(|part| part.paged.is_some());
+    TOUCH_THREADS.is_started() && with(is_paged).unwrap_or(true)
+}
+
 /// Whether any of these addresses is ours.
 pub(crate) fn is_ours(at: *mut c_void, len: usize) -> bool {
     let range = pages(at, len);
@@ -542,16 +630,16 @@ pub(crate) fn protecting(
             table.mapped.parts(&range).for_each(|part| table.flush(&part));
             MappedRuns::fence();
             // If that is refused, they can be read: another look does no harm.
-            table.reaches(&range, Reach::Barred);
+            table.has_access(&range, access);
             let done = protect(access);
             if done != 0 {
-                table.reaches(&range, Reach::Readable);
+                table.has_access(&range, libc::PROT_READ);
             }
             return Ok(done);
         }
         let done = protect(access);
         if done == 0 {
-            table.reaches(&range, reach);
+            table.has_access(&range, access);
         }
         Ok(done)
     })?

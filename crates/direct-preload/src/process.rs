@@ -25,8 +25,12 @@ pub(crate) fn said(name: &CStr) -> Option<&'static CStr> {
 }
 
 /// Looks whether this process has the direct path. `before_fork` is called before it is forked,
-/// and `after_fork` in the parent then.
-pub(crate) fn start(before_fork: unsafe extern "C" fn(), after_fork: unsafe extern "C" fn()) {
+/// and `after_fork` in the parent then, and `in_child` in the child.
+pub(crate) fn start(
+    before_fork: unsafe extern "C" fn(),
+    after_fork: unsafe extern "C" fn(),
+    in_child: unsafe extern "C" fn(),
+) {
     if said(DIRECT).is_none() {
         return;
     }
@@ -37,7 +41,7 @@ pub(crate) fn start(before_fork: unsafe extern "C" fn(), after_fork: unsafe exte
     }
     // SAFETY: it has no conditions, and the functions do nothing that a child may not do that has
     // one thread of many.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), None) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
 }
 
 /// A file of this library's own. Libc's `close` would be a place where a thread may be cancelled,

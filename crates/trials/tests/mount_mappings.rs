@@ -257,7 +257,7 @@ fn what_cannot_be_mapped_is_refused() {
     mapper.does(&["cut 50000", "protect 0 4096 r", "protect 0 4096 rw", "unmap 4096 4096", "store 0 2 4096"]);
     mapper.does(&["msync 0 4096", "map fixed 0 8192", "store 4096 3 1", "msync 0 8192", "close"]);
     mapper.does(&["open long rw"]);
-    assert_eq!(mapper.says("map direct 0 20971520"), "ENOMEM");
+    assert_eq!(mapper.says("map whole 0 20971520"), "ENOMEM", "all of it is to be present");
     mapper.does(&["close", "open long ro"]);
     assert_eq!(mapper.says("map direct 0 4096"), "EACCES");
     let mut plain = Mapper::plain(&testbed);
@@ -421,5 +421,131 @@ fn pages_that_a_program_may_not_read_are_synced_and_the_others_with_them() {
     testbed.mount_again();
     let stored = [(8190, 7, 4100), (81_920, 7, 1), (8192, 8, 1)];
     assert!(read(&testbed, "file") == expected(bytes, &stored), "what was stored before counts as synced");
+    assert!(testbed.end().is_written_back());
+}
+
+/// More than the pool has.
+const LARGE: usize = 64 * MIB;
+
+/// What `random` and `threads` of the program leave in a file.
+fn store_random(bytes: &mut [u8], seed: u64, count: u64, threads: u64) {
+    let words = bytes.len() as u64 / 8 / threads;
+    for thread in 0..threads {
+        let mut x = seed + thread;
+        for step in 1..=count {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = usize::try_from(((x >> 20) % words * threads + thread) * 8).expect("in the file");
+            bytes[at..at + 8].copy_from_slice(&step.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_mapping_larger_than_the_pool_keeps_all_that_was_synced_whoever_is_killed() {
+    let mut testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    let mut expected = vec![1; LARGE];
+    let mut mapper = Mapper::mapped(&testbed, "file", LARGE);
+    mapper.does(&["close", "random 1 400"]);
+    store_random(&mut expected, 1, 400, 1);
+    assert!(read(&testbed, "file") == expected, "others see it");
+    assert!(counted(&testbed, "mapped_bytes") < 16 * MIB as u64, "the pool has room for no more");
+    testbed.kill_server();
+    mapper.does(&["closeall", "threads 2 100"]);
+    store_random(&mut expected, 2, 100, 4);
+    assert!(read(&testbed, "file") == expected, "with another server, and without descriptors");
+    drop(mapper);
+    assert!(read(&testbed, "file") == expected, "the program was killed");
+    until_below(&testbed);
+    let mut mapper = Mapper::mapped(&testbed, "file", LARGE);
+    mapper.does(&["random 3 200"]);
+    store_random(&mut expected, 3, 200, 1);
+    drop(mapper);
+    testbed.lose_power();
+    testbed.mount_again();
+    assert!(read(&testbed, "file") == expected, "the power was lost");
+    let ended = testbed.end();
+    assert!(ended.is_written_back() && ended.read("file") == expected);
+}
+
+#[test]
+fn a_program_uses_absent_pages_like_any_memory() {
+    let testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    let mut expected = vec![1; LARGE];
+    let mut mapper = Mapper::mapped(&testbed, "file", LARGE);
+    // The kernel reads from pages that are absent, and writes to them.
+    mapper.does(&["store 50000000 7 300000", "writefrom 49999000 0 400000", "readto 20000000 100000 300000"]);
+    expected[50_000_000..50_300_000].fill(7);
+    expected.copy_within(49_999_000..50_399_000, 0);
+    expected.copy_within(100_000..400_000, 20_000_000);
+    assert!(read(&testbed, "file") == expected);
+    // A child has the mapping, of which nothing is present, and brings what it touches.
+    mapper.does(&["child 20000000 5 1000000", "child 60000000 6 10"]);
+    expected[20_000_000..21_000_000].fill(5);
+    expected[60_000_000..60_000_010].fill(6);
+    assert_eq!((mapper.says("load 20999999"), mapper.says("probe 60000009")), ("5".into(), "ok".into()));
+    mapper.does(&["protect 4096 4096 none", "unmap 270336 8192", "store 262144 8 4096"]);
+    expected[262_144..266_240].fill(8);
+    assert_eq!((mapper.says("probe 4100"), mapper.says("probe 274000")), ("SEGV".into(), "SEGV".into()));
+    mapper.does(&["protect 4096 4096 rw", "store 4096 9 1", "protect 524288 9437184 r", "protect 524288 9437184 rw"]);
+    expected[4096] = 9;
+    mapper.does(&["msync 0 262144", "fsync"]);
+    assert!(read(&testbed, "file") == expected);
+    drop(mapper);
+    until_below(&testbed);
+    assert!(testbed.end().read("file") == expected);
+}
+
+/// A handler touches absent pages while the program syncs others.
+#[test]
+fn a_signal_handler_may_touch_absent_pages() {
+    let testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    Mapper::mapped(&testbed, "file", LARGE).does(&["alarmed 300"]);
+    until_below(&testbed);
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
+fn pages_go_from_the_pool_when_the_program_says_so() {
+    let mut testbed = MountTestbed::on_own_disk();
+    let bytes = 4 * MIB;
+    make(&testbed, "file", bytes);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw", &format!("map paged 0 {bytes}")]);
+    let present = |testbed: &MountTestbed, bytes: usize| {
+        until("pages to come and go", || counted(testbed, "mapped_bytes") == bytes as u64);
+    };
+    present(&testbed, 256 << 10);
+    mapper.does(&["store 0 2 4194304", "msync 0 2097152"]);
+    present(&testbed, bytes);
+    mapper.does(&["drop 0 1048576", "drop 2097152 1048576"]);
+    present(&testbed, 2 * MIB);
+    assert_eq!((mapper.says("load 5"), mapper.says("load 2100000")), ("2".into(), "2".into()));
+    mapper.does(&["store 4096 3 4096", "drop 4096 4096", "protect 0 4096 r"]);
+    assert_eq!((mapper.says("load 5000"), mapper.says("drop 0 4096")), ("3".into(), "EINVAL".into()));
+    mapper.does(&["map direct 0 4194304"]);
+    assert_eq!(mapper.says("drop 0 4096"), "EOPNOTSUPP", "all of it is present");
+    drop(mapper);
+    testbed.lose_power();
+    testbed.mount_again();
+    assert!(read(&testbed, "file") == expected(bytes, &[(0, 2, bytes), (4096, 3, 4096)]));
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
+fn an_absent_page_that_cannot_come_is_told_to_whoever_touches_it() {
+    let mut testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    let mut mapper = Mapper::mapped(&testbed, "file", LARGE);
+    mapper.does(&["cut 33000000"]);
+    assert_eq!((mapper.says("probe 32995000"), mapper.says("probe 33000000")), ("ok".into(), "BUS".into()));
+    assert_eq!(mapper.says("writefrom 40000000 0 4096"), "EFAULT", "by a system call");
+    testbed.kill();
+    assert_eq!(mapper.says("probe 20000000"), "BUS", "there is no service");
+    drop(mapper);
+    testbed.mount_again();
+    assert_eq!(read(&testbed, "file").len(), 33_000_000);
     assert!(testbed.end().is_written_back());
 }

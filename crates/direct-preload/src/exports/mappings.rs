@@ -1,7 +1,7 @@
 //! Functions on memory that may be pages of the pool.
 
 use crate::exports::set_errno;
-use crate::mappings::{self, MAP_DAX, Wanted};
+use crate::mappings::{self, MADV_DROPCACHE, MAP_DAX, Wanted};
 use crate::{files, guarded};
 use libc::{c_int, c_uint, c_void, off_t, size_t};
 use rustix::io::Errno;
@@ -123,7 +123,8 @@ unsafe extern "C-unwind" fn mremap(
     unsafe { next::mremap(at, len, new_len, flags, to) }
 }
 
-/// As in libc. A hole is not made through pages of the pool, as it would be one in the pool.
+/// As in libc. A hole is not made through pages of the pool, as it would be one in the pool. With
+/// `MADV_DROPCACHE`, the pool's pages go.
 ///
 /// # Safety
 /// L1.
@@ -133,8 +134,37 @@ unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int)
         set_errno(libc::EOPNOTSUPP);
         return -1;
     }
+    if advice == MADV_DROPCACHE && at.addr().is_multiple_of(4096) && guarded(|| is_ours(at, len)) {
+        return answered(guarded(|| mappings::drop_cache(at, len)));
+    }
     // SAFETY: L1.
     unsafe { next::madvise(at, len, advice) }
+}
+
+/// As in libc. Pages that come and go are not locked.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mlock(at: *const c_void, len: size_t) -> c_int {
+    if guarded(|| mappings::may_wait(at, len)) {
+        return answered(Err(Errno::OPNOTSUPP));
+    }
+    // SAFETY: L1.
+    unsafe { next::mlock(at, len) }
+}
+
+/// As in libc. Pages that come and go are not locked.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int {
+    if guarded(|| mappings::may_wait(at, len)) {
+        return answered(Err(Errno::OPNOTSUPP));
+    }
+    // SAFETY: L1.
+    unsafe { next::mlock2(at, len, flags) }
 }
 
 /// As in libc. Of pages of the pool, what was stored is flushed before they cannot be read any

@@ -4,7 +4,7 @@ use crate::exports::mappings::{answered, before_sync};
 use crate::exports::set_errno;
 use crate::files::{self, PositionTurn};
 use crate::known::Descriptor;
-use crate::{contexts, guarded, trace};
+use crate::{contexts, guarded, mappings, trace};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use std::slice;
 use tidegate_file_direct::{Attempted, Until};
@@ -37,9 +37,12 @@ fn may_be_cancelled() {
     unsafe { pthread_testcancel() };
 }
 
-fn is_usable(at: *const c_void, len: size_t) -> bool {
-    let at = at.addr();
-    at >= USER_BEGIN && at.checked_add(len).is_some_and(|end| end <= USER_END)
+/// Whether these bytes may be copied while a file is locked.
+fn is_usable(bytes: *const c_void, len: size_t) -> bool {
+    let at = bytes.addr();
+    at >= USER_BEGIN
+        && at.checked_add(len).is_some_and(|end| end <= USER_END)
+        && !guarded(|| mappings::may_wait(bytes, len))
 }
 
 fn position(fd: c_int, offset: off_t, whence: c_int) -> Option<u64> {

@@ -6,23 +6,30 @@
  *   fsync
  *   read AT              write AT BYTE LEN        child AT BYTE LEN      move
  *   close                cut LEN                  punch                  count AT LEN MSYNCS
- *   exit                 fork
+ *   exit                 drop AT LEN              probe AT (in a child)  closeall
+ *   readto AT FROM LEN   writefrom AT TO LEN      random SEED COUNT      threads SEED COUNT
+ *   alarmed COUNT        fork
  *
- * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared" or
- * "fixed" (over the first mapping). */
+ * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared",
+ * "paged" (MAP_NORESERVE), "whole" (MAP_POPULATE) or "fixed" (over the first mapping). */
 #define _GNU_SOURCE
 #include "tidegate-mappings.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static int fd = -1;
 static unsigned char *base;
 static size_t length;
+static volatile unsigned char seen;
 
 static void answer(long outcome)
 {
@@ -44,6 +51,10 @@ static void map(const char *how, off_t offset, size_t len)
 		flags = MAP_SHARED;
 	if (!strcmp(how, "fixed"))
 		flags |= MAP_FIXED;
+	if (!strcmp(how, "paged"))
+		flags |= MAP_NORESERVE;
+	if (!strcmp(how, "whole"))
+		flags |= MAP_POPULATE;
 	void *place = !strcmp(how, "fixed") ? base : NULL;
 	int access = !strcmp(how, "barred") ? PROT_NONE : PROT_READ | PROT_WRITE;
 	void *at = mmap(place, len, access, flags, fd, offset);
@@ -84,6 +95,80 @@ static void go_on_in_child(void)
 	answer(pid);
 }
 
+static void probe(size_t at)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		seen = base[at];
+		_exit(0);
+	}
+	int status = -1;
+	waitpid(pid, &status, 0);
+	printf("%s\n", WIFSIGNALED(status) ? sigabbrev_np(WTERMSIG(status)) : "ok");
+	fflush(stdout);
+}
+
+#define THREADS 4
+
+struct work {
+	pthread_t thread;
+	uint64_t seed;
+	long count, number, of;
+	int failed;
+};
+
+/* Stores the number of each step to a random word of those of this thread, and syncs its page. */
+static void *step(void *argument)
+{
+	struct work *work = argument;
+	uint64_t x = work->seed;
+	for (long i = 1; i <= work->count; i++) {
+		x = x * 6364136223846793005u + 1442695040888963407u;
+		size_t word = (x >> 20) % (length / 8 / work->of) * work->of + work->number;
+		((volatile uint64_t *)base)[word] = i;
+		work->failed |= msync(base + word * 8 / 4096 * 4096, 4096, MS_SYNC);
+	}
+	return NULL;
+}
+
+static void run(uint64_t seed, long count, long threads)
+{
+	struct work works[THREADS];
+	int failed = 0;
+	for (long i = 0; i < threads; i++) {
+		works[i] = (struct work){ .seed = seed + i, .count = count, .number = i, .of = threads };
+		failed |= pthread_create(&works[i].thread, NULL, step, &works[i]);
+	}
+	for (long i = 0; i < threads; i++) {
+		pthread_join(works[i].thread, NULL);
+		failed |= works[i].failed;
+	}
+	answer(failed ? -1 : 0);
+}
+
+static volatile sig_atomic_t alarms;
+
+/* Each alarm loads a byte of another part. */
+static void on_alarm(int number)
+{
+	(void)number;
+	seen = base[(size_t)alarms++ * 7 * 262144 % length];
+}
+
+static void alarmed(long count)
+{
+	struct itimerval often = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
+	int failed = 0;
+	signal(SIGALRM, on_alarm);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (size_t at = 0; alarms < count; at = (at + 5 * 262144) % length) {
+		base[at + 1] = 9;
+		failed |= msync(base, length, MS_SYNC);
+	}
+	setitimer(ITIMER_REAL, &never, NULL);
+	answer(failed);
+}
+
 int main(void)
 {
 	char line[512], word[256], how[256];
@@ -106,11 +191,11 @@ int main(void)
 		else if (!strncmp(line, "fsync", 5))
 			answer(fsync(fd));
 		else if (sscanf(line, "read %ld", &at) == 1) {
-			unsigned char seen = 0;
-			if (pread(fd, &seen, 1, at) < 0)
+			unsigned char byte_read = 0;
+			if (pread(fd, &byte_read, 1, at) < 0)
 				answer(-1);
 			else
-				printf("%d\n", seen), fflush(stdout);
+				printf("%d\n", byte_read), fflush(stdout);
 		} else if (sscanf(line, "write %ld %ld %ld", &at, &byte, &len) == 3) {
 			void *bytes = malloc(len);
 			memset(bytes, byte, len);
@@ -124,8 +209,24 @@ int main(void)
 			return 0;
 		else if (!strncmp(line, "fork", 4))
 			go_on_in_child();
+		else if (!strncmp(line, "closeall", 8))
+			closefrom(3), answer(0);
 		else if (!strncmp(line, "close", 5))
 			answer(close(fd));
+		else if (sscanf(line, "drop %ld %ld", &at, &len) == 2)
+			answer(madvise(base + at, len, MADV_DROPCACHE));
+		else if (sscanf(line, "probe %ld", &at) == 1)
+			probe(at);
+		else if (sscanf(line, "readto %ld %ld %ld", &at, &byte, &len) == 3)
+			answer(pread(fd, base + at, len, byte) == len ? 0 : -1);
+		else if (sscanf(line, "writefrom %ld %ld %ld", &at, &byte, &len) == 3)
+			answer(pwrite(fd, base + at, len, byte) == len ? 0 : -1);
+		else if (sscanf(line, "random %ld %ld", &byte, &len) == 2)
+			run(byte, len, 1);
+		else if (sscanf(line, "threads %ld %ld", &byte, &len) == 2)
+			run(byte, len, THREADS);
+		else if (sscanf(line, "alarmed %ld", &len) == 1)
+			alarmed(len);
 		else if (sscanf(line, "cut %ld", &len) == 1)
 			answer(ftruncate(fd, len));
 		else if (!strncmp(line, "punch", 5))

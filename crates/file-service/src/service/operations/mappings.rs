@@ -24,7 +24,13 @@ impl FileService {
         }
         // Handles that are opened from now on have the kernel keep no pages.
         let was_direct = file.lease.set_direct(true);
-        let mapped = self.map_kept_out((node, handle), map, lending);
+        let mut mapped = self.map_kept_out((node, handle), map, lending);
+        if mapped == Err(Errno::NOMEM) {
+            // Programs may have unmapped pages since the last look, also to have room for these.
+            self.open_files.end_mappings(lending.pool());
+            file.lease.set_direct(true);
+            mapped = self.map_kept_out((node, handle), map, lending);
+        }
         if mapped.is_err() && !was_direct && self.open_files.mapped_runs(&file).is_empty() {
             file.lease.set_direct(false);
         }
@@ -43,7 +49,7 @@ impl FileService {
     /// Maps a file of which the kernel is to keep no pages.
     fn map_kept_out(&self, (node, handle): (NodeId, Handle), map: &mut Map, lending: &Lending) -> Result<()> {
         let file = self.handles.lent_file(handle)?;
-        let is_mapped = !self.open_files.mapped_runs(&file).is_empty();
+        let is_mapped = self.open_files.is_mapped_still(&file);
         if file.groups.is_used() || file.lease.is_mapped() || !is_mapped && self.handles.has_others(&file, handle) {
             return Err(Errno::BUSY);
         }

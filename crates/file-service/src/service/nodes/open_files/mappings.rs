@@ -88,7 +88,7 @@ impl OpenFiles {
     }
 
     /// Whether anything of a file is mapped, and be it where programs say when they stored.
-    fn is_mapped_still(&self, file: &OpenFile) -> bool {
+    pub(crate) fn is_mapped_still(&self, file: &OpenFile) -> bool {
         let served_from = file.read_state().served_from;
         let has_time_page = matches!(served_from, ServedFrom::Pool(number) if self.pool.time_page(number).is_some());
         has_time_page || !self.mapped_runs(file).is_empty()

@@ -1,0 +1,278 @@
+//! The two threads that answer for absent pages, which a process has from its first paged mapping
+//! on: one is told who waits for which page, the other brings the pages. The first one takes no
+//! lock but for its queue, as whoever makes memory absent waits until it was told so.
+//!
+//! Both have a table of descriptors of their own, in which are the files of the paged mappings:
+//! programs close descriptors that they do not know, and go on with their memory. Neither calls a
+//! function of libc that this library takes over.
+
+use crate::guarded;
+use crate::mappings::paged::PAGED_MAX;
+use crate::mappings::pause;
+use crate::mappings::signals::HeldSignals;
+use rustix::fd::{IntoRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::thread::{futex, gettid};
+use std::ffi::{CStr, c_void};
+use std::io::Write as _;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use tidegate_media::AbsentPages;
+use tidegate_preload_common::lock::Lock;
+
+/// Addresses that wait in the queue.
+const TOUCHES: usize = 1024;
+
+const NOT_STARTED: u32 = 0;
+const STARTING: u32 = 1;
+const RUNNING: u32 = 2;
+const FAILED: u32 = 3;
+
+const NOTHING_ASKED: u32 = 0;
+const ASKED: u32 = 1;
+const ANSWERED: u32 = 2;
+
+/// Descriptors of the program's table, one for each paged mapping; -1: none.
+pub(super) type Files = [i32; PAGED_MAX];
+
+pub(super) const NO_FILES: Files = [-1; PAGED_MAX];
+
+/// What the worker does.
+pub(super) struct TouchWork {
+    /// Has whoever waits for this address go on.
+    pub(super) serve: fn(AbsentPages, usize),
+    /// Called when nobody waits.
+    pub(super) tidy_up: fn(),
+}
+
+/// The threads, and what passes between them and the program's.
+pub(super) struct TouchThreads {
+    /// Taken by whoever starts the threads or asks one.
+    lock: Lock,
+    state: AtomicU32,
+    absent: AtomicI32,
+    worker: AtomicI32,
+    files: [AtomicI32; PAGED_MAX],
+    /// Changes with everything that the worker is to look at.
+    bell: AtomicU32,
+    request: AtomicU32,
+    thread: AtomicI32,
+    file: AtomicI32,
+    touched: [AtomicUsize; TOUCHES],
+    put: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+pub(super) static TOUCH_THREADS: TouchThreads = TouchThreads {
+    lock: Lock::new(),
+    state: AtomicU32::new(NOT_STARTED),
+    absent: AtomicI32::new(-1),
+    worker: AtomicI32::new(0),
+    files: [const { AtomicI32::new(-1) }; PAGED_MAX],
+    bell: AtomicU32::new(0),
+    request: AtomicU32::new(NOTHING_ASKED),
+    thread: AtomicI32::new(0),
+    file: AtomicI32::new(-1),
+    touched: [const { AtomicUsize::new(0) }; TOUCHES],
+    put: AtomicUsize::new(0),
+    taken: AtomicUsize::new(0),
+};
+
+impl TouchThreads {
+    /// Whether this process has the threads, or is about to.
+    pub(super) fn is_started(&self) -> bool {
+        [STARTING, RUNNING].contains(&self.state.load(Ordering::Acquire))
+    }
+
+    /// The threads, which are started if they are not there. As [`TouchThreads::start`], without
+    /// files.
+    pub(super) fn started(&self, work: &'static TouchWork) -> Result<AbsentPages, Errno> {
+        let mut none = NO_FILES;
+        self.start(work, &mut none)
+    }
+
+    /// The threads, which are started if they are not there; they have `files` then, and these are
+    /// their numbers there. The caller does not have the table. An error: the kernel does not have
+    /// or allow what they need.
+    pub(super) fn start(&self, work: &'static TouchWork, files: &mut Files) -> Result<AbsentPages, Errno> {
+        let _held = HeldSignals::new();
+        if !self.lock.take() {
+            return Err(Errno::BUSY);
+        }
+        if self.state.load(Ordering::Acquire) == NOT_STARTED {
+            self.start_locked(work, files);
+        }
+        self.lock.give();
+        match self.state.load(Ordering::Acquire) {
+            RUNNING => Ok(AbsentPages::of(self.absent.load(Ordering::Relaxed))),
+            _ => Err(Errno::NOMEM),
+        }
+    }
+
+    fn start_locked(&self, work: &'static TouchWork, files: &mut Files) {
+        let Ok(absent) = AbsentPages::begin() else { return self.state.store(FAILED, Ordering::Release) };
+        self.absent.store(absent.number(), Ordering::Relaxed);
+        self.files.iter().zip(&*files).for_each(|(place, fd)| place.store(*fd, Ordering::Relaxed));
+        self.state.store(STARTING, Ordering::Release);
+        if start_thread(read_touches, work).is_err() {
+            return self.state.store(FAILED, Ordering::Release);
+        }
+        while self.state.load(Ordering::Acquire) == STARTING {
+            let _ = futex::wait(&self.state, futex::Flags::PRIVATE, STARTING, None);
+        }
+        files.iter_mut().zip(&self.files).for_each(|(fd, place)| *fd = place.load(Ordering::Relaxed));
+    }
+
+    fn is_now(&self, state: u32) {
+        self.state.store(state, Ordering::Release);
+        let _ = futex::wake(&self.state, futex::Flags::PRIVATE, u32::MAX >> 1);
+    }
+
+    /// Has the worker open the file of one of this thread's descriptors anew. Its number there. The
+    /// caller does not have the table.
+    pub(super) fn open(&self, fd: i32) -> Result<i32, Errno> {
+        let _held = HeldSignals::new();
+        if !self.lock.take() {
+            return Err(Errno::BUSY);
+        }
+        self.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        self.file.store(fd, Ordering::Relaxed);
+        self.request.store(ASKED, Ordering::Release);
+        self.ring();
+        while self.request.load(Ordering::Acquire) == ASKED {
+            let _ = futex::wait(&self.request, futex::Flags::PRIVATE, ASKED, None);
+        }
+        self.request.store(NOTHING_ASKED, Ordering::Relaxed);
+        let opened = self.file.load(Ordering::Relaxed);
+        self.lock.give();
+        if opened < 0 { Err(Errno::NOMEM) } else { Ok(opened) }
+    }
+
+    /// Opens a file of the worker's for the program: its number in the program's table.
+    pub(super) fn open_for_program(&self, fd: i32) -> Result<i32, Errno> {
+        opened(self.worker.load(Ordering::Relaxed), fd)
+    }
+
+    /// The worker is to look.
+    pub(super) fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.bell, futex::Flags::PRIVATE, 1);
+    }
+
+    /// In a child: the threads are not there.
+    pub(super) fn reset(&self) {
+        self.lock.reset();
+        self.state.store(NOT_STARTED, Ordering::Release);
+        self.request.store(NOTHING_ASKED, Ordering::Relaxed);
+        self.taken.store(self.put.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Somebody waits for this page. If many do, he is to say so again.
+    fn put(&self, at: usize, absent: AbsentPages) {
+        let put = self.put.load(Ordering::Relaxed);
+        // Acquire: the place was read.
+        if put - self.taken.load(Ordering::Acquire) == TOUCHES {
+            return absent.wake(at & !4095, 4096);
+        }
+        self.touched[put % TOUCHES].store(at, Ordering::Relaxed);
+        // Release: pairs with `take`.
+        self.put.store(put + 1, Ordering::Release);
+        self.ring();
+    }
+
+    fn take(&self) -> Option<usize> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        // Acquire: pairs with `put`.
+        if taken == self.put.load(Ordering::Acquire) {
+            return None;
+        }
+        let at = self.touched[taken % TOUCHES].load(Ordering::Relaxed);
+        self.taken.store(taken + 1, Ordering::Release);
+        Some(at)
+    }
+
+    /// Does what was asked for, if that is so.
+    pub(super) fn answer(&self) {
+        if self.request.load(Ordering::Acquire) != ASKED {
+            return;
+        }
+        let opened = opened(self.thread.load(Ordering::Relaxed), self.file.load(Ordering::Relaxed));
+        self.file.store(opened.unwrap_or(-1), Ordering::Relaxed);
+        self.request.store(ANSWERED, Ordering::Release);
+        let _ = futex::wake(&self.request, futex::Flags::PRIVATE, u32::MAX >> 1);
+    }
+}
+
+/// Opens the file of a thread's descriptor anew, for reading and writing.
+fn opened(thread: i32, fd: i32) -> Result<i32, Errno> {
+    let mut path = [0; 64];
+    write!(&mut path[..63], "/proc/self/task/{thread}/fd/{fd}").map_err(|_| Errno::NAMETOOLONG)?;
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(OwnedFd::into_raw_fd)
+}
+
+/// Starts a thread of the process that nobody joins. The caller holds its signals back, and so does
+/// the thread for ever.
+fn start_thread(run: extern "C" fn(*mut c_void) -> *mut c_void, work: &'static TouchWork) -> Result<(), Errno> {
+    let work: *const TouchWork = work;
+    let mut thread = 0;
+    // SAFETY: its argument is as `work_of` says. Nobody looks at the thread's number after it is
+    // detached.
+    unsafe {
+        match libc::pthread_create(&raw mut thread, null(), run, work.cast_mut().cast()) {
+            0 => _ = libc::pthread_detach(thread),
+            errno => return Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// What a thread was started with.
+fn work_of(argument: *mut c_void) -> &'static TouchWork {
+    // SAFETY: `start_thread` hands on a reference that stays.
+    unsafe { &*argument.cast_const().cast() }
+}
+
+extern "C" fn read_touches(work: *mut c_void) -> *mut c_void {
+    guarded(|| {
+        let files = TOUCH_THREADS.files.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let absent = AbsentPages::of(TOUCH_THREADS.absent.load(Ordering::Relaxed));
+        let Ok((absent, files)) = absent.alone(files) else { return TOUCH_THREADS.is_now(FAILED) };
+        TOUCH_THREADS.files.iter().zip(files).for_each(|(place, fd)| place.store(fd, Ordering::Relaxed));
+        OWN.store(absent.number(), Ordering::Relaxed);
+        if start_thread(bring_pages, work_of(work)).is_err() {
+            return TOUCH_THREADS.is_now(FAILED);
+        }
+        loop {
+            match absent.next() {
+                Ok(Some(at)) => TOUCH_THREADS.put(at, absent),
+                Ok(None) => {}
+                Err(_) => pause(),
+            }
+        }
+    });
+    null_mut()
+}
+
+/// The number in the threads' own table.
+static OWN: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn bring_pages(work: *mut c_void) -> *mut c_void {
+    guarded(|| {
+        let absent = AbsentPages::of(OWN.load(Ordering::Relaxed));
+        TOUCH_THREADS.worker.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        TOUCH_THREADS.is_now(RUNNING);
+        let work = work_of(work);
+        loop {
+            let heard = TOUCH_THREADS.bell.load(Ordering::Acquire);
+            while let Some(at) = TOUCH_THREADS.take() {
+                (work.serve)(absent, at);
+            }
+            TOUCH_THREADS.answer();
+            (work.tidy_up)();
+            let _ = futex::wait(&TOUCH_THREADS.bell, futex::Flags::PRIVATE, heard, None);
+        }
+    });
+    null_mut()
+}
