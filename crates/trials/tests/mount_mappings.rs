@@ -522,6 +522,8 @@ fn pages_go_from_the_pool_when_the_program_says_so() {
     present(&testbed, bytes);
     mapper.does(&["drop 0 1048576", "drop 2097152 1048576"]);
     present(&testbed, 2 * MIB);
+    mapper.does(&["drop 0 4194304"]);
+    present(&testbed, 0);
     assert_eq!((mapper.says("load 5"), mapper.says("load 2100000")), ("2".into(), "2".into()));
     mapper.does(&["store 4096 3 4096", "drop 4096 4096", "protect 0 4096 r"]);
     assert_eq!((mapper.says("load 5000"), mapper.says("drop 0 4096")), ("3".into(), "EINVAL".into()));
