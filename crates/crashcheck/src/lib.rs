@@ -16,10 +16,6 @@
 //! no test there.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    any(shuttle, virtual_cores),
-    allow(dead_code, unused_imports, reason = "such a build has a part of the instances, and what all of them share")
-)]
 
 #[cfg(not(virtual_cores))]
 pub mod append_log;

@@ -69,6 +69,8 @@ pub fn cargo_for_virtual_cores<'a>(arguments: impl IntoIterator<Item = &'a str>)
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root);
-    command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
+    command
+        .env("RUSTFLAGS", "--cfg virtual_cores -A dead_code -A unused_imports")
+        .env("CARGO_TARGET_DIR", target.join("virtual-cores"));
     command
 }

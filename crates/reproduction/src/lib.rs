@@ -25,7 +25,6 @@ pub mod page;
 pub mod personalities;
 #[cfg(not(virtual_cores))]
 pub mod placement;
-#[cfg_attr(virtual_cores, allow(dead_code, reason = "such a build has a part of the experiments"))]
 mod seeds;
 pub mod tinca;
 #[cfg(not(virtual_cores))]
@@ -139,8 +138,8 @@ impl Experiment {
     }
 }
 
-/// Every experiment. Built for virtual cores, it lacks most of those that run elsewhere, for a small
-/// build.
+/// Every experiment. Built for virtual cores, it lacks most of those that run elsewhere, for a
+/// small build.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "staging-cost",

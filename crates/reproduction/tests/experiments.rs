@@ -1,4 +1,5 @@
-//! Experiments on threads and replays, at the smallest scale: each yields the figures that it names.
+//! Experiments on threads and replays, at the smallest scale: each yields the figures that it
+//! names.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeSet;

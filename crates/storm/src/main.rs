@@ -142,7 +142,9 @@ fn on_virtual_cores() -> ExitCode {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--package", "tidegate-storm", "--profile", "virtual-cores", "--"]);
     command.args(std::env::args_os().skip(1)).current_dir(root);
-    command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
+    command
+        .env("RUSTFLAGS", "--cfg virtual_cores -A dead_code -A unused_imports")
+        .env("CARGO_TARGET_DIR", target.join("virtual-cores"));
     match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

@@ -193,14 +193,17 @@ fn built() -> PathBuf {
 }
 
 /// Tests of the code under shuttle, whose scheduler stands in for every lock and atomic. It is
-/// built apart, because the flag changes every crate.
+/// built apart, because the flag changes every crate. Such a build has a part of some crates, and
+/// what all of their parts share.
 fn schedules(extent: Extent) -> Result<()> {
     let target = target();
     let mut command = cargo_command(&["test", "--package", "tidegate-crashcheck", "--no-fail-fast"]);
     for test in ["schedules", "transit_schedules", "file_schedules", "append_log_schedules"] {
         command.args(["--test", test]);
     }
-    command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", target.join("shuttle"));
+    command
+        .env("RUSTFLAGS", "--cfg shuttle -A dead_code -A unused_imports")
+        .env("CARGO_TARGET_DIR", target.join("shuttle"));
     command.envs(campaigns(extent).iter().copied());
     run(command)
 }
@@ -239,13 +242,15 @@ fn experiments() -> Result<()> {
 }
 
 /// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make
-/// one and a half million operations. It is built apart too. The long form compares the digests of a debug
-/// build as well.
+/// one and a half million operations. It is built apart too. The long form compares the digests of
+/// a debug build as well.
 fn storms(extent: Extent) -> Result<()> {
     let target = target();
     let on_virtual_cores = |arguments: &[&str]| {
         let mut command = cargo_command(arguments);
-        command.env("RUSTFLAGS", "--cfg virtual_cores").env("CARGO_TARGET_DIR", target.join("virtual-cores"));
+        command
+            .env("RUSTFLAGS", "--cfg virtual_cores -A dead_code -A unused_imports")
+            .env("CARGO_TARGET_DIR", target.join("virtual-cores"));
         run(command)
     };
     let storm = ["--package", "tidegate-storm"];
