@@ -15,7 +15,6 @@ use rustix::fd::OwnedFd;
 use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::thread;
 use tidegate_fuse::Features;
 use tidegate_host::files::mount_table;
 use tidegate_host::rlimits::raise_descriptors;
@@ -90,8 +89,7 @@ pub fn run(
     let _utab = UtabLine::add(at.source.as_os_str(), &at.mountpoint);
     log_lacks(&device.session);
     let (task, _retained) = task_of(begun, &request, &socket)?;
-    let kept = kept_alive(device, (&task, &signals), (&served_mount(&request, &pool), listener), server);
-    match kept {
+    match kept_alive(device, (&task, &signals), (&served_mount(&request, &pool), listener), server) {
         Ok(MountEnd::Server(status)) => Ok(status),
         Ok(MountEnd::GaveUp(status)) => {
             Err(ServiceFailure::ServersDied { source_directory: request.source, pool, status })
@@ -109,14 +107,12 @@ fn kept_alive(
 ) -> Result<MountEnd, KeepAliveError> {
     // The first one that serves need not be the first one that was started.
     let has_served = Cell::new(false);
-    thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let tell = |event| match event {
             MountEvent::Serves { .. } if !has_served.replace(true) => listener.mounted(&mount.pool),
             MountEvent::Serves { restarts } => listener.restarted(restarts),
             MountEvent::Died { status } => listener.server_died(status),
-            MountEvent::EndDemanded => {
-                scope.spawn(move || end_on_demand(mount, &|line| listener.progress(line)));
-            }
+            MountEvent::EndDemanded => drop(scope.spawn(|| end_on_demand(mount, &|line| listener.progress(line)))),
         };
         let kept = keep_alive(&device, (task, signals), server, tell);
         // If no server answers any more, an unmounting that is under way ends with the device.
@@ -159,7 +155,7 @@ fn task_of(
 ) -> Result<(ServersTask, Retained), ServiceFailure> {
     let BegunMount { source, lock, below, pool, hidden: _, files } = begun;
     drop(files);
-    let served = served_mount(request, &pool.path);
+    let text = served_mount(request, &pool.path).to_text();
     let in_use =
         || ServiceFailure::System { doing: "unmapping the pool", error: std::io::ErrorKind::ResourceBusy.into() };
     let pool = pool.into_locked_file().ok_or_else(in_use)?;
@@ -174,5 +170,5 @@ fn task_of(
         memory("tidegate-nodes")?,
         memory("tidegate-handles")?,
     ];
-    Ok((ServersTask { text: served.to_text(), descriptors }, ([lock, pool], below)))
+    Ok((ServersTask { text, descriptors }, ([lock, pool], below)))
 }

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tidegate_host::files::mount_table;
-use tidegate_sandbox::SandboxWish;
 
 /// The mount that a server serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,11 +29,6 @@ pub(crate) struct ServedMount {
 }
 
 impl ServedMount {
-    /// Whether its server enters a sandbox.
-    pub(crate) fn sandbox(&self) -> SandboxWish {
-        self.sandbox.parse().unwrap_or_default()
-    }
-
     /// Whether the mount is still at its mountpoint, and nothing over it. If that cannot be found
     /// out, it is taken to be.
     pub(crate) fn is_in_place(&self) -> bool {

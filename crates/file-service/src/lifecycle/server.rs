@@ -49,7 +49,7 @@ use tidegate_mount_transport::{
     DescriptorStore, Device, EndDemand, EndSignals, Handover, HandoverError, Serving, serve,
 };
 use tidegate_policy::placement::{Bypass, NamedPlacement};
-use tidegate_sandbox::{Confinement, OF_MOUNT, Served, confine, give_up_capabilities};
+use tidegate_sandbox::{Confinement, OF_MOUNT, SandboxWish, Served, confine, give_up_capabilities};
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
@@ -85,13 +85,14 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     let [source, pool, socket, nodes, handles] =
         <[OwnedFd; 5]>::try_from(task.descriptors).map_err(|_| HandoverError::Strange)?;
     let mount: ServedMount = serde_json::from_slice(&task.text).map_err(|_| HandoverError::Strange)?;
-    give_up_capabilities(mount.sandbox(), OF_MOUNT)?;
+    let sandbox: SandboxWish = mount.sandbox.parse().unwrap_or_default();
+    give_up_capabilities(sandbox, OF_MOUNT)?;
     // Permissions are those that programs ask for, by their own umask.
     rustix::process::umask(Mode::empty());
     let survived = Survived::of((nodes, handles), (store.clone(), survived));
     let server = MountServer::begin((mount, &device), source, pool, survived)?;
     serve_control(ControlSocket::of(socket), &server, restarts)?;
-    let confinement = confine(server.mount.sandbox(), Served::Mount)?;
+    let confinement = confine(sandbox, Served::Mount)?;
     tracing::info!("sandbox {confinement}");
     thread::scope(|scope| {
         let (mount, demands) = (server.mount.clone(), ends.clone());

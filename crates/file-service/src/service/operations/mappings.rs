@@ -65,8 +65,8 @@ impl FileService {
         }
         let (at, end) = (map.at.get(), map.at.get().checked_add(map.len.get()).ok_or(Errno::INVAL)?);
         let (runs, time_page) = self.open_files.map(&file, at..end)?;
-        let time_page = time_page.map_or(0, |page| page.pool_at / page.bytes);
-        map.time_page = u32::try_from(time_page).unwrap_or(0).into();
+        let time_page = time_page.map(|page| page.pool_at / page.bytes).and_then(|number| number.try_into().ok());
+        map.time_page = time_page.unwrap_or(0u32).into();
         let told = &runs[..runs.len().min(MAP_RUNS_MAX)];
         for (place, run) in map.runs.iter_mut().zip(told) {
             *place = MapRun { pool_at: run.pool_at.into(), bytes: run.bytes.into() };
