@@ -204,5 +204,5 @@ fn a_signal_ends_server_and_keeper() {
     let program = Pid::from_child(&mount.program);
     kill_process(program, Signal::TERM).unwrap();
     let status = wait_for(|| mount.program.try_wait().unwrap());
-    assert_eq!(status.code(), Some(1));
+    assert!(status.success(), "it unmounted: {status}");
 }

@@ -163,8 +163,10 @@ static int map(struct thread_data *td, struct fio_file *f, struct mapping *m)
 		int error = errno;
 
 		munmap(m->base, m->len);
-		log_err("tidegate-mmap: %s: mlock (dax_pin=1): %s; raise the limit of locked memory, or leave dax_pin=1 out\n",
-			f->file_name, strerror(error));
+		log_err("tidegate-mmap: %s: mlock (dax_pin=1): %s; %s, or leave dax_pin=1 out\n", f->file_name,
+			strerror(error),
+			error == EOPNOTSUPP ? "the pool has no room for all of it: choose a smaller size= or a larger pool" :
+					      "raise the limit of locked memory");
 		td_verror(td, error, "mlock");
 		return 1;
 	}

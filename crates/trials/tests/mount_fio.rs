@@ -144,6 +144,14 @@ fn what_a_job_synced_is_there_after_a_kill_of_the_server_and_a_power_loss() {
 }
 
 #[test]
+fn a_file_longer_than_the_pools_room_keeps_what_a_job_wrote() {
+    let testbed = MountTestbed::new();
+    let job = ["--rw=randwrite", "--bs=4k", "--size=64m", "--io_size=4m", "--dax=1", "--fsync=64", "--verify=crc32c"];
+    done(&testbed, &job);
+    end_with_equal_bytes(testbed);
+}
+
+#[test]
 fn a_job_that_cannot_be_mapped_is_refused_in_clear_words() {
     let testbed = MountTestbed::new();
     done(&testbed, &["--rw=write", "--bs=4k", "--size=8m", "--dax=1"]);
@@ -160,7 +168,7 @@ fn a_job_that_cannot_be_mapped_is_refused_in_clear_words() {
         (&["--size=8m", "--dax_pin=1"], "add dax=1"),
         (&["--size=8m", "--dax=1", "--direct=1"], "leave it out"),
         (&["--size=8m", "--dax=1", "--rw=randtrim"], "choose another rw="),
-        (&["--size=64m", "--dax=1"], "the pool has too little room"),
+        (&["--size=64m", "--dax=1", "--dax_pin=1"], "the pool has no room for all of it"),
     ] {
         let told = said(&mut mapped(&testbed, &[&of_job[..], options].concat()));
         assert!(told.contains(word), "no {word:?} in {told}");

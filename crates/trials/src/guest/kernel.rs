@@ -145,7 +145,8 @@ impl Kernel {
         if let Some(kernel) = payload(&packed).filter(|payload| payload.starts_with(&XZ_MAGIC)) {
             let (xz, unpacked) = (fresh.join("kernel.xz"), self.unpacked_image(&fresh));
             fs::write(&xz, kernel).map_err(MissingError::file(&xz))?;
-            shell(&format!("busybox xz -dc kernel.xz >'{}'; rm kernel.xz", unpacked.display()))?;
+            let line = format!("xz -dc kernel.xz >'{}'; rm kernel.xz", unpacked.display());
+            run(Command::new("sh").args(["-e", "-c", &line]).current_dir(&fresh), "xz-utils")?;
         }
         fs::rename(&fresh, &self.folder).map_err(MissingError::file(&self.folder))
     }
