@@ -16,14 +16,13 @@ const fn package(name: &'static str, needed_for: &'static str) -> Package {
 }
 
 /// What every full test needs.
-pub(crate) const PACKAGES: [Package; 44] = [
+pub(crate) const PACKAGES: [Package; 43] = [
     package("gcc", "linking, C programs for the guest, and the C interface"),
     package("libc6-dev", "linking, also statically for the guest"),
     package("pkg-config", "finding the rivals' libraries, and the C interface as its users do"),
     package("git", "listing the files that tidy judges"),
     package("qemu-system-x86", "the guest with Linux's own BTT driver"),
     package("busybox-static", "the guest's user land"),
-    package("xz-utils", "the guest's kernel, unpacked"),
     package("ndctl", "namespaces in the guest"),
     package("dmsetup", "the kernel's cache for persistent memory, in the guest"),
     package("bcache-tools", "the kernel's other cache, in the guest"),
@@ -56,7 +55,7 @@ pub(crate) const PACKAGES: [Package; 44] = [
     package("glusterfs-server", "a volume of three replicas whose bricks lie on mounts"),
     package("glusterfs-client", "its mount"),
     package("debootstrap", "machines of their own, on which packages are installed"),
-    package("xz-utils", "the Debian package"),
+    package("xz-utils", "the Debian package, and the guest's kernel, unpacked"),
     package("iproute2", "the network between its nodes"),
     package("openjdk-17-jre-headless", "HDFS, whose data nodes lie on mounts"),
     package("chromium-headless-shell", "the page of the metrics in a browser"),
