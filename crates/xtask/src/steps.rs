@@ -242,8 +242,8 @@ fn experiments() -> Result<()> {
 }
 
 /// Campaigns of the code on virtual cores: digests, every known mistake, then as many seeds as make
-/// one and a half million operations. It is built apart too. The long form compares the digests of
-/// a debug build as well.
+/// three million operations, which take every rare path. It is built apart too. The long form
+/// compares the digests of a debug build as well.
 fn storms(extent: Extent) -> Result<()> {
     let target = target();
     let on_virtual_cores = |arguments: &[&str]| {
@@ -287,7 +287,7 @@ const FILE_SEEDS: [&str; 12] = [
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.
 const STORM_SEEDS: [&str; 8] =
-    ["--seeds", "448", "--operations-min", "1500000", "--cuts-min", "1500", "--recovery-cuts-min", "150"];
+    ["--seeds", "896", "--operations-min", "3000000", "--cuts-min", "3000", "--recovery-cuts-min", "300"];
 
 /// As many as make ten million operations.
 const STORM_SEEDS_LONG: [&str; 8] =
