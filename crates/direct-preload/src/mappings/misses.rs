@@ -562,7 +562,6 @@ pub(crate) fn after_fork_in_child() {
 impl Table {
     /// In a child: no extent is present, and the files are the parent's.
     pub(super) fn forget_present(&mut self) {
-        TOUCH_THREADS.reset();
         for place in 0..self.mapped.len() {
             let Some(pages) = self.mapped.iter().nth(place).copied() else { break };
             self.is_gone(&pages);

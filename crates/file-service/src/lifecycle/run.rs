@@ -88,8 +88,9 @@ pub fn run(
     };
     let _utab = UtabLine::add(at.source.as_os_str(), &at.mountpoint);
     log_lacks(&device.session);
-    let (task, _retained) = task_of(begun, &request, &socket)?;
-    match kept_alive(device, (&task, &signals), (&served_mount(&request, &pool), listener), server) {
+    let served = served_mount(&request, &pool);
+    let (task, _retained) = task_of(begun, &served, &socket)?;
+    match kept_alive(device, (&task, &signals), (&served, listener), server) {
         Ok(MountEnd::Server(status)) => Ok(status),
         Ok(MountEnd::GaveUp(status)) => {
             Err(ServiceFailure::ServersDied { source_directory: request.source, pool, status })
@@ -150,12 +151,11 @@ fn served_mount(request: &MountRequest, pool: &Path) -> ServedMount {
 /// What every server gets, and what outlives the servers: locks, and SOURCE below a dead mount.
 fn task_of(
     begun: BegunMount,
-    request: &MountRequest,
+    served: &ServedMount,
     socket: &ControlSocket,
 ) -> Result<(ServersTask, Retained), ServiceFailure> {
     let BegunMount { source, lock, below, pool, hidden: _, files } = begun;
     drop(files);
-    let text = served_mount(request, &pool.path).to_text();
     let in_use =
         || ServiceFailure::System { doing: "unmapping the pool", error: std::io::ErrorKind::ResourceBusy.into() };
     let pool = pool.into_locked_file().ok_or_else(in_use)?;
@@ -170,5 +170,5 @@ fn task_of(
         memory("tidegate-nodes")?,
         memory("tidegate-handles")?,
     ];
-    Ok((ServersTask { text, descriptors }, ([lock, pool], below)))
+    Ok((ServersTask { text: served.to_text(), descriptors }, ([lock, pool], below)))
 }
