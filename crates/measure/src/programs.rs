@@ -63,7 +63,9 @@ pub fn on_virtual_cores_of(package: &str, bin: &str, arguments: impl IntoIterato
     command
 }
 
-/// Cargo with `arguments`, compiling for virtual cores.
+/// Cargo with `arguments`, compiling for virtual cores. Such a build has a part of some crates, and
+/// what all of their parts share. The flags are those of the program `storm` and of `xtask`: with
+/// others, each would build all of it anew.
 pub fn cargo_for_virtual_cores<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(root).join("target"), PathBuf::from);
