@@ -8,13 +8,16 @@
 use crate::sync_times::SyncTimes;
 use crate::{SourceDirectory, about, nanoseconds};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FallocateFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
-use rustix::fs::{fallocate, fsync, ftruncate, futimens, seek};
+use rustix::fs::{FallocateFlags, Mode, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{fallocate, fchmod, fsync, ftruncate, futimens, seek};
 use rustix::io::{Errno, pread, pwrite};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought, Stamp};
+
+/// The bits of a mode by which a program runs as the owner of its file, or in its group.
+const SET_IDS: u32 = 0o6000;
 
 /// An open regular file of SOURCE.
 pub struct OpenedFile {
@@ -24,6 +27,7 @@ pub struct OpenedFile {
     modified: Mutex<Option<Timespec>>,
     /// Whether it has a name, unless others have taken the last one away.
     is_named: AtomicBool,
+    keeps_set_ids: bool,
     syncs: Arc<SyncTimes>,
 }
 
@@ -38,7 +42,8 @@ impl OpenedFile {
     pub fn known(source: &SourceDirectory, descriptor: OwnedFd, about: &Statx) -> OpenedFile {
         let (identity, syncs) = (source.identity(about), Arc::clone(&source.syncs));
         let is_named = AtomicBool::new(about.stx_nlink > 0);
-        OpenedFile { descriptor, identity, modified: Mutex::new(None), is_named, syncs }
+        let keeps_set_ids = source.keeps_set_ids;
+        OpenedFile { descriptor, identity, modified: Mutex::new(None), is_named, keeps_set_ids, syncs }
     }
 
     /// Notes that the mount is about to take a name away, and be it the last one.
@@ -107,6 +112,22 @@ impl OpenedFile {
         self.set_modified_below(mtime_of(&about))
     }
 
+    /// Calls `change`, which does below what a program did before. A program that wrote lost the
+    /// file its set-user-ID and set-group-ID bits then; those that it has were set later, and stay.
+    fn keeping_set_ids(&self, change: impl FnOnce() -> Result<(), Refused>) -> Result<(), Refused> {
+        if self.keeps_set_ids {
+            return change();
+        }
+        let mode = || about(&self.descriptor).map(|about| u32::from(about.stx_mode)).map_err(refused);
+        let before = mode()?;
+        let changed = change();
+        if before & SET_IDS != 0 && mode()? != before {
+            // A group that this process is not in has its bit removed all the same.
+            fchmod(&self.descriptor, Mode::from_raw_mode(before & 0o7777)).map_err(refused)?;
+        }
+        changed
+    }
+
     fn set_modified_below(&self, modified: Timespec) -> Result<(), Refused> {
         let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access: omitted, last_modification: modified };
@@ -150,25 +171,27 @@ impl BackingFile for OpenedFile {
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
-        let mut done = 0;
-        while done < data.len() {
-            match pwrite(&self.descriptor, &data[done..], at + done as u64) {
-                Ok(0) => return Err(refused(Errno::IO)),
-                Ok(bytes) => done += bytes,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(refused(errno)),
+        self.keeping_set_ids(|| {
+            let mut done = 0;
+            while done < data.len() {
+                match pwrite(&self.descriptor, &data[done..], at + done as u64) {
+                    Ok(0) => return Err(refused(Errno::IO)),
+                    Ok(bytes) => done += bytes,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(refused(errno)),
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn set_len(&self, len: u64) -> Result<(), Refused> {
-        ftruncate(&self.descriptor, len).map_err(refused)
+        self.keeping_set_ids(|| ftruncate(&self.descriptor, len).map_err(refused))
     }
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
         let before = about(&self.descriptor).map_err(refused)?;
-        self.fallocate_to(at, len, how, FileLength::Keep)?;
+        self.keeping_set_ids(|| self.fallocate_to(at, len, how, FileLength::Keep))?;
         if how == Fallocate::Reserve {
             // No byte was changed. One that may not set its times is taken for changed.
             let _ = self.set_modified_below(mtime_of(&before));
@@ -220,6 +243,7 @@ mod tests {
     use super::*;
     use crate::route::Route;
     use rustix::fs::OFlags;
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
     fn opened() -> (tempfile::TempDir, OpenedFile) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -247,6 +271,23 @@ mod tests {
         assert_eq!(std::fs::read(folder.path().join("file")).expect("readable"), b"012");
     }
 
+    /// As of a server without the rights of root. Capabilities are a thread's own.
+    #[test]
+    fn set_ids_that_a_file_got_after_a_write_stay_when_it_is_written_below() {
+        let as_user = || {
+            let mut sets = capabilities(None).expect("told");
+            sets.effective.remove(CapabilitySet::FSETID);
+            set_capabilities(None, sets).expect("given up");
+            let (_folder, file) = opened();
+            fchmod(file.descriptor(), Mode::from_raw_mode(0o6755)).expect("its owner's");
+            file.write(3, b"later").expect("written");
+            file.set_len(2).expect("cut");
+            file.fallocate(0, 8192, Fallocate::Reserve).expect("there is room");
+            about(&file.descriptor).expect("readable").stx_mode & 0o7777
+        };
+        assert_eq!(std::thread::spawn(as_user).join().expect("no panic"), 0o6755);
+    }
+
     #[test]
     fn the_stamp_changes_with_contents_and_length_and_not_with_name_or_mode() {
         let (folder, file) = opened();
@@ -255,7 +296,7 @@ mod tests {
         file.sync().expect("synced");
         let before = stamp(&file);
         std::fs::rename(&path, folder.path().join("other")).expect("renamed");
-        rustix::fs::fchmod(file.descriptor(), rustix::fs::Mode::RUSR).expect("changed");
+        fchmod(file.descriptor(), Mode::RUSR).expect("changed");
         assert!(stamp(&file).has_contents_of(before));
         std::fs::write(folder.path().join("other"), b"9876543210").expect("written by a stranger");
         assert!(!stamp(&file).has_contents_of(before));

@@ -21,6 +21,7 @@ pub use sync_times::SyncTimes;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct SourceDirectory {
     device: u64,
     /// The syncs of its files.
     pub syncs: Arc<SyncTimes>,
+    /// Whether a write by this process leaves files their set-user-ID and set-group-ID bits.
+    keeps_set_ids: bool,
 }
 
 impl SourceDirectory {
@@ -53,7 +56,8 @@ impl SourceDirectory {
     /// The directory that `root` is open for.
     pub fn of(root: OwnedFd) -> Result<SourceDirectory> {
         let device = device_of(&about(&root)?);
-        Ok(SourceDirectory { root, device, syncs: Arc::default() })
+        let keeps_set_ids = capabilities(None)?.effective.contains(CapabilitySet::FSETID);
+        Ok(SourceDirectory { root, device, syncs: Arc::default(), keeps_set_ids })
     }
 
     /// The directory's own descriptor.

@@ -311,7 +311,7 @@ fn a_request_at_a_time_costs_less_than_by_the_kernels_nbd_client() {
     dax_image(&image, 64 << 20);
     let mut guest = guest(GuestKernel::Newer, &image);
     guest.tool("nbd-client", "nbd-client").unwrap_or_else(|error| panic!("{error}"));
-    guest.script(&COSTS.replace("WRITES", "4000"));
+    guest.script(&COSTS.replace("WRITES", "1000"));
     let said = run(guest);
     let cost = |device: &str, writers: u64| {
         let line = told(&said, &format!("cost {device} {writers}"))[0];
@@ -330,6 +330,6 @@ fn a_request_at_a_time_costs_less_than_by_the_kernels_nbd_client() {
         }
     }
     let (nbd, ublk) = (cost("nbd0", 1), cost("ublkb0", 1));
-    assert!(ublk.requests > 4000.0 && nbd.requests > 4000.0);
+    assert!(ublk.requests > 1000.0 && nbd.requests > 1000.0);
     assert!(ublk.calls < nbd.calls && ublk.switches < nbd.switches, "one at a time");
 }
