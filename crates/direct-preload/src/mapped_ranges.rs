@@ -23,6 +23,17 @@ impl Reach {
     }
 }
 
+/// Whether pages may go from the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// They may, if their mapping is paged.
+    Loose,
+    /// They may not: they are about to be pinned.
+    Coming,
+    /// They may not.
+    Held,
+}
+
 /// Addresses that have pages of one file.
 #[derive(Clone, Copy)]
 pub(crate) struct MappedPages {
@@ -35,11 +46,22 @@ pub(crate) struct MappedPages {
     pub(crate) access: c_int,
     /// Which paged mapping they are of, if any: some of them may be absent.
     pub(crate) paged: Option<u16>,
+    /// The number of the pool, for this process.
+    pub(crate) pool: u8,
+    pub(crate) pin: Pin,
 }
 
 impl MappedPages {
-    pub(crate) const NONE: MappedPages =
-        MappedPages { base: 0, end: 0, file: (0, 0), times: Times::NONE, access: libc::PROT_READ, paged: None };
+    pub(crate) const NONE: MappedPages = MappedPages {
+        base: 0,
+        end: 0,
+        file: (0, 0),
+        times: Times::NONE,
+        access: libc::PROT_READ,
+        paged: None,
+        pool: 0,
+        pin: Pin::Loose,
+    };
 
     pub(crate) fn reach(&self) -> Reach {
         Reach::of(self.access)
@@ -57,7 +79,7 @@ impl MappedPages {
     }
 
     fn is_like(&self, other: &MappedPages) -> bool {
-        let of = |pages: &MappedPages| (pages.file, pages.access, pages.paged);
+        let of = |pages: &MappedPages| (pages.file, pages.access, pages.paged, pages.pool, pages.pin);
         self.times == other.times && of(self) == of(other)
     }
 

@@ -20,13 +20,16 @@
 
 mod misses;
 mod paged;
+mod pins;
 mod signals;
 mod touch_threads;
 
 pub(crate) use misses::{after_fork, after_fork_in_child, before_fork, drop_cache};
+pub(crate) use pins::{Presence, lock, lock_all, unlock, unlock_all};
 
-use crate::mapped_ranges::{MappedPages, MappedRanges, Reach};
+use crate::mapped_ranges::{MappedPages, MappedRanges, Pin, Reach};
 use crate::mappings::misses::AllPaged;
+use crate::mappings::pins::AllPins;
 use crate::mappings::signals::HeldSignals;
 use crate::mappings::touch_threads::TOUCH_THREADS;
 use crate::memory::PoolFile;
@@ -102,6 +105,7 @@ struct Table {
     map: Map,
     pool: PoolDescription,
     all: AllPaged,
+    pins: AllPins,
     /// While a child is made.
     forking: Option<HeldSignals>,
 }
@@ -134,6 +138,7 @@ static MAPPINGS: Mappings = Mappings {
         map: NO_MAP,
         pool: NO_POOL,
         all: AllPaged::NONE,
+        pins: AllPins::NONE,
         forking: None,
     }),
 };
@@ -175,6 +180,7 @@ pub(crate) fn forget_eye() {
     TOUCH_THREADS.reset();
     let _ = with(|table| {
         table.forget_present();
+        table.forget_pins();
         (table.eye, table.was_asked) = (None, table.mapped.iter().next().is_some());
         table.mapped.iter_mut().for_each(|pages| pages.times.uncount());
     });
@@ -235,22 +241,23 @@ impl Wanted {
         }
         let about = fstat(file)?;
         let file = (about.st_dev, about.st_ino);
-        let (place, len) = ((from, len), len as u64);
+        let place = (from, len);
         // The pages may come when they are touched.
         let is_paged =
-            self.flags & libc::MAP_POPULATE == 0 && about.st_size.cast_unsigned() >= from.saturating_add(len);
+            self.flags & libc::MAP_POPULATE == 0 && about.st_size.cast_unsigned() >= from.saturating_add(len as u64);
         if is_paged
             && self.flags & libc::MAP_NORESERVE != 0
             && flags & OFlags::RWMODE == OFlags::RDWR
             && with(|table| lends(self.fd, &mut table.pool))?
             && let Some(mapped) = self.map_paged(place, file)
         {
-            return mapped;
+            return mapped.and_then(|base| pins::pin_new(base, len).map(|()| base));
         }
-        match self.map_present(place, file, flags) {
+        let mapped = match self.map_present(place, file, flags) {
             Err(Errno::NOMEM) if is_paged => self.map_paged(place, file).unwrap_or(Err(Errno::NOMEM)),
             mapped => mapped,
-        }
+        };
+        mapped.and_then(|base| pins::pin_new(base, len).map(|()| base))
     }
 
     /// Maps pages that are all present.
@@ -266,6 +273,7 @@ impl Wanted {
             if !table.mapped.has_room() || len as u64 > table.pool.bytes.get() {
                 return Err(Errno::NOMEM);
             }
+            let pool = table.number_of_pool()?;
             let mut times = table.times_of(file);
             let mapped = self.mapped(table, (from, len), &mut times);
             let Ok(base) = mapped else {
@@ -274,7 +282,9 @@ impl Wanted {
             };
             table.forget(&(base.addr()..base.addr() + len), times);
             let (start, access) = (base.addr(), self.access);
-            table.mapped.add(MappedPages { base: start, end: start + len, file, times, access, paged: None });
+            let end = start + len;
+            let (paged, pin) = (None, Pin::Loose);
+            table.mapped.add(MappedPages { base: start, end, file, times, access, paged, pool, pin });
             table.count();
             table.watch(base, len);
             Ok(base)
@@ -454,6 +464,7 @@ impl Table {
             }
             self.is_gone(&pages);
         }
+        self.charge_less();
         self.end_unmapped();
         self.count();
     }

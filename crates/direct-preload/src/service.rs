@@ -21,6 +21,7 @@ pub(crate) const NO_POOL: PoolDescription = PoolDescription {
     inode: U64::ZERO,
     bytes: U64::ZERO,
     path: [0; PATH_BYTES_MAX],
+    pinned_bytes_max: U64::ZERO,
 };
 
 /// The service, by a descriptor of the file.

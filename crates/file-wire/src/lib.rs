@@ -35,7 +35,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const VERSION: u32 = 1;
 
 /// Longest path of a pool, in bytes.
-pub const PATH_BYTES_MAX: usize = 4064;
+pub const PATH_BYTES_MAX: usize = 4056;
 
 /// Most bytes of one [`Read`].
 pub const READ_BYTES_MAX: usize = 8192;
@@ -117,6 +117,8 @@ pub struct PoolDescription {
     pub bytes: U64,
     /// Where the service opened it, without a zero byte.
     pub path: [u8; PATH_BYTES_MAX],
+    /// Bytes of the pool that programs may pin in all. A service that knows of no pins says 0.
+    pub pinned_bytes_max: U64,
 }
 
 /// A claim of a file, and its answer.

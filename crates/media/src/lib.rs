@@ -46,6 +46,7 @@ pub use mapped::mapped_file::MappedFile;
 pub use mapped::mapped_part::MappedPart;
 pub use mapped::mapped_runs::MappedRuns;
 pub use mapped::outliving::{OutlivingMemory, OutlivingWindow};
+pub use mapped::pin_charge::{Charged, PinCharge};
 pub use mapped::{Access, Allocation, MappedRegion, UnfinishedFile};
 pub use memory::{Instructions, OpenKey, ProtectionKey, prefetch_for_store};
 pub use region::{LINE_BYTES, LineOrder, Region};

@@ -9,6 +9,7 @@ pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;
 pub(crate) mod mapped_runs;
 pub(crate) mod outliving;
+pub(crate) mod pin_charge;
 
 use crate::counters::{Counters, RegionCounts};
 use crate::domain::{Domain, Evidence, Sysfs};

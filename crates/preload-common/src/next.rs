@@ -120,6 +120,9 @@ next! {
     madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int;
     mlock(at: *const c_void, len: size_t) -> c_int;
     mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int;
+    munlock(at: *const c_void, len: size_t) -> c_int;
+    mlockall(flags: c_int) -> c_int;
+    munlockall() -> c_int;
     mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int;
     pkey_mprotect(at: *mut c_void, len: size_t, access: c_int, key: c_int) -> c_int;
     sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;

@@ -66,6 +66,8 @@ fn metrics_of(status: &MountStatus) -> Vec<Metric> {
         names_bytes,
         leases,
         mapped_bytes,
+        pinned_bytes,
+        pinned_bytes_max,
         obstacle,
         counts,
         // Texts, of which the family of facts has those that tell mounts apart.
@@ -91,6 +93,8 @@ fn metrics_of(status: &MountStatus) -> Vec<Metric> {
         bytes("mount_clean", "Bytes that the pool has and SOURCE has too", clean_bytes),
         bytes("mount_names", "Bytes of records of operations on names that SOURCE may lack", names_bytes),
         bytes("mount_mapped", "Bytes of the pool that programs have mapped", mapped_bytes),
+        bytes("mount_pinned", "Bytes of the pool that programs have pinned", pinned_bytes),
+        bytes("mount_pinned_max", "Bytes of the pool that programs may pin", pinned_bytes_max),
         bytes("mount_pool", "Bytes of the pool's blocks", pool_bytes),
         bytes("mount_dram", "Bytes of DRAM for unsynced writes", dram_bytes),
         bytes("mount_dram_used", "Bytes of those in use: in blocks, which may be filled in part", dram_used_bytes),

@@ -330,6 +330,8 @@ pub(crate) mod tests {
             files: Default::default(),
             dirty_bytes: 0,
             mapped_bytes: 0,
+            pinned_bytes: 0,
+            pinned_bytes_max: 0,
             out_of_sync_bytes: dirty_bytes,
             clean_bytes: 0,
             names_bytes: 0,

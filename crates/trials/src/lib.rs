@@ -19,6 +19,7 @@ pub mod golden;
 pub mod guest;
 pub mod killed_machine;
 pub mod killed_mount;
+pub mod mapper;
 pub mod mount_folders;
 pub mod mounted;
 pub mod namespace;

@@ -20,10 +20,10 @@ use tidegate_measure::programs::alone;
 const MOUNTED: &str = "mounted";
 
 /// Bytes of the usual pool: few enough for files to be written back while a trial goes on.
-const POOL_SIZE: &str = "128M";
+const POOL_SIZE: &[&str] = &["--pool-size", "128M"];
 
 /// Bytes of a pool whose log of names is as short as one may be, with room for 4096 files.
-const SMALL_POOL_SIZE: &str = "16M";
+const SMALL_POOL_SIZE: &[&str] = &["--pool-size", "16M"];
 
 /// A mount with folders of its own. It ends with the value.
 pub struct MountTestbed {
@@ -31,7 +31,7 @@ pub struct MountTestbed {
     memory: TempDir,
     service: Child,
     source_disk: SourceDisk,
-    pool_size: &'static str,
+    options: Options,
     /// The server of SOURCE's own file system, if a process serves that.
     below: Option<Child>,
 }
@@ -57,6 +57,9 @@ impl Journaled {
         tool(Command::new(words[0]).args(&words[1..]).arg(image));
     }
 }
+
+/// Options of `tidegate mount`.
+type Options = &'static [&'static str];
 
 /// The disk that SOURCE is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +129,11 @@ impl MountTestbed {
         MountTestbed::begin(SourceDisk::Own(Journaled::Ext4), SMALL_POOL_SIZE)
     }
 
+    /// Mounts as [`MountTestbed::with_small_pool`] does, with these options of `mount`.
+    pub fn with_options(options: &'static [&'static str]) -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Own(Journaled::Ext4), options)
+    }
+
     /// Mounts a file system that fails as [`MountTestbed::fail`] says.
     pub fn on_failing_disk() -> MountTestbed {
         MountTestbed::begin(SourceDisk::Failing, POOL_SIZE)
@@ -140,7 +148,7 @@ impl MountTestbed {
             .expect("room on the disk");
     }
 
-    fn begin(source_disk: SourceDisk, pool_size: &'static str) -> MountTestbed {
+    fn begin(source_disk: SourceDisk, options: Options) -> MountTestbed {
         let disk = tempfile::tempdir().expect("room on the disk");
         let memory = tempfile::tempdir_in("/dev/shm").expect("room in memory");
         for folder in ["source", "mount", "beside"] {
@@ -156,8 +164,8 @@ impl MountTestbed {
         }
         let below = (source_disk == SourceDisk::Failing)
             .then(|| serve_failing(&disk.path().join("source"), &disk.path().join(PLAN)));
-        let service = start(disk.path(), memory.path(), pool_size, Stdio::inherit());
-        MountTestbed { disk, memory, service, source_disk, pool_size, below }
+        let service = start(disk.path(), memory.path(), options, Stdio::inherit());
+        MountTestbed { disk, memory, service, source_disk, options, below }
     }
 
     /// The directory that is mounted.
@@ -266,13 +274,13 @@ impl MountTestbed {
 
     /// Mounts again what was killed.
     pub fn mount_again(&mut self) {
-        self.service = start(self.disk.path(), self.memory.path(), self.pool_size, Stdio::inherit());
+        self.service = start(self.disk.path(), self.memory.path(), self.options, Stdio::inherit());
     }
 
     /// Mounts again what was killed, with a log that takes no line.
     pub fn mount_again_without_a_log(&mut self) {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device of every system");
-        self.service = start(self.disk.path(), self.memory.path(), self.pool_size, full.into());
+        self.service = start(self.disk.path(), self.memory.path(), self.options, full.into());
     }
 }
 
@@ -415,11 +423,12 @@ fn tool(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn start(disk: &Path, memory: &Path, pool_size: &str, errors: Stdio) -> Child {
+fn start(disk: &Path, memory: &Path, options: Options, errors: Stdio) -> Child {
     let mut service = Command::new(program())
         .arg("mount")
         .args([disk.join("source"), disk.join("mount")])
-        .args(["--try", "--pool-size", pool_size, "--pool"])
+        .args(options)
+        .args(["--try", "--pool"])
         .arg(memory.join("pool"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

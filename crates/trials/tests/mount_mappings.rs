@@ -3,77 +3,14 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidegate_trials::direct::{counted, with_direct_path};
+use tidegate_trials::direct::counted;
+use tidegate_trials::mapper::Mapper;
 use tidegate_trials::mounted::MountTestbed;
-use tidegate_trials::programs::MAPPER;
 use tidegate_trials::served::until;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
-
-/// The program, which is killed with this value.
-struct Mapper {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Mapper {
-    fn start(testbed: &MountTestbed) -> Mapper {
-        let program = MAPPER.build().unwrap_or_else(|missing| panic!("{missing}"));
-        Mapper::run(with_direct_path(testbed, program.to_str().expect("a plain path")))
-    }
-
-    /// Without the library.
-    fn plain(testbed: &MountTestbed) -> Mapper {
-        let program = MAPPER.build().unwrap_or_else(|missing| panic!("{missing}"));
-        let mut command = Command::new(program);
-        command.current_dir(testbed.mountpoint());
-        Mapper::run(command)
-    }
-
-    fn run(mut command: Command) -> Mapper {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-        Mapper { child, input, output: BufReader::new(output) }
-    }
-
-    /// What it answers.
-    fn says(&mut self, line: &str) -> String {
-        writeln!(self.input, "{line}").expect("it reads");
-        let mut said = String::new();
-        self.output.read_line(&mut said).expect("it writes");
-        assert!(said.ends_with('\n'), "it ended at: {line}");
-        said.trim_end().to_owned()
-    }
-
-    fn does(&mut self, lines: &[&str]) {
-        lines.iter().for_each(|line| assert_eq!(self.says(line), "ok", "{line}"));
-    }
-
-    /// It ends by itself.
-    fn exits(mut self) {
-        writeln!(self.input, "exit").expect("it reads");
-        assert!(self.child.wait().expect("it was started").success());
-    }
-
-    /// It has this file open and so many bytes mapped.
-    fn mapped(testbed: &MountTestbed, name: &str, bytes: usize) -> Mapper {
-        let mut mapper = Mapper::start(testbed);
-        mapper.does(&[&format!("open {name} rw"), &format!("map direct 0 {bytes}")]);
-        mapper
-    }
-}
-
-impl Drop for Mapper {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 fn make(testbed: &MountTestbed, name: &str, bytes: usize) {
     fs::write(testbed.mountpoint().join(name), vec![1; bytes]).expect("written");

@@ -106,6 +106,11 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) dram: Option<u64>,
 
+    /// Most bytes of the pool that all programs together may pin by mlock [default: an eighth of
+    /// the pool]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) pin_max: Option<u64>,
+
     /// How the pool chooses the data of SOURCE that it caches for reading [default: tidegate]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Option<NamedPlacement>,

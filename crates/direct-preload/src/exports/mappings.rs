@@ -1,7 +1,7 @@
 //! Functions on memory that may be pages of the pool.
 
 use crate::exports::set_errno;
-use crate::mappings::{self, MADV_DROPCACHE, MAP_DAX, Wanted};
+use crate::mappings::{self, MADV_DROPCACHE, MAP_DAX, Presence, Wanted};
 use crate::{files, guarded};
 use libc::{c_int, c_uint, c_void, off_t, size_t};
 use rustix::io::Errno;
@@ -141,30 +141,78 @@ unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int)
     unsafe { next::madvise(at, len, advice) }
 }
 
-/// As in libc. Pages that come and go are not locked.
+/// Pins these bytes, if they are pages of the pool; or else the kernel locks them.
+fn locking(bytes: (*const c_void, size_t), presence: Presence, kernel: impl FnOnce() -> c_int) -> c_int {
+    match guarded(|| if any() { mappings::lock(bytes, presence) } else { Ok(false) }) {
+        Ok(true) => 0,
+        Ok(false) => kernel(),
+        Err(errno) => answered(Err(errno)),
+    }
+}
+
+/// As in libc. Pages of the pool are pinned.
 ///
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn mlock(at: *const c_void, len: size_t) -> c_int {
-    if guarded(|| mappings::may_wait(at, len)) {
-        return answered(Err(Errno::OPNOTSUPP));
-    }
     // SAFETY: L1.
-    unsafe { next::mlock(at, len) }
+    locking((at, len), Presence::Now, || unsafe { next::mlock(at, len) })
 }
 
-/// As in libc. Pages that come and go are not locked.
+/// As in libc. Pages of the pool are pinned; with `MLOCK_ONFAULT`, they come when they are touched.
 ///
 /// # Safety
 /// L1.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn mlock2(at: *const c_void, len: size_t, flags: c_uint) -> c_int {
-    if guarded(|| mappings::may_wait(at, len)) {
-        return answered(Err(Errno::OPNOTSUPP));
+    // SAFETY: L1.
+    let kernel = || unsafe { next::mlock2(at, len, flags) };
+    match flags {
+        0 => locking((at, len), Presence::Now, kernel),
+        libc::MLOCK_ONFAULT => locking((at, len), Presence::OnTouch, kernel),
+        _ => kernel(),
+    }
+}
+
+/// As in libc. Pages of the pool may go again.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn munlock(at: *const c_void, len: size_t) -> c_int {
+    if guarded(any) {
+        guarded(|| mappings::unlock(at, len));
+    }
+    // SAFETY: L1. Where the kernel has locked nothing, it has nothing to do.
+    unsafe { next::munlock(at, len) }
+}
+
+/// As in libc. Pages of the pool are pinned.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
+    // SAFETY: L1.
+    let kernel = || unsafe { next::mlockall(flags) };
+    if !guarded(files::has_path) {
+        return kernel();
+    }
+    answered(guarded(|| mappings::lock_all(flags, kernel)))
+}
+
+/// As in libc. Pages of the pool may go again.
+///
+/// # Safety
+/// L1.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn munlockall() -> c_int {
+    if guarded(files::has_path) {
+        guarded(mappings::unlock_all);
     }
     // SAFETY: L1.
-    unsafe { next::mlock2(at, len, flags) }
+    unsafe { next::munlockall() }
 }
 
 /// As in libc. Of pages of the pool, what was stored is flushed before they cannot be read any

@@ -10,11 +10,11 @@
 //! in one act, and then it is flushed by the other ones: no store is left out. The lock goes with
 //! the last addresses. Children do not have them: see [`after_fork_in_child`].
 
-use crate::mapped_ranges::{MappedPages, Reach};
+use crate::mapped_ranges::{MappedPages, Pin, Reach};
 use crate::mappings::paged::{Arrivals, EXTENT_BYTES, PAGED_MAX, Paged, PagedExtent, Which};
 use crate::mappings::signals::HeldSignals;
 use crate::mappings::touch_threads::{Files, NO_FILES, TOUCH_THREADS, TouchWork};
-use crate::mappings::{MAPPINGS, PAGE_BYTES, Table, UNASKED_BYTES, Wanted, errno_of, flush, pages, pause, with};
+use crate::mappings::{MAPPINGS, PAGE_BYTES, Table, UNASKED_BYTES, Wanted, any, errno_of, flush, pages, pause, with};
 use crate::memory::PoolFile;
 use crate::service::lends;
 use crate::times::Times;
@@ -43,7 +43,7 @@ const GOING_PART: usize = 8;
 const CLOSING_MAX: usize = 2 * PAGED_MAX;
 
 /// What the threads do that bring pages.
-static WORK: TouchWork = TouchWork { serve, tidy_up: close_unused };
+pub(super) static WORK: TouchWork = TouchWork { serve, bring: bring_asked, tidy_up: close_unused };
 
 /// What a process has of paged mappings.
 pub(super) struct AllPaged {
@@ -108,6 +108,7 @@ impl Table {
         let place = self.all.paged.iter().position(Option::is_none).filter(|_| self.mapped.has_room());
         let place = place.ok_or(Errno::NOMEM)?;
         let number = u16::try_from(place).map_err(|_| Errno::NOMEM)?;
+        let pool = self.number_of_pool()?;
         self.ask(wanted.fd, from, len.min(EXTENT_BYTES)).or_else(|errno| match errno {
             Errno::NOMEM => Ok(0),
             errno => Err(errno),
@@ -122,7 +123,8 @@ impl Table {
         let times = self.times_of(file);
         self.forget(&range, times);
         let (start, end, access) = (range.start, range.end, wanted.access);
-        self.mapped.add(MappedPages { base: start, end, file, times, access, paged: Some(number) });
+        let (paged, pin) = (Some(number), Pin::Loose);
+        self.mapped.add(MappedPages { base: start, end, file, times, access, paged, pool, pin });
         self.count();
         self.begin_to_watch();
         let access = ProtFlags::from_bits_retain(access.cast_unsigned());
@@ -138,8 +140,8 @@ impl Table {
         begun.map(|_| (base, number)).inspect_err(|_| self.end_untold(&range))
     }
 
-    /// Unmaps a paged mapping of which the program was not told.
-    fn end_untold(&mut self, range: &Range<usize>) {
+    /// Unmaps a mapping of which the program was not told.
+    pub(super) fn end_untold(&mut self, range: &Range<usize>) {
         // SAFETY: nobody uses it.
         let _ = unsafe { rustix::mm::munmap(with_exposed_provenance_mut(range.start), range.len()) };
         self.forget(range, Times::NONE);
@@ -289,7 +291,8 @@ impl Table {
             else {
                 continue;
             };
-            if self.give_back(absent, (number, &paged), extent).is_ok() {
+            let is_pinned = self.is_pinned(number, &paged.addresses(extent));
+            if !is_pinned && self.give_back(absent, (number, &paged), extent).is_ok() {
                 (any, wanted) = (true, wanted - 1);
             } else {
                 self.all.queue.add(number, extent, &paged.extents()[extent]);
@@ -472,7 +475,7 @@ fn serve(absent: AbsentPages, at: usize) {
         match brought.and_then(|brought| brought) {
             Ok(present) => return absent.wake(present.start, present.len()),
             Err(Errno::NOMEM | Errno::AGAIN) => {
-                TOUCH_THREADS.answer();
+                TOUCH_THREADS.answer(absent, &WORK);
                 pause();
             }
             Err(_) => break,
@@ -483,6 +486,15 @@ fn serve(absent: AbsentPages, at: usize) {
     absent.wake(page.start, page.len());
 }
 
+/// Brings the extent of this page, if it is in a paged mapping still. On the worker only.
+fn bring_asked(absent: AbsentPages, at: usize) -> Result<(), Errno> {
+    let brought = with(|table| {
+        let paged = table.mapped.parts(&(at..at + PAGE_BYTES)).find_map(|part| part.paged);
+        paged.map_or(Ok(()), |number| table.bring_with_room(absent, number, at).map(drop))
+    });
+    brought.and_then(|brought| brought)
+}
+
 /// Closes the files of mappings that ended. On the worker only.
 fn close_unused() {
     let closing =
@@ -491,9 +503,10 @@ fn close_unused() {
     closing.into_iter().filter(|fd| *fd >= 0).for_each(|fd| unsafe { rustix::io::close(fd) });
 }
 
-/// Before a child is made: nobody has the table meanwhile, and the files are there for the child.
+/// Before a child is made: nobody has the table meanwhile, nor the pool open to pin pages, and the
+/// files are there for the child.
 pub(crate) fn before_fork() {
-    if !TOUCH_THREADS.is_started() {
+    if !TOUCH_THREADS.is_started() && !any() {
         return;
     }
     let held = HeldSignals::new();
@@ -510,11 +523,8 @@ pub(crate) fn before_fork() {
 
 /// In the parent, after that.
 pub(crate) fn after_fork() {
-    if !TOUCH_THREADS.is_started() {
-        return;
-    }
     if MAPPINGS.lock.take() {
-        // The threads came after that.
+        // There was nothing mapped before that.
         return MAPPINGS.lock.give();
     }
     // SAFETY: L2: this thread has the lock since `before_fork`.
@@ -588,6 +598,14 @@ pub(crate) fn drop_cache(at: *mut c_void, len: usize) -> Result<c_int, Errno> {
         }
         if table.mapped.parts(&range).any(|part| part.paged.is_none()) {
             return Err(Errno::OPNOTSUPP);
+        }
+        let is_pinned = |part: &MappedPages| {
+            let Some((number, paged)) = part.paged.zip(table.paged_of(part)) else { return false };
+            let [first, last] = [part.base, part.end - 1].map(|at| paged.addresses(paged.number(at)));
+            table.is_pinned(number, &(first.start..last.end))
+        };
+        if table.mapped.parts(&range).any(|part| is_pinned(&part)) {
+            return Err(Errno::INVAL);
         }
         let mut at = range.start;
         while at < range.end {

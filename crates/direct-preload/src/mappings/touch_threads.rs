@@ -30,8 +30,9 @@ const RUNNING: u32 = 2;
 const FAILED: u32 = 3;
 
 const NOTHING_ASKED: u32 = 0;
-const ASKED: u32 = 1;
-const ANSWERED: u32 = 2;
+const ASKED_TO_OPEN: u32 = 1;
+const ASKED_TO_BRING: u32 = 2;
+const ANSWERED: u32 = 3;
 
 /// Descriptors of the program's table, one for each paged mapping; -1: none.
 pub(super) type Files = [i32; PAGED_MAX];
@@ -42,6 +43,8 @@ pub(super) const NO_FILES: Files = [-1; PAGED_MAX];
 pub(super) struct TouchWork {
     /// Has whoever waits for this address go on.
     pub(super) serve: fn(AbsentPages, usize),
+    /// Brings the page of this address.
+    pub(super) bring: fn(AbsentPages, usize) -> Result<(), Errno>,
     /// Called when nobody waits.
     pub(super) tidy_up: fn(),
 }
@@ -59,6 +62,9 @@ pub(super) struct TouchThreads {
     request: AtomicU32,
     thread: AtomicI32,
     file: AtomicI32,
+    page: AtomicUsize,
+    /// An errno, less than 0, or what was asked for.
+    answer: AtomicI32,
     touched: [AtomicUsize; TOUCHES],
     put: AtomicUsize,
     taken: AtomicUsize,
@@ -74,6 +80,8 @@ pub(super) static TOUCH_THREADS: TouchThreads = TouchThreads {
     request: AtomicU32::new(NOTHING_ASKED),
     thread: AtomicI32::new(0),
     file: AtomicI32::new(-1),
+    page: AtomicUsize::new(0),
+    answer: AtomicI32::new(0),
     touched: [const { AtomicUsize::new(0) }; TOUCHES],
     put: AtomicUsize::new(0),
     taken: AtomicUsize::new(0),
@@ -132,21 +140,36 @@ impl TouchThreads {
     /// Has the worker open the file of one of this thread's descriptors anew. Its number there. The
     /// caller does not have the table.
     pub(super) fn open(&self, fd: i32) -> Result<i32, Errno> {
+        self.asked(ASKED_TO_OPEN, || {
+            self.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+            self.file.store(fd, Ordering::Relaxed);
+        })
+        .map_err(|errno| if errno == Errno::BUSY { errno } else { Errno::NOMEM })
+    }
+
+    /// Has the worker bring the page at this address, if it is absent, without patience. The
+    /// threads are started if they are not there. The caller does not have the table.
+    pub(super) fn bring(&self, work: &'static TouchWork, at: usize) -> Result<(), Errno> {
+        self.started(work)?;
+        self.asked(ASKED_TO_BRING, || self.page.store(at, Ordering::Relaxed)).map(drop)
+    }
+
+    /// Has the worker do something, of which `tell` tells the rest.
+    fn asked(&self, request: u32, tell: impl FnOnce()) -> Result<i32, Errno> {
         let _held = HeldSignals::new();
         if !self.lock.take() {
             return Err(Errno::BUSY);
         }
-        self.thread.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
-        self.file.store(fd, Ordering::Relaxed);
-        self.request.store(ASKED, Ordering::Release);
+        tell();
+        self.request.store(request, Ordering::Release);
         self.ring();
-        while self.request.load(Ordering::Acquire) == ASKED {
-            let _ = futex::wait(&self.request, futex::Flags::PRIVATE, ASKED, None);
+        while self.request.load(Ordering::Acquire) == request {
+            let _ = futex::wait(&self.request, futex::Flags::PRIVATE, request, None);
         }
         self.request.store(NOTHING_ASKED, Ordering::Relaxed);
-        let opened = self.file.load(Ordering::Relaxed);
+        let answer = self.answer.load(Ordering::Relaxed);
         self.lock.give();
-        if opened < 0 { Err(Errno::NOMEM) } else { Ok(opened) }
+        if answer < 0 { Err(Errno::from_raw_os_error(-answer)) } else { Ok(answer) }
     }
 
     /// Opens a file of the worker's for the program: its number in the program's table.
@@ -192,13 +215,14 @@ impl TouchThreads {
         Some(at)
     }
 
-    /// Does what was asked for, if that is so.
-    pub(super) fn answer(&self) {
-        if self.request.load(Ordering::Acquire) != ASKED {
-            return;
-        }
-        let opened = opened(self.thread.load(Ordering::Relaxed), self.file.load(Ordering::Relaxed));
-        self.file.store(opened.unwrap_or(-1), Ordering::Relaxed);
+    /// Does what was asked for, if that is so. On the worker, which does not have the table.
+    pub(super) fn answer(&self, absent: AbsentPages, work: &'static TouchWork) {
+        let done = match self.request.load(Ordering::Acquire) {
+            ASKED_TO_OPEN => opened(self.thread.load(Ordering::Relaxed), self.file.load(Ordering::Relaxed)),
+            ASKED_TO_BRING => (work.bring)(absent, self.page.load(Ordering::Relaxed)).map(|()| 0),
+            _ => return,
+        };
+        self.answer.store(done.unwrap_or_else(|errno| -errno.raw_os_error()), Ordering::Relaxed);
         self.request.store(ANSWERED, Ordering::Release);
         let _ = futex::wake(&self.request, futex::Flags::PRIVATE, u32::MAX >> 1);
     }
@@ -269,7 +293,7 @@ extern "C" fn bring_pages(work: *mut c_void) -> *mut c_void {
             while let Some(at) = TOUCH_THREADS.take() {
                 (work.serve)(absent, at);
             }
-            TOUCH_THREADS.answer();
+            TOUCH_THREADS.answer(absent, work);
             (work.tidy_up)();
             let _ = futex::wait(&TOUCH_THREADS.bell, futex::Flags::PRIVATE, heard, None);
         }

@@ -269,21 +269,7 @@ mod tests {
             source: "/s".into(),
             mountpoint: "/m".into(),
             pool_bytes: 7,
-            dram_bytes: 0,
-            dram_used_bytes: 0,
-            restarts: 0,
-            policy: String::new(),
-            bypass: Vec::new(),
-            files: FileStates::default(),
-            dirty_bytes: 0,
-            out_of_sync_bytes: 0,
-            mapped_bytes: 0,
-            clean_bytes: 0,
-            names_bytes: 0,
-            leases: 0,
-            contexts: None,
-            obstacle: None,
-            counts: MountCounts::default(),
+            ..MountStatus::default()
         }))
     }
 

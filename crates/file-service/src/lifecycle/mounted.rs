@@ -49,6 +49,8 @@ pub struct MountRequest {
     pub pool_bytes: Option<u64>,
     /// Bytes of DRAM for unsynced writes, if that was said.
     pub dram_bytes: Option<u64>,
+    /// Bytes of the pool that programs may pin, if that was said.
+    pub pinned_bytes_max: Option<u64>,
     /// Which clean bytes the pool keeps.
     pub policy: NamedPlacement,
     /// Which files bypass the pool.

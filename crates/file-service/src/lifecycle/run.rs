@@ -142,6 +142,7 @@ fn served_mount(request: &MountRequest, pool: &Path) -> ServedMount {
         number: mount_table::at(&request.mountpoint).map(|mounted| mounted.number),
         pool: pool.to_owned(),
         dram_bytes: request.dram_bytes,
+        pinned_bytes_max: request.pinned_bytes_max,
         policy: request.policy.to_string(),
         bypass: request.bypass.globs().to_vec(),
         sandbox: request.sandbox.name().to_owned(),

@@ -136,7 +136,7 @@ impl MountServer {
     ) -> Result<MountServer, ServiceFailure> {
         let source = Arc::new(SourceDirectory::of(source).map_err(system("looking at SOURCE"))?);
         let lock = lock_source(&source, &mount.source)?;
-        let lending = Lending::new(device, (pool.as_fd(), &mount.pool));
+        let lending = Lending::new(device, (pool.as_fd(), &mount.pool), mount.pinned_bytes_max);
         let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
         let no_record =
             || ServiceFailure::of_file("read", &record::path_of(&pool.path))(io::ErrorKind::NotFound.into());

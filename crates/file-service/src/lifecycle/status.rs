@@ -2,6 +2,7 @@
 
 use crate::service::FileService;
 use crate::service::counts::{FileStates, MountCounts};
+use crate::service::lending::Lending;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
@@ -45,6 +46,12 @@ pub struct MountStatus {
     /// Bytes of the pool that programs have mapped.
     #[serde(default)]
     pub mapped_bytes: u64,
+    /// Bytes of the pool that programs have pinned.
+    #[serde(default)]
+    pub pinned_bytes: u64,
+    /// Bytes of the pool that programs may pin.
+    #[serde(default)]
+    pub pinned_bytes_max: u64,
     /// Where programs say their contexts, if they can.
     #[serde(default)]
     pub contexts: Option<PathBuf>,
@@ -59,6 +66,7 @@ impl MountStatus {
     pub(crate) fn of(service: &FileService, shown: (&Path, &Path, &str), restarts: u64) -> MountStatus {
         let (files, source) = (&service.open_files, &service.source);
         let fill = files.pool.fill();
+        let (pinned_bytes, pinned_bytes_max) = service.lending.get().map_or((0, 0), Lending::pinned);
         let obstacle = files.obstacle.lock().unwrap_or_else(PoisonError::into_inner);
         MountStatus {
             source: shown.0.to_owned(),
@@ -76,6 +84,8 @@ impl MountStatus {
             names_bytes: files.names.counters().1,
             leases: files.pool.leases().len() as u64,
             mapped_bytes: files.pool.mapped_bytes(),
+            pinned_bytes,
+            pinned_bytes_max,
             contexts: files.board.get().map(|board| board.path.clone()),
             obstacle: obstacle.as_ref().map(ToString::to_string),
             counts: files.counts(&source.syncs),

@@ -9,10 +9,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use tidegate_file_wire::{PATH_BYTES_MAX, PoolDescription, VERSION};
 use tidegate_fuse::{NodeId, Notification};
+use tidegate_media::PinCharge;
 use tidegate_mount_transport::{Device, DeviceError};
 
 /// Bytes of pages that the kernel drops in one step.
 const STEP_BYTES: u64 = 1 << 20;
+
+/// The part of the pool that programs may pin unless it is said. Of four lanes, each gives three
+/// quarters to mappings: if all pins are in one lane, it has a third of that for others.
+const PINNED_PART: u64 = 8;
 
 /// What files are lent with.
 pub(crate) struct Lending {
@@ -25,19 +30,26 @@ pub(crate) struct Lending {
 
 impl Lending {
     /// For the mount of `device` and the pool in the file `pool`, which was opened at `path`.
-    pub(crate) fn new(device: &Device, (pool, path): (BorrowedFd<'_>, &Path)) -> Result<Lending> {
+    /// Programs may pin so many of its bytes.
+    pub(crate) fn new(
+        device: &Device,
+        (pool, path): (BorrowedFd<'_>, &Path),
+        pinned_bytes_max: Option<u64>,
+    ) -> Result<Lending> {
         let of_io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let device = Device::from_descriptor(device.as_fd().try_clone_to_owned().map_err(of_io)?);
         let (about, name) = (fstat(pool)?, path.as_os_str().as_bytes());
         let mut path = [0; PATH_BYTES_MAX];
         path.get_mut(..name.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(name);
+        let bytes = u64::try_from(about.st_size).unwrap_or(0);
         let description = PoolDescription {
             version: VERSION.into(),
             path_bytes: u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?.into(),
             device: about.st_dev.into(),
             inode: about.st_ino.into(),
-            bytes: u64::try_from(about.st_size).unwrap_or(0).into(),
+            bytes: bytes.into(),
             path,
+            pinned_bytes_max: pinned_bytes_max.unwrap_or(bytes / PINNED_PART).into(),
         };
         let pool = pool.try_clone_to_owned().map_err(of_io)?;
         Ok(Lending { device, pool, description, turn: Mutex::new(()) })
@@ -54,6 +66,12 @@ impl Lending {
 
     pub(crate) fn pool(&self) -> BorrowedFd<'_> {
         self.pool.as_fd()
+    }
+
+    /// Bytes of the pool that programs have pinned, and may have in all.
+    pub(crate) fn pinned(&self) -> (u64, u64) {
+        // If the kernel cannot be asked, no program could pin anything.
+        (PinCharge::of_all(self.pool()).unwrap_or(0), self.description.pinned_bytes_max.get())
     }
 
     /// Has the kernel drop the attributes of a node. False: it did not.

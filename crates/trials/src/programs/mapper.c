@@ -8,7 +8,9 @@
  *   close                cut LEN                  punch                  count AT LEN MSYNCS
  *   exit                 drop AT LEN              probe AT (in a child)  closeall
  *   readto AT FROM LEN   writefrom AT TO LEN      random SEED COUNT      threads SEED COUNT
- *   alarmed COUNT        fork
+ *   alarmed COUNT        fork                     exec
+ *   lock AT LEN          locktouched AT LEN (MLOCK_ONFAULT)         unlock AT LEN
+ *   lockall FLAGS        unlockall                other AT LEN (memory of no file, there)
  *
  * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared",
  * "paged" (MAP_NORESERVE), "whole" (MAP_POPULATE) or "fixed" (over the first mapping). */
@@ -229,6 +231,21 @@ int main(void)
 			alarmed(len);
 		else if (sscanf(line, "cut %ld", &len) == 1)
 			answer(ftruncate(fd, len));
+		else if (sscanf(line, "lock %ld %ld", &at, &len) == 2)
+			answer(mlock(base + at, len));
+		else if (sscanf(line, "locktouched %ld %ld", &at, &len) == 2)
+			answer(mlock2(base + at, len, MLOCK_ONFAULT));
+		else if (sscanf(line, "unlock %ld %ld", &at, &len) == 2)
+			answer(munlock(base + at, len));
+		else if (sscanf(line, "lockall %ld", &at) == 1)
+			answer(mlockall(at));
+		else if (!strncmp(line, "unlockall", 9))
+			answer(munlockall());
+		else if (sscanf(line, "other %ld %ld", &at, &len) == 2)
+			answer(mmap(base + at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+					       MAP_FAILED ? -1 : 0);
+		else if (!strncmp(line, "exec", 4))
+			answer(0), execl("/proc/self/exe", "mapper", NULL);
 		else if (!strncmp(line, "punch", 5))
 			answer(madvise(base, 4096, MADV_REMOVE));
 		else if (sscanf(line, "count %ld %ld %ld", &at, &len, &byte) == 3) {

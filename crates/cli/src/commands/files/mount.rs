@@ -122,6 +122,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         pool: args.pool.clone(),
         pool_bytes: args.pool_size,
         dram_bytes: args.dram,
+        pinned_bytes_max: args.pin_max,
         policy: args.policy.unwrap_or_default(),
         bypass: Bypass::new(args.bypass).map_err(UsageFailure::from)?,
         is_trial: args.is_trial,

@@ -13,8 +13,8 @@ use tidegate_sandbox::SandboxWish;
 pub(crate) const EXAMPLE: &str = include_str!("../../../systemd/mounts.toml");
 
 /// Every key of a mount, each like the option of its name.
-pub(crate) const KEYS: [&str; 10] =
-    ["source", "mountpoint", "name", "pool", "pool_size", "dram", "policy", "bypass", "sandbox", "try"];
+pub(crate) const KEYS: [&str; 11] =
+    ["source", "mountpoint", "name", "pool", "pool_size", "dram", "pin_max", "policy", "bypass", "sandbox", "try"];
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -36,6 +36,8 @@ struct WrittenMount {
     pool_size: Option<u64>,
     #[serde(default, deserialize_with = "config::size")]
     dram: Option<u64>,
+    #[serde(default, deserialize_with = "config::size")]
+    pin_max: Option<u64>,
     #[serde(default, deserialize_with = "config::placement")]
     policy: Option<NamedPlacement>,
     #[serde(default, deserialize_with = "config::globs")]
@@ -65,6 +67,7 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
         pool: args.pool.clone().or(written.pool.map(|pool| folder.join(pool))),
         pool_size: args.pool_size.or(written.pool_size),
         dram: args.dram.or(written.dram),
+        pin_max: args.pin_max.or(written.pin_max),
         policy: args.policy.or(written.policy),
         bypass: config::said_or_written(&args.bypass, written.bypass),
         sandbox: args.sandbox.or(Some(written.sandbox)),

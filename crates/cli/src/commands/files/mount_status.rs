@@ -134,6 +134,8 @@ impl StatusReport {
         self.write_leases(f)?;
         if self.status.mapped_bytes > 0 {
             line(f, "mapped", format_args!("{} of the pool by programs", Human(self.status.mapped_bytes)))?;
+            let [pinned, most] = [self.status.pinned_bytes, self.status.pinned_bytes_max].map(Human);
+            line(f, "pinned", format_args!("{pinned} of the pool by programs, which may pin {most}"))?;
         }
         if let (Some(sync), Some(disk), Some(saved)) = (self.sync_us, self.disk_sync_us, self.saved_us_per_sync) {
             let times = format_args!("{sync:.1} µs a sync, {disk:.1} µs a sync of a file below ({disk_syncs})");
