@@ -5,7 +5,7 @@
  *
  *   dax=1      pages of persistent memory, by MAP_SHARED_VALIDATE | MAP_DAX; the job fails where the
  *              file cannot be mapped so. 0, the default: MAP_SHARED
- *   dax_pin=1  pins them by mlock
+ *   dax_pin=1  pins them by mlock, up to what programs may pin (mount --pin-max)
  *
  * A sync of a job is msync of all that is mapped, sync_file_range= that of what was written since
  * the last one; sync=sync and sync=dsync are an msync after each write. No program of Tidegate links
@@ -165,8 +165,9 @@ static int map(struct thread_data *td, struct fio_file *f, struct mapping *m)
 		munmap(m->base, m->len);
 		log_err("tidegate-mmap: %s: mlock (dax_pin=1): %s; %s, or leave dax_pin=1 out\n", f->file_name,
 			strerror(error),
-			error == EOPNOTSUPP ? "the pool has no room for all of it: choose a smaller size= or a larger pool" :
-					      "raise the limit of locked memory");
+			error == ENOMEM ?
+				"the pool has no room for all of it, or programs may not pin so much: choose a smaller size=, a larger pool, or a larger --pin-max of `tidegate mount`" :
+				"the page of Tidegate on mappings says what can be pinned");
 		td_verror(td, error, "mlock");
 		return 1;
 	}

@@ -13,7 +13,8 @@
  *     madvise(addr, len, MADV_DROPCACHE)
  *
  * has the pages of such a mapping go from the pool, which come again when they are touched. Nothing
- * that was stored is lost. Linux 6.18 has no flag and no advice of these numbers. */
+ * that was stored is lost. mlock has pages of any such mapping stay: see the page on mappings. Linux
+ * 6.18 has no flag and no advice of these numbers. */
 #ifndef TIDEGATE_MAPPINGS_H
 #define TIDEGATE_MAPPINGS_H
 

@@ -168,7 +168,7 @@ fn a_job_that_cannot_be_mapped_is_refused_in_clear_words() {
         (&["--size=8m", "--dax_pin=1"], "add dax=1"),
         (&["--size=8m", "--dax=1", "--direct=1"], "leave it out"),
         (&["--size=8m", "--dax=1", "--rw=randtrim"], "choose another rw="),
-        (&["--size=64m", "--dax=1", "--dax_pin=1"], "the pool has no room for all of it"),
+        (&["--size=64m", "--dax=1", "--dax_pin=1"], "a larger --pin-max of `tidegate mount`"),
     ] {
         let told = said(&mut mapped(&testbed, &[&of_job[..], options].concat()));
         assert!(told.contains(word), "no {word:?} in {told}");

@@ -38,6 +38,8 @@ struct RunConfig {
     size: Option<u64>,
     #[serde(default, deserialize_with = "config::size")]
     dram: Option<u64>,
+    #[serde(default, deserialize_with = "config::size")]
+    pin_max: Option<u64>,
     #[serde(default, deserialize_with = "config::placement")]
     policy: Option<NamedPlacement>,
     #[serde(default, deserialize_with = "config::globs")]
@@ -49,7 +51,7 @@ struct RunConfig {
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 7] = ["pool", "size", "dram", "policy", "bypass", "context_frames", "root"];
+pub(crate) const KEYS: [&str; 8] = ["pool", "size", "dram", "pin_max", "policy", "bypass", "context_frames", "root"];
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
@@ -105,6 +107,7 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         pool: args.pool.clone().or(written.pool),
         size: args.size.or(written.size),
         dram: args.dram.or(written.dram),
+        pin_max: args.pin_max.or(written.pin_max),
         policy: args.policy.or(written.policy),
         bypass: config::said_or_written(&args.bypass, written.bypass),
         context_frames: args.context_frames.or(written.context_frames),
@@ -157,11 +160,12 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\n";
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\n";
         let expected = RunConfig {
             pool: Some("p".into()),
             size: Some(64 << 20),
             dram: Some(2 << 20),
+            pin_max: Some(3 << 20),
             policy: Some(NamedPlacement::Lru),
             bypass: vec!["*.log".to_owned()],
             context_frames: Some(8),

@@ -117,6 +117,7 @@ impl RunMounts {
         service
             .args(asked.size.map(|size| format!("--pool-size={size}")))
             .args(asked.dram.map(|dram| format!("--dram={dram}")))
+            .args(asked.pin_max.map(|most| format!("--pin-max={most}")))
             .args(asked.bypass.iter().map(|glob| format!("--bypass={glob}")))
             .args(asked.policy.map(|policy| format!("--policy={}", policy.name())))
             .args((allowed == Allowed::AnyMemory).then_some("--try"));
