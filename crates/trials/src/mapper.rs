@@ -53,6 +53,12 @@ impl Mapper {
         self.child.id()
     }
 
+    /// Kills it, and none of its children.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// It ends by itself.
     pub fn exits(mut self) {
         writeln!(self.input, "exit").expect("it reads");
@@ -69,7 +75,6 @@ impl Mapper {
 
 impl Drop for Mapper {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
