@@ -13,7 +13,7 @@
 //! were stored to, and when the program ends.
 //!
 //! Where there is no room for all pages, they come when they are touched: see
-//! `mappings/misses.rs`.
+//! `mappings/misses.rs`. What `mlock` does is in `mappings/pins.rs`.
 //!
 //! A child of `fork` has the mappings too, and the locks with them; the kernel watches none of its
 //! pages then.

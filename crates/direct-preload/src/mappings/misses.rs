@@ -5,10 +5,11 @@
 //! then maps them there, as stores may come from that instant on. The kernel does not watch them
 //! before the first `msync` of the extent, which flushes all of it.
 //!
-//! Where the service has no room, the extents that came first go. Each has an open file of the pool
-//! of its own, and so its own lock. It has other addresses first, then its own ones become absent
-//! in one act, and then it is flushed by the other ones: no store is left out. The lock goes with
-//! the last addresses. Children do not have them: see [`after_fork_in_child`].
+//! Where the service has no room, the extents that came first go, but for pinned ones. Each has an
+//! open file of the pool of its own, and so its own lock. It has other addresses first, then its
+//! own ones become absent in one act, and then it is flushed by the other ones: no store is left
+//! out. The lock goes with the last addresses. Children do not have them: see
+//! [`after_fork_in_child`].
 
 use crate::mapped_ranges::{MappedPages, Pin, Reach};
 use crate::mappings::paged::{Arrivals, EXTENT_BYTES, PAGED_MAX, Paged, PagedExtent, Which};

@@ -231,7 +231,7 @@ fn come(range: &Range<usize>, presence: Presence) -> Result<(), Errno> {
     with(|table| table.enter(range))
 }
 
-/// The errno of who is refused by a signal handler's own thread is no answer to `mlock`.
+/// `mlock` has no `EBUSY`: a signal handler that interrupted the library gets `EAGAIN`.
 fn told<T>(outcome: Result<T, Errno>) -> Result<T, Errno> {
     outcome.map_err(|errno| if errno == Errno::BUSY { Errno::AGAIN } else { errno })
 }

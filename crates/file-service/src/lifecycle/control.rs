@@ -251,7 +251,6 @@ fn part(pool: &Path, path: &Path, range: Range<u64>) -> Result<FilePlaces, Servi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::counts::{FileStates, MountCounts};
 
     /// A service's socket beside a pool, which `answer` answers. It ends with the test process.
     fn served(
