@@ -29,7 +29,7 @@ pub use board::{
 
 use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Version of these messages.
 pub const VERSION: u32 = 1;
@@ -52,6 +52,9 @@ pub const LEAVE: u32 = command(IN | OUT, 4, size_of::<LeaseRequest>());
 pub const READ: u32 = command(IN | OUT, 5, size_of::<Read>());
 /// Has pages of the file stay in the pool, to be mapped.
 pub const MAP: u32 = command(IN | OUT, 6, size_of::<Map>());
+
+/// Bytes of a page of times, which [`Map`] tells by its number.
+const TIME_PAGE_BYTES: u64 = 4096;
 
 /// Most runs of pages that one [`Map`] tells.
 pub const MAP_RUNS_MAX: usize = 512;
@@ -210,6 +213,36 @@ pub struct MapRun {
     pub bytes: U64,
 }
 
+impl PoolDescription {
+    /// The pool of `bytes` bytes that the service opened at `path`, of which programs may pin so
+    /// many in all; by its device and inode. `None`: the path is too long.
+    pub fn new(path: &[u8], identity: (u64, u64), bytes: u64, pinned_bytes_max: u64) -> Option<PoolDescription> {
+        let mut described = PoolDescription::new_zeroed();
+        described.path.get_mut(..path.len())?.copy_from_slice(path);
+        described.path_bytes = u32::try_from(path.len()).ok()?.into();
+        described.version = VERSION.into();
+        (described.device, described.inode) = (identity.0.into(), identity.1.into());
+        (described.bytes, described.pinned_bytes_max) = (bytes.into(), pinned_bytes_max.into());
+        Some(described)
+    }
+}
+
+impl Map {
+    /// Grants what was asked for: says where the pages lie, by offset and bytes of each run, as
+    /// many as there is room for; and where in the pool the page of times is, if there is one.
+    pub fn grant(&mut self, runs: impl IntoIterator<Item = (u64, u64)>, time_page_at: Option<u64>) {
+        let number = time_page_at.and_then(|at| u32::try_from(at / TIME_PAGE_BYTES).ok());
+        self.time_page = number.unwrap_or(0).into();
+        let mut count = 0;
+        for (place, (pool_at, bytes)) in self.runs.iter_mut().zip(runs) {
+            *place = MapRun { pool_at: pool_at.into(), bytes: bytes.into() };
+            count += 1;
+        }
+        self.count = count.into();
+        self.answer = Answer::Granted.word().into();
+    }
+}
+
 impl Read {
     /// Bytes of the message before its data.
     pub const HEAD_BYTES: usize = offset_of!(Read, data);
@@ -226,6 +259,26 @@ mod tests {
             [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP],
             [0x9000_d701, 0xc050_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706]
         );
+    }
+
+    #[test]
+    fn a_grant_says_as_many_runs_as_there_is_room_for() {
+        let mut map = Map::new_zeroed();
+        map.grant((0..1000).map(|run| (run * 8192, 4096)), Some(12_288));
+        let last = map.runs[MAP_RUNS_MAX - 1];
+        assert_eq!((map.count.get(), last.pool_at.get()), (512, 511 * 8192));
+        assert_eq!((map.time_page.get(), Answer::of(map.answer.get())), (3, Answer::Granted));
+        map.grant([(4096, 4096)], None);
+        assert_eq!((map.count.get(), map.time_page.get(), map.runs[0].bytes.get()), (1, 0, 4096));
+    }
+
+    #[test]
+    fn a_description_has_the_whole_path_or_there_is_none() {
+        let described = PoolDescription::new(b"/p", (3, 4), 5, 6).expect("a short path");
+        assert_eq!((&described.path[..3], described.path_bytes.get()), (&b"/p\0"[..], 2));
+        let numbers = [described.device, described.inode, described.bytes, described.pinned_bytes_max];
+        assert_eq!(numbers.map(U64::get), [3, 4, 5, 6]);
+        assert!(PoolDescription::new(&[b'p'; PATH_BYTES_MAX + 1], (3, 4), 5, 6).is_none());
     }
 
     #[test]

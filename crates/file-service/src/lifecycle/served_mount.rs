@@ -21,7 +21,6 @@ pub(crate) struct ServedMount {
     /// Bytes of DRAM for unsynced writes, if that was said.
     pub(crate) dram_bytes: Option<u64>,
     /// Bytes of the pool that programs may pin, if that was said.
-    #[serde(default)]
     pub(crate) pinned_bytes_max: Option<u64>,
     /// The name of the placement.
     pub(crate) policy: String,

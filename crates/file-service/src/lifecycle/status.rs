@@ -53,7 +53,6 @@ pub struct MountStatus {
     #[serde(default)]
     pub pinned_bytes_max: u64,
     /// Where programs say their contexts, if they can.
-    #[serde(default)]
     pub contexts: Option<PathBuf>,
     /// Why files are not written back, if something keeps them from it.
     pub obstacle: Option<String>,

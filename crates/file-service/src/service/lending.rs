@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
-use tidegate_file_wire::{PATH_BYTES_MAX, PoolDescription, VERSION};
+use tidegate_file_wire::PoolDescription;
 use tidegate_fuse::{NodeId, Notification};
 use tidegate_media::PinCharge;
 use tidegate_mount_transport::{Device, DeviceError};
@@ -30,27 +30,14 @@ pub(crate) struct Lending {
 
 impl Lending {
     /// For the mount of `device` and the pool in the file `pool`, which was opened at `path`.
-    /// Programs may pin so many of its bytes.
-    pub(crate) fn new(
-        device: &Device,
-        (pool, path): (BorrowedFd<'_>, &Path),
-        pinned_bytes_max: Option<u64>,
-    ) -> Result<Lending> {
+    /// Programs may pin so many of its bytes, if that was said.
+    pub(crate) fn new(device: &Device, (pool, path): (BorrowedFd<'_>, &Path), most: Option<u64>) -> Result<Lending> {
         let of_io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let device = Device::from_descriptor(device.as_fd().try_clone_to_owned().map_err(of_io)?);
-        let (about, name) = (fstat(pool)?, path.as_os_str().as_bytes());
-        let mut path = [0; PATH_BYTES_MAX];
-        path.get_mut(..name.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(name);
+        let (about, path) = (fstat(pool)?, path.as_os_str().as_bytes());
         let bytes = u64::try_from(about.st_size).unwrap_or(0);
-        let description = PoolDescription {
-            version: VERSION.into(),
-            path_bytes: u32::try_from(name.len()).map_err(|_| Errno::NAMETOOLONG)?.into(),
-            device: about.st_dev.into(),
-            inode: about.st_ino.into(),
-            bytes: bytes.into(),
-            path,
-            pinned_bytes_max: pinned_bytes_max.unwrap_or(bytes / PINNED_PART).into(),
-        };
+        let (identity, most) = ((about.st_dev, about.st_ino), most.unwrap_or(bytes / PINNED_PART));
+        let description = PoolDescription::new(path, identity, bytes, most).ok_or(Errno::NAMETOOLONG)?;
         let pool = pool.try_clone_to_owned().map_err(of_io)?;
         Ok(Lending { device, pool, description, turn: Mutex::new(()) })
     }

@@ -4,7 +4,7 @@ use crate::service::FileService;
 use crate::service::lending::Lending;
 use crate::service::nodes::open_files::OpenFile;
 use rustix::io::{Errno, Result};
-use tidegate_file_wire::{Answer, MAP_RUNS_MAX, Map, MapRun, VERSION};
+use tidegate_file_wire::{Answer, Map, VERSION};
 use tidegate_fuse::{Handle, NodeId};
 
 impl FileService {
@@ -65,14 +65,7 @@ impl FileService {
         }
         let (at, end) = (map.at.get(), map.at.get().checked_add(map.len.get()).ok_or(Errno::INVAL)?);
         let (runs, time_page) = self.open_files.map(&file, at..end)?;
-        let time_page = time_page.map(|page| page.pool_at / page.bytes).and_then(|number| number.try_into().ok());
-        map.time_page = time_page.unwrap_or(0u32).into();
-        let told = &runs[..runs.len().min(MAP_RUNS_MAX)];
-        for (place, run) in map.runs.iter_mut().zip(told) {
-            *place = MapRun { pool_at: run.pool_at.into(), bytes: run.bytes.into() };
-        }
-        map.count = u32::try_from(told.len()).unwrap_or(0).into();
-        map.answer = Answer::Granted.word().into();
+        map.grant(runs.iter().map(|run| (run.pool_at, run.bytes)), time_page.map(|page| page.pool_at));
         Ok(())
     }
 }
