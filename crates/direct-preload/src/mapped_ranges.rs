@@ -121,6 +121,12 @@ impl MappedRanges {
         self.used + 2 < MAPPED_MAX
     }
 
+    /// Whether these addresses can be taken out for good: what is left of a piece may be two.
+    pub(crate) fn has_room_without(&self, range: &Range<usize>) -> bool {
+        let is_cut_in_two = |pages: &MappedPages| pages.base < range.start && range.end < pages.end;
+        self.used < MAPPED_MAX || !self.iter().any(is_cut_in_two)
+    }
+
     /// Adds pages, which are the same as those at their ends if all else is. Where there is no room
     /// they are not known.
     pub(crate) fn add(&mut self, mut pages: MappedPages) {
@@ -209,7 +215,11 @@ mod tests {
         let mut ranges = Box::new(MappedRanges::NONE);
         (0..MAPPED_MAX + 5).for_each(|number| ranges.add(pages(number * 3, number * 3 + 1)));
         assert_eq!((ranges.len(), ranges.has_room()), (MAPPED_MAX, false));
-        assert!(ranges.take(&(0..1)).is_some() && ranges.take(&(3..4)).is_some() && ranges.take(&(6..7)).is_some());
+        assert!(ranges.take(&(0..1)).is_some());
+        ranges.add(pages(0, 3));
+        assert!(!ranges.has_room_without(&(1..2)), "two would be left");
+        assert!([0..1, 1..3, 0..9].iter().all(|range| ranges.has_room_without(range)));
+        assert!(ranges.take(&(0..3)).is_some() && ranges.take(&(3..4)).is_some() && ranges.take(&(6..7)).is_some());
         assert!(ranges.has_room());
     }
 

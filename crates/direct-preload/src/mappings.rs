@@ -610,14 +610,18 @@ pub(crate) fn unmapping<T>(
     is_done: impl FnOnce(&T) -> bool,
     unmap: impl FnOnce() -> T,
 ) -> Result<T, Errno> {
+    let range = pages(at, len);
     with(|table| {
-        table.say(&pages(at, len));
+        if !table.mapped.has_room_without(&range) {
+            return Err(Errno::NOMEM);
+        }
+        table.say(&range);
         let done = unmap();
         if is_done(&done) {
-            table.forget(&pages(at, len), Times::NONE);
+            table.forget(&range, Times::NONE);
         }
-        done
-    })
+        Ok(done)
+    })?
 }
 
 /// Calls `protect`, which changes the access to these addresses, some of which are ours, to this

@@ -444,6 +444,32 @@ fn a_signal_handler_may_touch_absent_pages() {
     assert!(testbed.end().is_written_back());
 }
 
+/// Libc's `fork` waits for a stream that waits for an absent page.
+#[test]
+fn streams_may_be_written_from_absent_pages_while_the_program_forks() {
+    let testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    Mapper::mapped(&testbed, "file", LARGE).does(&["streams 200"]);
+    assert!(testbed.end().is_written_back());
+}
+
+#[test]
+fn a_mapping_is_not_cut_into_more_pieces_than_are_known() {
+    let testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    let mut mapper = Mapper::mapped(&testbed, "file", LARGE);
+    let cut: usize = mapper.says("holes 4096 3000").parse().expect("a number");
+    assert!((500..3000).contains(&cut), "{cut}");
+    let last = (cut + 1) * 8192;
+    assert_eq!(mapper.says(&format!("unmap {last} 4096")), "ENOMEM");
+    mapper.does(&[&format!("store {last} 9 100"), &format!("msync {last} 4096"), "unmap 0 4096"]);
+    assert_eq!((mapper.says("load 8192"), mapper.says("load 16384000")), ("1".into(), "1".into()));
+    mapper.does(&["unmap 0 67108864", "map direct 0 67108864"]);
+    assert!(read(&testbed, "file") == expected(LARGE, &[(last, 9, 100)]));
+    drop(mapper);
+    assert!(testbed.end().is_written_back());
+}
+
 #[test]
 fn pages_go_from_the_pool_when_the_program_says_so() {
     let mut testbed = MountTestbed::on_own_disk();

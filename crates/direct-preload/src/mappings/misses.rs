@@ -55,6 +55,8 @@ pub(super) struct AllPaged {
     closing: [i32; CLOSING_MAX],
     /// While a child is made: the files, by descriptors that it will have.
     copies: Files,
+    /// While a child is made: whether its parent has the list of streams.
+    has_streams: bool,
 }
 
 impl AllPaged {
@@ -64,6 +66,7 @@ impl AllPaged {
         room: usize::MAX,
         closing: [-1; CLOSING_MAX],
         copies: NO_FILES,
+        has_streams: false,
     };
 }
 
@@ -504,18 +507,37 @@ fn close_unused() {
     closing.into_iter().filter(|fd| *fd >= 0).for_each(|fd| unsafe { rustix::io::close(fd) });
 }
 
+unsafe extern "C" {
+    /// Takes libc's lock of its list of streams, which a thread may take as often as it likes.
+    safe fn _IO_list_lock();
+    /// Gives it back.
+    safe fn _IO_list_unlock();
+}
+
 /// Before a child is made: nobody has the table meanwhile, nor the pool open to pin pages, and the
 /// files are there for the child.
+///
+/// Libc's `fork` waits for its list of streams. Who flushes all of them has the list and waits for
+/// a stream, which another thread may have that waits for an absent page. So the list is taken
+/// before the table.
 pub(crate) fn before_fork() {
-    if !TOUCH_THREADS.is_started() && !any() {
+    let has_absent = TOUCH_THREADS.is_started();
+    if !has_absent && !any() {
         return;
     }
     let held = HeldSignals::new();
+    if has_absent {
+        _IO_list_lock();
+    }
     if !MAPPINGS.lock.take() {
+        if has_absent {
+            _IO_list_unlock();
+        }
         return;
     }
     // SAFETY: L2.
     let table = unsafe { &mut *MAPPINGS.table.get() };
+    table.all.has_streams = has_absent;
     for (copy, paged) in table.all.copies.iter_mut().zip(&table.all.paged) {
         *copy = paged.and_then(|paged| TOUCH_THREADS.open_for_program(paged.fd).ok()).unwrap_or(-1);
     }
@@ -532,7 +554,11 @@ pub(crate) fn after_fork() {
     let table = unsafe { &mut *MAPPINGS.table.get() };
     let Some(held) = table.forking.take() else { return };
     close_copies(&mut table.all.copies);
+    let has_streams = table.all.has_streams;
     MAPPINGS.lock.give();
+    if has_streams {
+        _IO_list_unlock();
+    }
     drop(held);
 }
 
@@ -543,7 +569,8 @@ fn close_copies(copies: &mut Files) {
 }
 
 /// In a child: all paged mappings are holes of its memory. They are made absent, and it has threads
-/// of its own that bring them. Without those who touches them has `SIGSEGV`.
+/// of its own that bring them. Without those who touches them has `SIGSEGV`. As its parent had
+/// several threads, libc has freed its list of streams.
 pub(crate) fn after_fork_in_child() {
     let taken = with(|table| (table.forking.take(), table.all.copies));
     let Ok((Some(held), mut copies)) = taken else { return };

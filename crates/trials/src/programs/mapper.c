@@ -11,6 +11,7 @@
  *   alarmed COUNT        fork                     exec
  *   lock AT LEN          locktouched AT LEN (MLOCK_ONFAULT)         unlock AT LEN
  *   lockall FLAGS        unlockall                other AT LEN (memory of no file, there)
+ *   holes AT COUNT       streams FORKS
  *
  * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared",
  * "paged" (MAP_NORESERVE), "whole" (MAP_POPULATE) or "fixed" (over the first mapping). */
@@ -171,6 +172,53 @@ static void alarmed(long count)
 	answer(failed);
 }
 
+/* Unmaps every second page until that is refused; answers with the number of those it unmapped. */
+static void holes(size_t at, long count)
+{
+	long done = 0;
+	while (done < count && munmap(base + at + done * 2 * 4096, 4096) == 0)
+		done++;
+	printf("%ld\n", done);
+	fflush(stdout);
+}
+
+static volatile int enough;
+
+/* Writes pages of the mapping to a stream. */
+static void *write_to_stream(void *unused)
+{
+	FILE *stream = fopen("/dev/null", "w");
+	for (uint64_t x = 1; stream && !enough; x = x * 6364136223846793005u + 1442695040888963407u)
+		fwrite(base + (x >> 20) % (length - 4096), 1, 2000, stream);
+	return unused;
+}
+
+static void *flush_streams(void *unused)
+{
+	while (!enough)
+		fflush(NULL);
+	return unused;
+}
+
+static void streams(long forks)
+{
+	pthread_t writer, flusher;
+	int failed = pthread_create(&writer, NULL, write_to_stream, NULL);
+	failed |= pthread_create(&flusher, NULL, flush_streams, NULL);
+	for (; forks > 0; forks--) {
+		pid_t pid = fork();
+		if (pid == 0)
+			_exit(fflush(NULL));
+		int status = -1;
+		waitpid(pid, &status, 0);
+		failed |= status;
+	}
+	enough = 1;
+	pthread_join(writer, NULL);
+	pthread_join(flusher, NULL);
+	answer(failed ? -1 : 0);
+}
+
 int main(void)
 {
 	char line[512], word[256], how[256];
@@ -227,6 +275,10 @@ int main(void)
 			run(byte, len, 1);
 		else if (sscanf(line, "threads %ld %ld", &byte, &len) == 2)
 			run(byte, len, THREADS);
+		else if (sscanf(line, "holes %ld %ld", &at, &len) == 2)
+			holes(at, len);
+		else if (sscanf(line, "streams %ld", &len) == 1)
+			streams(len);
 		else if (sscanf(line, "alarmed %ld", &len) == 1)
 			alarmed(len);
 		else if (sscanf(line, "cut %ld", &len) == 1)
