@@ -453,6 +453,20 @@ fn streams_may_be_written_from_absent_pages_while_the_program_forks() {
     assert!(testbed.end().is_written_back());
 }
 
+/// A child has none of its parent's pages, and the extent that it touches is of two pieces.
+#[test]
+fn a_page_comes_alone_where_its_extent_has_no_room() {
+    let testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw", "map paged 33554432 16777216", "protect 5242880 61440 r", "fill 20"]);
+    assert_eq!(mapper.says("probe 5324800"), "ok");
+    mapper.does(&["store 0 5 1", "msync 0 4096"]);
+    drop(mapper);
+    assert!(read(&testbed, "file") == expected(LARGE, &[(33_554_432, 5, 1)]));
+    assert!(testbed.end().is_written_back());
+}
+
 #[test]
 fn a_mapping_is_not_cut_into_more_pieces_than_are_known() {
     let testbed = MountTestbed::with_small_pool();

@@ -137,7 +137,7 @@ impl Table {
             self.all.paged[place] = Some(paged);
             // SAFETY: the program was not told.
             unsafe { absent.make(base, len, access) }.map_err(errno_of)?;
-            self.bring_with_room(absent, number, start)
+            self.bring_page(absent, number, start)
         });
         // The descriptor is the program's.
         _ = self.all.paged[place].as_mut().map(|paged| paged.fd = -1);
@@ -155,40 +155,63 @@ impl Table {
         self.all.paged.get(usize::from(pages.paged?)).copied().flatten()
     }
 
-    /// Brings the extent of an address. All that this process can give back goes for it, if it has
-    /// to. The addresses that are present then.
+    /// Brings a page, and its extent if there is room for that. The addresses that are present then.
+    fn bring_page(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
+        let paged = self.all.paged.get(usize::from(number)).copied().flatten().ok_or(Errno::INVAL)?;
+        let (extent, page) = (paged.number(at), at..at + PAGE_BYTES);
+        let brought = self.bring_with_room(absent, number, at);
+        if brought != Err(Errno::NOMEM) {
+            return brought;
+        }
+        if paged.run(&page, Which::Present).is_some() {
+            return Ok(page);
+        }
+        let alone = self.bring_part(&paged, number, page.clone());
+        if alone != Err(Errno::NOMEM) || self.is_pinned(number, &paged.addresses(extent)) {
+            return alone;
+        }
+        // The rest of its extent goes for it.
+        self.give_back(absent, (number, &paged), extent)?;
+        self.bring_part(&paged, number, page)
+    }
+
+    /// Brings the extent of an address. All others that this process can give back go for it, if
+    /// they have to. The addresses that are present then; if there is no room, some may be.
     fn bring_with_room(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
+        let paged = self.all.paged.get(usize::from(number)).copied().flatten().ok_or(Errno::INVAL)?;
+        let extent = paged.number(at);
         if self.all.queue.present >= self.all.room || !self.all.queue.has_room() {
-            self.make_room(absent);
+            self.make_room(absent, (number, extent));
             self.all.room = self.all.room.saturating_add(1);
         }
         loop {
-            let brought = self.bring(number, at);
+            let brought = self.bring_part(&paged, number, paged.addresses(extent));
             if brought != Err(Errno::NOMEM) {
-                return brought;
+                // The file may end before this address.
+                return brought.and_then(|part| if at < part.end { Ok(part) } else { Err(Errno::INVAL) });
             }
             self.all.room = self.all.queue.present;
-            if !self.make_room(absent) {
+            if !self.make_room(absent, (number, extent)) {
                 return brought;
             }
         }
     }
 
-    fn bring(&mut self, number: u16, at: usize) -> Result<Range<usize>, Errno> {
-        let paged = self.all.paged.get(usize::from(number)).copied().flatten().ok_or(Errno::INVAL)?;
-        let extent = paged.number(at);
-        let range = paged.addresses(extent);
-        let mut until = range.end;
+    /// Brings what is missing of addresses of one extent, as far as the file goes: until where they
+    /// are present then.
+    fn bring_part(&mut self, paged: &Paged, number: u16, range: Range<usize>) -> Result<Range<usize>, Errno> {
+        let extent = paged.number(range.start);
         let known = &paged.extents()[extent];
         let was_present = known.is_present();
-        let mut brought = self.bring_until(&paged, number, range.start..until);
+        let mut until = range.end;
+        let mut brought = self.bring_until(paged, number, range.start..until);
         if brought == Err(Errno::INVAL) {
             // The file may be shorter than the mapping.
             // SAFETY: it is the worker's, or the caller's.
             let size = fstat(unsafe { BorrowedFd::borrow_raw(paged.fd) })?.st_size.cast_unsigned();
             let left = size.saturating_sub(paged.offset(range.start)) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
             until = range.start + usize::try_from(left).unwrap_or(usize::MAX).min(range.len());
-            brought = if at < until { self.bring_until(&paged, number, range.start..until) } else { brought };
+            brought = if range.start < until { self.bring_until(paged, number, range.start..until) } else { brought };
         }
         if known.is_present() {
             self.all.queue.present += usize::from(!was_present);
@@ -284,8 +307,8 @@ impl Table {
         self.mapped.iter().find(|pages| pages.paged == Some(number)).map(|pages| pages.times)
     }
 
-    /// Has extents that came first go. False: there are none.
-    fn make_room(&mut self, absent: AbsentPages) -> bool {
+    /// Has extents that came first go, but for one. False: there are none.
+    fn make_room(&mut self, absent: AbsentPages, but: (u16, usize)) -> bool {
         let mut wanted = (self.all.queue.present / GOING_PART).max(1);
         let mut any = false;
         for _ in 0..self.all.queue.len() {
@@ -296,7 +319,7 @@ impl Table {
                 continue;
             };
             let is_pinned = self.is_pinned(number, &paged.addresses(extent));
-            if !is_pinned && self.give_back(absent, (number, &paged), extent).is_ok() {
+            if !is_pinned && (number, extent) != but && self.give_back(absent, (number, &paged), extent).is_ok() {
                 (any, wanted) = (true, wanted - 1);
             } else {
                 self.all.queue.add(number, extent, &paged.extents()[extent]);
@@ -474,7 +497,7 @@ fn serve(absent: AbsentPages, at: usize) {
             let paged = table.mapped.parts(&page).find_map(|part| part.paged);
             // It was unmapped meanwhile, or something else is there.
             let Some(number) = paged else { return Ok(page.clone()) };
-            table.bring_with_room(absent, number, page.start)
+            table.bring_page(absent, number, page.start)
         });
         match brought.and_then(|brought| brought) {
             Ok(present) => return absent.wake(present.start, present.len()),

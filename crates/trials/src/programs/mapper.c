@@ -11,7 +11,7 @@
  *   alarmed COUNT        fork                     exec
  *   lock AT LEN          locktouched AT LEN (MLOCK_ONFAULT)         unlock AT LEN
  *   lockall FLAGS        unlockall                other AT LEN (memory of no file, there)
- *   holes AT COUNT       streams FORKS
+ *   holes AT COUNT       streams FORKS            fill LEFT
  *
  * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared",
  * "paged" (MAP_NORESERVE), "whole" (MAP_POPULATE) or "fixed" (over the first mapping). */
@@ -182,6 +182,26 @@ static void holes(size_t at, long count)
 	fflush(stdout);
 }
 
+/* Maps pages of the file from its beginning on until there is no room, and unmaps the last ones. */
+static void fill(long left)
+{
+	size_t size = 1 << 20, at = 0, last[64] = { 0 }, count = 0;
+	while (size) {
+		int flags = MAP_SHARED_VALIDATE | MAP_DAX | MAP_POPULATE;
+		void *part = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, at);
+		if (part != MAP_FAILED) {
+			at += size;
+			if (size == 4096)
+				last[count++ % 64] = (size_t)part;
+		} else
+			size = size == 4096 ? 0 : 4096;
+	}
+	int failed = left > 64 || (size_t)left > count;
+	while (!failed && left--)
+		failed = munmap((void *)last[--count % 64], 4096);
+	answer(failed ? -1 : 0);
+}
+
 static volatile int enough;
 
 /* Writes pages of the mapping to a stream. */
@@ -277,6 +297,8 @@ int main(void)
 			run(byte, len, THREADS);
 		else if (sscanf(line, "holes %ld %ld", &at, &len) == 2)
 			holes(at, len);
+		else if (sscanf(line, "fill %ld", &len) == 1)
+			fill(len);
 		else if (sscanf(line, "streams %ld", &len) == 1)
 			streams(len);
 		else if (sscanf(line, "alarmed %ld", &len) == 1)
