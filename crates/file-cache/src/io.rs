@@ -7,12 +7,12 @@ pub(crate) mod reserved;
 use crate::below::{BackingStatus, Fallocate, Refused, Stamp};
 use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
-use crate::io::holes::united;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::dram::touching;
 use std::ops::Range;
+use tidegate_layout::file_cache::united;
 use tidegate_media::Region;
 
 /// Offsets and lengths of files stay below this, as the kernel's do.

@@ -138,6 +138,7 @@ pub use counters::{ByPattern, Counters, PatternCounts};
 pub use error::FileError;
 pub use io::holes::FileLength;
 pub use lanes::file::FileId;
+pub use lanes::lane::Renewal;
 pub use lanes::lease::LeaseId;
 pub use lanes::leases::lend::LeaseStock;
 pub use namespace::{

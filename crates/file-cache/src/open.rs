@@ -24,7 +24,7 @@ use crate::region_io::Medium;
 use crate::tiers::dram::{Unsynced, Written};
 use crate::tiers::nvm::{Blocks, FILE_OF_LOGS};
 use crate::tiers::placement::placement;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tidegate_layout::file_cache::{TrustedRecord, VolatileFile};
 use tidegate_media::Region;
@@ -57,6 +57,8 @@ impl<R: Region> FileCache<R> {
             by_identity: BTreeMap::new(),
             free_files: Vec::new(),
             blocks,
+            exposed: HashSet::new(),
+            renew: None,
             slots: Slots::new(plan.entries),
             dying: Vec::new(),
             spoilt: Vec::new(),

@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::error::FileError;
 use crate::io::holes::FileLength;
 use crate::lanes::file::FileId;
+use crate::lanes::lane::Renewal;
 use crate::lanes::lease::LeaseId;
 use crate::lanes::leases::lend::LeaseStock;
 use crate::open::attach::Detached;
@@ -233,6 +234,11 @@ impl<R: Region> FilePool<R> {
     /// Where the page lies in which programs say when they stored to mapped pages of a file.
     pub fn time_page(&self, file: PoolFile) -> Option<MappedRun> {
         self.lane(file).ok()?.time_page(file.file)
+    }
+
+    /// Renews blocks that were mapped: see [`FileCache::renew_by`].
+    pub fn renew_by(&self, page: Class, renew: &Renewal) {
+        self.lanes.iter().for_each(|lane| lane.renew_by(page, renew));
     }
 
     /// Finds mappings again: see [`FileCache::map_again`].

@@ -17,12 +17,14 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tidegate_file_cache::{FileCache, FileIdentity, FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
+use tidegate_file_cache::{
+    FileCache, FileIdentity, FilePool, PoolOpenError, PoolSpec, Renewal, dram_bytes, format, identify,
+};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::threads::side_by_side;
 use tidegate_host::unlocked::unlocked;
-use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, VOLATILE_BLOCK_BYTES};
+use tidegate_layout::file_cache::{LEASE_CLASS, NAMESPACE_LINES_MIN, VOLATILE_BLOCK_BYTES};
 use tidegate_media::{Access, Allocation, Domain, LockedFile, MappedRegion, Region};
 use tidegate_policy::placement::NamedPlacement;
 
@@ -177,7 +179,11 @@ impl Pool {
         };
         // A full lane takes long to load.
         let lanes = side_by_side(lanes, open)?;
-        FilePool::of_lanes(&self.region, lanes).map_err(|error| self.not_opened(error))
+        let lanes = FilePool::of_lanes(&self.region, lanes).map_err(|error| self.not_opened(error))?;
+        let region = Arc::clone(&self.region);
+        let renew: Renewal = Arc::new(move |range| region.renew(range.start, range.end - range.start));
+        lanes.renew_by(LEASE_CLASS, &renew);
+        Ok(lanes)
     }
 
     /// Removes the memory of unsynced writes.

@@ -229,6 +229,18 @@ impl MappedRegion {
         }
     }
 
+    /// Has other memory behind whole pages of the file, which read as zeroes then: what the kernel
+    /// refers to, for a device or a pipe, is no part of the file any more. False: the pages are as
+    /// before, or are none; nobody may store to them then. Not to be called while others use them.
+    pub fn renew(&self, at: u64, len: u64) -> bool {
+        let Some(file) = &self.file else { return true };
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A large page that somebody refers to is not cut: it stays, as zeroes.
+        fallocate(&**file, punch, at, len).is_ok()
+            && seek(&**file, SeekFrom::Data(at)).map_or_else(|errno| errno == Errno::NXIO, |data| data >= at + len)
+            && fallocate(&**file, FallocateFlags::KEEP_SIZE, at, len).is_ok()
+    }
+
     /// Makes the last `bytes` bytes, a few KiB, read as zero, durably, of devices too. Not to be
     /// called while other threads store there.
     pub fn zero_end(&self, bytes: u64) -> Result<(), Sealed> {

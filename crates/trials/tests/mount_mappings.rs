@@ -3,6 +3,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_trials::direct::counted;
 use tidegate_trials::mapper::Mapper;
@@ -510,6 +511,34 @@ fn pages_go_from_the_pool_when_the_program_says_so() {
     testbed.lose_power();
     testbed.mount_again();
     assert!(read(&testbed, "file") == expected(bytes, &[(0, 2, bytes), (4096, 3, 4096)]));
+    assert!(testbed.end().is_written_back());
+}
+
+/// A pipe has pages that are mapped no more, as a device may.
+#[test]
+fn what_the_kernel_refers_to_never_becomes_another_file() {
+    let mut testbed = MountTestbed::with_small_pool();
+    make(&testbed, "file", LARGE);
+    // In each lane of the pool.
+    let others = |testbed: &MountTestbed, byte: u8| {
+        for name in 0..16 {
+            let file = fs::File::create(testbed.mountpoint().join(format!("other-{name}"))).unwrap();
+            (0..4).for_each(|part| file.write_all_at(&vec![byte; MIB], part * MIB as u64).unwrap());
+            file.sync_all().unwrap();
+        }
+    };
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw", "map paged 0 67108864", "store 0 5 1048576", "msync 0 1048576"]);
+    mapper.does(&["splice 0 524288", "drop 0 1048576"]);
+    others(&testbed, 3);
+    assert_eq!(mapper.says("spliced 5"), "0");
+    // The next server does not know what was mapped before it.
+    mapper.does(&["store 0 6 1048576", "msync 0 1048576", "splice 0 524288", "unmap 0 67108864"]);
+    testbed.kill_server();
+    others(&testbed, 4);
+    assert_eq!(mapper.says("spliced 6"), "0");
+    drop(mapper);
+    assert!(read(&testbed, "file")[..MIB].iter().all(|byte| *byte == 6));
     assert!(testbed.end().is_written_back());
 }
 

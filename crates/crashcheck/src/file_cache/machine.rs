@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, PoolOpenError,
-    PoolSpec, Refused, Sought, Stamp, dram_bytes, format, identify,
+    PoolSpec, Refused, Renewal, Sought, Stamp, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::LanePlan;
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
@@ -446,6 +446,16 @@ pub(crate) struct InMachine(Arc<Machine>);
 
 impl Machine {
     /// Its persistent memory.
+    /// Puts other memory behind blocks of the pool, which nobody may have counted on.
+    pub(crate) fn renewal(self: &Arc<Machine>) -> Renewal {
+        let memory = self.memory();
+        Arc::new(move |range| {
+            let bytes = vec![0xdb; usize::try_from(range.end - range.start).expect("a block")];
+            memory.write(range.start, &bytes);
+            true
+        })
+    }
+
     pub(crate) fn memory(self: &Arc<Machine>) -> Watched {
         Watched { memory: self.region.clone(), by: InMachine(self.clone()) }
     }

@@ -15,11 +15,11 @@
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::io::end_in_file;
-use crate::io::holes::{between, united};
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::sync::finding_room::WithoutRoom;
 use std::ops::Range;
+use tidegate_layout::file_cache::{between, united};
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {

@@ -2,7 +2,7 @@
 
 use crate::error::FileError;
 use crate::lanes::file::FileId;
-use crate::lanes::lane::Lane;
+use crate::lanes::lane::{Lane, Renewal};
 use crate::lanes::segments::Loss;
 use crate::lanes::slots::{Slot, Standing};
 use tidegate_layout::file_cache::Extent;
@@ -63,7 +63,12 @@ impl<R: Region> Lane<R> {
     /// The entry is free, durably: it and its block may be used again.
     pub(crate) fn free_slot(&mut self, slot: u32) {
         self.clean.remove(slot);
-        if let Some(extent) = self.slots.free(slot) {
+        let Some(extent) = self.slots.free(slot) else { return };
+        let at = self.medium.plan.block_at(extent.unit);
+        let is_renewed = |renew: &Renewal| renew(at..at + extent.class.bytes());
+        // One that cannot be renewed is left until the pool is opened anew.
+        if !self.exposed.contains(&extent.unit) || self.renew.as_ref().is_none_or(is_renewed) {
+            self.exposed.remove(&extent.unit);
             self.blocks.give(extent.unit, extent.class);
         }
     }

@@ -9,10 +9,15 @@ use crate::lanes::slots::Slots;
 use crate::region_io::{LaneElement, Medium};
 use crate::tiers::dram::{Unsynced, bytes_in};
 use crate::tiers::nvm::Blocks;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
 use tidegate_media::Region;
 use tidegate_policy::placement::Placement;
 use tidegate_wal::RedoRing;
+
+/// Has other memory behind these bytes of the pool, whatever they are then. False: it has not.
+pub type Renewal = Arc<dyn Fn(Range<u64>) -> bool + Send + Sync>;
 
 /// Everything of a lane, under one lock.
 pub(crate) struct Lane<R> {
@@ -25,6 +30,10 @@ pub(crate) struct Lane<R> {
     /// Numbers that no file has.
     pub(crate) free_files: Vec<FileId>,
     pub(crate) blocks: Blocks,
+    /// Blocks that programs have or had mapped: the kernel may refer to their memory still.
+    pub(crate) exposed: HashSet<u32>,
+    /// For such blocks, before others have them.
+    pub(crate) renew: Option<Renewal>,
     /// What entries say.
     pub(crate) slots: Slots,
     /// Entries without a newest byte, freed by a store that is not durable yet.

@@ -3,11 +3,11 @@
 
 use crate::cache::FileCache;
 use crate::error::FileError;
-use crate::io::holes::between;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::tiers::write_back::in_pieces;
 use std::ops::Range;
+use tidegate_layout::file_cache::between;
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {

@@ -22,6 +22,11 @@
 //! its commit. A power loss leaves each entry with its old version or its new one, and both count,
 //! as the batch's commit comes later.
 //!
+//! # What the kernel may refer to
+//!
+//! A device or a pipe may have the memory of a mapped block when no program has it mapped any more.
+//! So before a block that was mapped is another one's, other memory is put behind it ([`Renewal`]).
+//!
 //! # Who says that an entry is mapped
 //!
 //! The medium does not: a program that has a block mapped holds a lock on the block's place in the
@@ -31,14 +36,13 @@
 
 use crate::cache::FileCache;
 use crate::error::FileError;
-use crate::io::holes::{between, united};
 use crate::lanes::file::{File, FileId};
-use crate::lanes::lane::Lane;
+use crate::lanes::lane::{Lane, Renewal};
 use crate::lanes::slots::Slot;
 use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::write_back::in_pieces;
 use std::ops::Range;
-use tidegate_layout::file_cache::{CHUNK_BYTES, Class, MappedRun, VERSION_MAX};
+use tidegate_layout::file_cache::{CHUNK_BYTES, Class, Extent, MappedRun, VERSION_MAX, between, united};
 use tidegate_media::Region;
 
 /// Every byte that a file may have.
@@ -141,6 +145,16 @@ impl<R: Region> FileCache<R> {
             lane.end_time_page(file, now)?;
         }
         Ok(left + usize::from(is_timed))
+    }
+
+    /// From now on, blocks of class `page` or larger are renewed by `renew` before others have
+    /// them, if programs have or had them mapped. Nobody knows which an earlier process had mapped:
+    /// those that are in use count so.
+    pub fn renew_by(&self, page: Class, renew: &Renewal) {
+        let mut lane = self.lane();
+        lane.renew = Some(renew.clone());
+        let pages = lane.slots.in_use().filter(|(_, slot)| slot.extent.class >= page);
+        lane.exposed = pages.map(|(_, slot)| slot.extent.unit).collect();
     }
 
     /// Finds the mappings that programs have since an earlier process had the lane open. `has` says
@@ -247,7 +261,8 @@ impl<R: Region> Lane<R> {
     fn map_piece(&mut self, file: FileId, at: u64, bytes: &[u8]) -> Result<bool, FileError> {
         let Some(entries) = self.commit_fresh(file, at, bytes)? else { return Ok(false) };
         for slot in entries {
-            let offset = self.slots.used(slot).extent.offset;
+            let Extent { offset, unit, .. } = self.slots.used(slot).extent;
+            self.exposed.insert(unit);
             self.file_mut(file)?.mapped.insert(offset, slot);
         }
         // Nothing is put behind the bytes of a mapped block.

@@ -96,7 +96,7 @@ impl<R: Region> Lane<R> {
         let (free, range) = (self.free_slots(), access.at..access.at + access.bytes);
         let cached = self.file(file)?;
         let entries = cached.newest.within(range.clone());
-        let missing = crate::io::holes::between(&range, &cached.parts_here(&range));
+        let missing = tidegate_layout::file_cache::between(&range, &cached.parts_here(&range));
         let last = cached.placed_last;
         let missed = missing.iter().map(|missing| missing.end - missing.start).sum();
         self.count_pattern(access.context, access.bytes, missed);

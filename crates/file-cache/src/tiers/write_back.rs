@@ -4,14 +4,13 @@
 use crate::below::{BackingFile, BackingStatus};
 use crate::cache::FileCache;
 use crate::error::FileError;
-use crate::io::holes::united;
 use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::Lane;
 use crate::lanes::slots::Slot;
 use crate::tiers::dram::runs;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::file_cache::{Change, VERSION_MAX};
+use tidegate_layout::file_cache::{Change, VERSION_MAX, united};
 use tidegate_media::Region;
 
 /// Most bytes of one write below.

@@ -4,7 +4,7 @@
 use super::*;
 use proptest::prelude::{Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 
 const LEN: u64 = 16384;
@@ -366,4 +366,26 @@ fn the_end_of_a_region_becomes_zero_and_nothing_else_does() {
     region.zero_end(4096).expect("memory");
     let expected = [vec![7; LEN as usize - 4096], vec![0; 4096]].concat();
     assert_eq!(fs::read(folder.path().join("region")).expect("a file"), expected);
+}
+
+/// A pipe refers to pages that were spliced into it.
+#[test]
+fn renewed_pages_are_other_memory_in_the_same_place() {
+    let folder = folder();
+    let region = region_in(&folder);
+    region.write(0, &[7; LEN as usize]);
+    let file = region.file().expect("a file");
+    let blocks = file.metadata().expect("there").blocks();
+    let (from, to) = rustix::pipe::pipe().expect("a pipe");
+    let spliced = rustix::pipe::splice(file, Some(&mut 4096), &to, None, 8192, rustix::pipe::SpliceFlags::empty());
+    assert_eq!(spliced, Ok(8192));
+    assert!(region.renew(4096, 8192));
+    let mut all = vec![1; LEN as usize];
+    region.read(0, &mut all).expect("there");
+    let expected: Vec<u8> = [7, 0, 0, 7].iter().flat_map(|byte| [*byte; 4096]).collect();
+    assert!(all == expected);
+    assert_eq!(file.metadata().expect("there").blocks(), blocks, "it has the room that it had");
+    region.write(4096, &[9; 8192]);
+    let mut old = [0; 8192];
+    assert_eq!((rustix::io::read(from, &mut old), old.iter().all(|byte| *byte == 7)), (Ok(8192), true));
 }

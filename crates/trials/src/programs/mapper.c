@@ -6,6 +6,7 @@
  *   fsync
  *   read AT              write AT BYTE LEN        child AT BYTE LEN      move
  *   close                cut LEN                  punch                  count AT LEN MSYNCS
+ *   splice AT LEN        spliced BYTE             (pages go into a pipe; it has such bytes)
  *   exit                 drop AT LEN              probe AT (in a child)  closeall
  *   readto AT FROM LEN   writefrom AT TO LEN      random SEED COUNT      threads SEED COUNT
  *   alarmed COUNT        fork                     exec
@@ -26,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +68,36 @@ static void map(const char *how, off_t offset, size_t len)
 		length = len;
 	}
 	answer(at == MAP_FAILED ? -1 : 0);
+}
+
+static int ends[2];
+static size_t in_pipe;
+
+/* The kernel refers to these pages from now on. */
+static void splice_pages(size_t at, size_t len)
+{
+	struct iovec pages = { base + at, len };
+	int failed = pipe(ends) || fcntl(ends[1], F_SETPIPE_SZ, (int)len) < 0;
+	failed = failed || vmsplice(ends[1], &pages, 1, 0) != (ssize_t)len;
+	in_pipe = len;
+	answer(failed ? -1 : 0);
+}
+
+/* Answers with the number of bytes in the pipe that are others. */
+static void spliced(int byte)
+{
+	static unsigned char bytes[4096];
+	long others = 0;
+	while (in_pipe) {
+		ssize_t got = read(ends[0], bytes, sizeof bytes);
+		if (got <= 0)
+			break;
+		for (ssize_t i = 0; i < got; i++)
+			others += bytes[i] != byte;
+		in_pipe -= got;
+	}
+	printf("%ld\n", others + (long)in_pipe);
+	fflush(stdout);
 }
 
 static int access_of(const char *how)
@@ -301,6 +333,10 @@ int main(void)
 			fill(len);
 		else if (sscanf(line, "streams %ld", &len) == 1)
 			streams(len);
+		else if (sscanf(line, "splice %ld %ld", &at, &len) == 2)
+			splice_pages(at, len);
+		else if (sscanf(line, "spliced %ld", &byte) == 1)
+			spliced(byte);
 		else if (sscanf(line, "alarmed %ld", &len) == 1)
 			alarmed(len);
 		else if (sscanf(line, "cut %ld", &len) == 1)

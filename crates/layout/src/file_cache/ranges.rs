@@ -1,0 +1,39 @@
+//! Ranges of the bytes of a file.
+
+use std::ops::Range;
+
+/// Ranges in ascending order, neighbours and overlapping ones as one.
+pub fn united(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|later, earlier| {
+        let touch = earlier.end >= later.start;
+        if touch {
+            earlier.end = earlier.end.max(later.end);
+        }
+        touch
+    });
+    ranges
+}
+
+/// What `parts`, which are ascending and inside `range`, leave of it.
+pub fn between(range: &Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
+    let starts = [range.start].into_iter().chain(parts.iter().map(|part| part.end));
+    let ends = parts.iter().map(|part| part.start).chain([range.end]);
+    starts.zip(ends).map(|(start, end)| start..end).filter(|gap| !gap.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_parts_is_the_rest_of_the_range() {
+        let rest = |parts: &[[u64; 2]]| {
+            let parts: Vec<_> = parts.iter().map(|[start, end]| *start..*end).collect();
+            between(&(5..20), &parts).into_iter().map(|gap| [gap.start, gap.end]).collect::<Vec<_>>()
+        };
+        assert_eq!(rest(&[]), [[5, 20]]);
+        assert_eq!(rest(&[[5, 7], [7, 9], [12, 20]]), [[9, 12]]);
+        assert_eq!(rest(&[[6, 7]]), [[5, 6], [7, 20]]);
+    }
+}
