@@ -144,6 +144,8 @@ pub struct Destager {
 #[derive(Debug, Default)]
 struct Shared {
     ending: AtomicBool,
+    /// Whether the disk is left as it is, until [`Destager::release`].
+    held: AtomicBool,
     progress: Mutex<Sweeps>,
     /// A sweep has ended, or the thread has.
     ended: Condvar,
@@ -184,6 +186,10 @@ impl Shared {
         self.ending.load(Ordering::Acquire)
     }
 
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire) && !self.is_ending()
+    }
+
     fn throttle(&self) -> MutexGuard<'_, Throttle> {
         self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,6 +208,15 @@ impl Shared {
     }
 }
 
+/// When a new thread begins to write to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstStep {
+    /// At once.
+    AtStart,
+    /// At [`Destager::release`].
+    AtRelease,
+}
+
 /// A flush that was asked for: the number of the sweep that ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
@@ -209,17 +224,19 @@ pub struct Ticket(pub u64);
 impl Destager {
     /// Starts the thread.
     pub fn start<D: Dirty>(cache: Arc<D>, caps: Caps) -> io::Result<Destager> {
-        Destager::start_heard(cache, caps, |_| ())
+        Destager::start_heard(cache, caps, FirstStep::AtStart, |_| ())
     }
 
-    /// Starts the thread. `hear` is told what each step did, before anybody else; the thread waits
-    /// for it.
+    /// Starts the thread, which writes to the disk from `first` on. `hear` is told what each step
+    /// did, before anybody else; the thread waits for it.
     pub fn start_heard<D: Dirty>(
         cache: Arc<D>,
         caps: Caps,
+        first: FirstStep,
         hear: impl FnMut(&Step) + Send + 'static,
     ) -> io::Result<Destager> {
-        let shared = Arc::<Shared>::default();
+        let held = AtomicBool::new(first == FirstStep::AtRelease);
+        let shared = Arc::new(Shared { held, ..Shared::default() });
         let (blocks, limits, shares_sweeps) = (cache.blocks(), cache.limits(&caps), cache.shares_sweeps());
         let its = Arc::clone(&shared);
         let work = move || {
@@ -230,6 +247,12 @@ impl Destager {
         };
         let thread = thread::Builder::new().name("destage".to_owned()).stack_size(256 << 10).spawn(work)?;
         Ok(Destager { shared, blocks, limit: limits.dirty_blocks, shares_sweeps, thread: Some(thread) })
+    }
+
+    /// Lets a thread that waits for it write to the disk.
+    pub fn release(&self) {
+        self.shared.held.store(false, Ordering::Release);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
     }
 
     /// Asks for everything that is dirty now to be written at once.
@@ -305,6 +328,9 @@ impl Drop for Destager {
 
 /// The thread's work, until the end.
 fn work<D: Dirty>(cache: &D, shared: &Shared, limits: Limits, mut hear: impl FnMut(&Step)) {
+    while shared.is_held() {
+        thread::park();
+    }
     let begin = Instant::now();
     let mut destage = Destage::new(limits);
     let mut pauses = Pauses::new();

@@ -22,7 +22,7 @@ mod schedstat;
 mod step;
 mod throttle;
 
-pub use destage_thread::{Bell, Destager, Dirty, SweepFailures, Ticket};
+pub use destage_thread::{Bell, Destager, Dirty, FirstStep, SweepFailures, Ticket};
 pub use drain_pool::{DrainPool, Drained, Setup};
 pub use log_thread::LogThread;
 pub use step::Step;

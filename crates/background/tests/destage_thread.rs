@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidegate_background::{Bell, Destager, Dirty, Step, SweepFailures, Ticket};
+use tidegate_background::{Bell, Destager, Dirty, FirstStep, Step, SweepFailures, Ticket};
 use tidegate_disk_cache::{
     Checksums, Contents, DiskCache, FormatSpec, Options, format_ordered, identify, lay_out_journal,
 };
@@ -36,6 +36,9 @@ struct Inner {
     bell: Option<Bell>,
     asleep: bool,
     looks: u64,
+    /// Looks of a thread whose release was not begun.
+    early_looks: u64,
+    released: bool,
 }
 
 fn poison(lba: u64) -> Error {
@@ -65,6 +68,7 @@ impl Dirty for List {
     fn load(&self) -> Load {
         let mut inner = self.0.lock().unwrap();
         inner.looks += 1;
+        inner.early_looks += u64::from(!inner.released);
         Load { dirty: u32::try_from(inner.dirty.len()).unwrap(), writes: inner.looks }
     }
 
@@ -130,6 +134,35 @@ fn a_flush_takes_everything_along() {
         assert!(flushed(&destager).is_nothing());
         assert_eq!(list.dirty(), [0; 0]);
     }
+}
+
+#[test]
+fn a_thread_that_is_held_leaves_the_disk_alone_until_its_release() {
+    let held = || {
+        let list = Arc::new(List::default());
+        list.0.lock().unwrap().dirty.extend(0..1000);
+        let destager = Destager::start_heard(Arc::clone(&list), Caps::default(), FirstStep::AtRelease, |_| ()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while list.0.lock().unwrap().bell.is_none() {
+            assert!(Instant::now() < deadline, "the thread starts");
+            std::thread::yield_now();
+        }
+        let bell = list.0.lock().unwrap().bell.clone();
+        for _ring in 0..100 {
+            bell.iter().for_each(Bell::ring);
+            std::thread::yield_now();
+        }
+        (list, destager)
+    };
+    let (list, destager) = held();
+    let ticket = destager.flush();
+    list.0.lock().unwrap().released = true;
+    destager.release();
+    assert!(destager.wait_until(ticket, Instant::now() + Duration::from_secs(60)).unwrap().is_nothing());
+    assert_eq!((list.dirty().len(), list.0.lock().unwrap().early_looks), (0, 0));
+    let (list, destager) = held();
+    destager.stop();
+    assert_eq!((list.dirty().len(), list.0.lock().unwrap().early_looks), (1000, 0), "an end needs no release");
 }
 
 /// A group of an ordered disk is under way that somebody else began, by a writer without room for

@@ -8,7 +8,9 @@
 //! 2. both are there: every image of side 0 is opened with the least and the most that side 1 may
 //!    keep. What is then read is what must stay. In this opening the power fails again before each
 //!    fence, the copy among it, and either side is lost again, or neither;
-//! 3. where the sides refuse each other, the one that went on alone has every write.
+//! 3. where the sides refuse each other, the one that went on alone has every write;
+//! 4. where they do not, a server of either side alone that is refused before a client came leaves
+//!    them so: both are opened together then, and show what the oracle allows.
 //!
 //! A step of a script may lose a side under the engine's hands: its memory takes no more stores.
 
@@ -38,13 +40,22 @@ pub enum MirrorStep {
     Reopen,
     /// The memory of that side takes no more stores, and gives no bytes back.
     Lose(usize),
+    /// The process ends. The next one opens that side alone, and ends before a client came; the one
+    /// after it opens both.
+    StartAlone(usize),
+    /// The process ends, and the next one opens that side alone for clients.
+    GoAlone(usize),
 }
 
 impl MirrorStep {
-    /// Writes of two blocks by two cores, an opening, and the loss of either side.
+    /// Writes of two blocks by two cores, an opening, the loss of either side, and openings of
+    /// either alone.
     pub fn alphabet() -> Vec<MirrorStep> {
         let writes = [(0, 0), (0, 1), (1, 0)].map(|(core, lba)| MirrorStep::Write(core, lba));
-        writes.into_iter().chain([MirrorStep::Reopen, MirrorStep::Lose(0), MirrorStep::Lose(1)]).collect()
+        let sides = [0, 1].into_iter();
+        let of_sides =
+            sides.flat_map(|side| [MirrorStep::Lose(side), MirrorStep::StartAlone(side), MirrorStep::GoAlone(side)]);
+        writes.into_iter().chain([MirrorStep::Reopen]).chain(of_sides).collect()
     }
 }
 
@@ -63,6 +74,8 @@ pub struct MirrorTally {
     pub second_cuts: u64,
     /// Pairs that refused each other.
     pub refused: u64,
+    /// Pairs of which one was opened alone and left, before both were opened.
+    pub left: u64,
 }
 
 impl MirrorTally {
@@ -73,16 +86,18 @@ impl MirrorTally {
         self.together += other.together;
         self.second_cuts += other.second_cuts;
         self.refused += other.refused;
+        self.left += other.left;
     }
 }
 
 impl fmt::Display for MirrorTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MirrorTally { scripts, cuts, alone, together, second_cuts, refused } = self;
+        let MirrorTally { scripts, cuts, alone, together, second_cuts, refused, left } = self;
         write!(
             f,
             "{scripts} scripts, {cuts} joint cuts; {alone} images of one side opened alone, {together} pairs opened \
-             together, with {second_cuts} cuts in that; {refused} pairs refused"
+             together, with {second_cuts} cuts in that, and {left} after one of them was opened alone; {refused} pairs \
+             refused"
         )
     }
 }
@@ -127,7 +142,7 @@ impl<'a, S: Subject> Campaign<'a, S> {
             let mut before = oracle.after_cut();
             match *step {
                 // The loss of both sides is a loss, and a lost side is refused.
-                MirrorStep::Lose(_) | MirrorStep::Reopen if is_lost => return Ok(()),
+                _ if is_lost && !matches!(step, MirrorStep::Write(..)) => return Ok(()),
                 MirrorStep::Lose(side) => {
                     is_lost = true;
                     power.sides[side].poison(0, self.volume_bytes(), PoisonedStore::Lost);
@@ -135,6 +150,16 @@ impl<'a, S: Subject> Campaign<'a, S> {
                 MirrorStep::Reopen => {
                     drop(device.take());
                     device = Some(self.engine(self.together(&power)?)?);
+                }
+                MirrorStep::StartAlone(side) => {
+                    drop(device.take());
+                    drop(self.alone(power.side(side))?);
+                    device = Some(self.engine(self.together(&power)?)?);
+                }
+                MirrorStep::GoAlone(side) => {
+                    is_lost = true;
+                    drop(device.take());
+                    device = Some(self.alone(power.side(side))?);
                 }
                 MirrorStep::Write(core, lba) => {
                     let block = block_of(number as u64 + 1, self.subject.block_bytes());
@@ -204,6 +229,7 @@ impl<'a, S: Subject> Campaign<'a, S> {
                     self.judge_alone(power.cut()[side].least(), side, &seen).map_err(told)?;
                 }
                 if depth == Depth::First {
+                    self.judge_starts_alone(images, oracle)?;
                     for cut in power.take() {
                         self.judge_cut(&cut, oracle, Depth::Second).map_err(told)?;
                     }
@@ -218,6 +244,31 @@ impl<'a, S: Subject> Campaign<'a, S> {
         }
     }
 
+    /// Opens either of `images` alone, as a server that ends before a client came, and then both.
+    fn judge_starts_alone(&mut self, images: [&Image; 2], oracle: &Oracle) -> Result<(), Failure> {
+        for side in [0, 1] {
+            self.tally.left += 1;
+            let told = |failure: Failure| failure.within(format_args!("side {side} opened alone before"));
+            let power = Power::new(images.map(|image| Arc::new(Region::from_image(image.clone()))), self.bug);
+            drop(self.alone(power.side(side)).map_err(told)?);
+            let device = self.together(&power).map_err(Failure::from).and_then(|mirror| self.engine(mirror));
+            self.read_all(&device.map_err(told)?, &mut oracle.clone()).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// The engine on `side` alone, open for clients.
+    fn alone(&self, side: CutSide) -> Result<S::Device<Arc<Mirror<CutSide>>>, Failure> {
+        let mirror = on_core(0, || tidegate_mirror::open_alone(side, |_| Ok(())));
+        let mirror = Arc::new(mirror.map_err(Failure::new)?);
+        if self.bug == Some(MirrorBug::AloneEarly) {
+            mirror.go_alone().map_err(Failure::new)?;
+        }
+        let device = self.engine(Arc::clone(&mirror))?;
+        mirror.engine_is_open();
+        Ok(device)
+    }
+
     /// Opens `image`, that of `side`, without the other one, and reads what is allowed.
     fn judge_alone(&mut self, image: &Image, side: usize, oracle: &Oracle) -> Result<(), Failure> {
         if !self.seen.insert(mix(image.hash() ^ 0x5eed) ^ oracle.hash() ^ mix(side as u64)) {
@@ -227,22 +278,21 @@ impl<'a, S: Subject> Campaign<'a, S> {
         let lost = |failure: Failure| failure.within(format_args!("side {} lost", 1 - side));
         let region = Arc::new(Region::from_image(image.clone()));
         let alone = Power::new([Arc::clone(&region), region], self.bug).side(side);
-        let mirror = on_core(0, || tidegate_mirror::open_alone(alone, |_| Ok(())));
-        let device = self.engine(mirror.map_err(|error| lost(Failure::new(error)))?).map_err(lost)?;
+        let device = self.alone(alone).map_err(lost)?;
         self.read_all(&device, &mut oracle.clone()).map_err(lost)
     }
 
-    fn together(&self, power: &Power) -> Result<Mirror<CutSide>, Refused> {
+    fn together(&self, power: &Power) -> Result<Arc<Mirror<CutSide>>, Refused> {
         let sides = [power.side(0), power.side(1)];
-        on_core(0, || tidegate_mirror::open(sides, |_| Ok(()), &mut |_, _| {})).map(|(mirror, _)| mirror).map_err(
-            |error| match error {
+        on_core(0, || tidegate_mirror::open(sides, |_| Ok(()), &mut |_, _| {}))
+            .map(|(mirror, _)| Arc::new(mirror))
+            .map_err(|error| match error {
                 MirrorError::Stale { region } => Refused::Stale(region),
                 error => Refused::Otherwise(error),
-            },
-        )
+            })
     }
 
-    fn engine(&self, mirror: Mirror<CutSide>) -> Result<S::Device<Mirror<CutSide>>, Failure> {
+    fn engine(&self, mirror: Arc<Mirror<CutSide>>) -> Result<S::Device<Arc<Mirror<CutSide>>>, Failure> {
         on_core(0, || self.subject.open(mirror)).map_err(Failure::new)
     }
 
@@ -311,6 +361,15 @@ pub fn judge_sampled_mirror_scripts<S: Subject>(
         all.swap(place, random.index(place + 1));
     }
     judge_all(subject, all.into_iter().take(count), seen)
+}
+
+/// Judges `scripts` on `subject`, as [`judge_mirror_scripts`] does.
+pub fn judge_these_mirror_scripts<S: Subject>(
+    subject: &S,
+    scripts: impl IntoIterator<Item = Vec<MirrorStep>, IntoIter: Send>,
+    seen: &Seen,
+) -> Result<MirrorTally, Failure> {
+    judge_all(subject, scripts.into_iter(), seen)
 }
 
 fn judge_all<S: Subject>(

@@ -7,7 +7,9 @@
 //!    did on every live side, so whatever it covers survives the loss of either.
 //! 2. If a side loses a store, its twin's page says [`SideState::Alone`] with a greater generation,
 //!    durably, before a fence of any thread succeeds without the lost side. From then on the lost
-//!    side is *stale*, until [`rebuild`] has copied its twin.
+//!    side is *stale*, until [`rebuild`] has copied its twin. A side that is opened without its
+//!    twin says so when the first client may come ([`Mirror::go_alone`]), at the latest before the
+//!    first store of an open engine: an opening that ends earlier makes no side stale.
 //! 3. Sides open together only if both say [`SideState::Mirrored`] with one generation, or a cut
 //!    interrupted an opening (`open.rs`): each opening has a generation of its own. After a power
 //!    cut they may differ in stores that no fence of the mirror covered. Side 0 is right then, at

@@ -30,6 +30,25 @@ impl<R: Region> MaybeMirrored<R> {
         }
     }
 
+    /// Tells a side that was opened alone that its engine is open, as [`Mirror::engine_is_open`].
+    pub fn engine_is_open(&self) {
+        self.mirror().into_iter().for_each(Mirror::engine_is_open);
+    }
+
+    /// Whether this is a side that was opened alone and does not say so yet, as
+    /// [`Mirror::is_unsaid`].
+    pub fn is_unsaid(&self) -> bool {
+        self.mirror().is_some_and(Mirror::is_unsaid)
+    }
+
+    /// Makes a side that was opened alone say so, durably, as [`Mirror::go_alone`].
+    ///
+    /// # Errors
+    /// The side lost the store.
+    pub fn go_alone(&self) -> Result<(), Sealed> {
+        self.mirror().map_or(Ok(()), Mirror::go_alone)
+    }
+
     /// The regions that take stores now.
     pub fn live(&self) -> impl Iterator<Item = &R> {
         let regions = match self {

@@ -25,7 +25,21 @@ impl Liveness {
             Liveness::Second => 2,
         }
     }
+
+    fn of(word: u32) -> Liveness {
+        match word & 3 {
+            1 => Liveness::First,
+            2 => Liveness::Second,
+            _ => Liveness::Both,
+        }
+    }
 }
+
+/// In the word of a side that was opened alone: its page does not say so yet.
+const UNSAID: u32 = 4;
+
+/// In that word, beside [`UNSAID`]: the engine is open, and the next store or fence says it first.
+const SAID_BY_STORES: u32 = 8;
 
 /// Is told what the survivor's page says, once a side was given up: clients notice nothing.
 pub type TellLoss = fn(&MirrorSide);
@@ -34,9 +48,9 @@ pub type TellLoss = fn(&MirrorSide);
 pub struct Mirror<R> {
     sides: [Option<R>; 2],
     len: u64,
-    /// A [`Liveness`]. Written with Release after the survivor's page is durable, read with
-    /// Acquire: a thread that leaves out the lost side acknowledges nothing that the page does not
-    /// cover.
+    /// A [`Liveness`], with [`UNSAID`] and [`SAID_BY_STORES`]. Written with Release after the
+    /// survivor's page is durable, read with Acquire: a thread that leaves out the lost side
+    /// acknowledges nothing that the page does not cover.
     live: AtomicU32,
     /// What the page of the live sides says. Locked while a side is given up.
     page: Mutex<Recorded>,
@@ -65,6 +79,53 @@ impl<R: Region> Mirror<R> {
         }
     }
 
+    /// This mirror of one side, whose page does not say yet that the side goes on alone.
+    pub(crate) fn unsaid(self) -> Mirror<R> {
+        self.live.fetch_or(UNSAID, Ordering::Relaxed);
+        self
+    }
+
+    /// Has the next store or fence of a side that was opened alone say so first: the engine is
+    /// open. What it stored until then, a set that is opened whole may lack.
+    pub fn engine_is_open(&self) {
+        if self.is_unsaid() {
+            self.live.fetch_or(SAID_BY_STORES, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the region is a side that was opened alone, and its page does not say so yet: the
+    /// other side is not stale.
+    pub fn is_unsaid(&self) -> bool {
+        self.live.load(Ordering::Acquire) & UNSAID != 0
+    }
+
+    /// Makes the page of a side that was opened alone say so, durably, unless it does: the other
+    /// side is stale then. A client may be answered only afterwards.
+    ///
+    /// # Errors
+    /// The side lost the store; every later fence fails.
+    #[cold]
+    pub fn go_alone(&self) -> Result<(), Sealed> {
+        let mut page = self.page.lock();
+        if let Some(sealed) = page.failed {
+            return Err(sealed);
+        }
+        if !self.is_unsaid() {
+            return Ok(());
+        }
+        match page::go_alone(self.reader(), page.side, self.sync) {
+            Ok(side) => {
+                page.side = side;
+                self.live.store(self.liveness().word(), Ordering::Release);
+                Ok(())
+            }
+            Err(sealed) => {
+                page.failed = Some(sealed);
+                Err(sealed)
+            }
+        }
+    }
+
     /// This mirror, which calls `tell_loss` after it gave up a side.
     pub fn telling_loss(self, tell_loss: TellLoss) -> Mirror<R> {
         Mirror { tell_loss, ..self }
@@ -73,11 +134,18 @@ impl<R: Region> Mirror<R> {
     /// Which sides take stores now.
     #[inline]
     pub fn liveness(&self) -> Liveness {
-        match self.live.load(Ordering::Acquire) {
-            1 => Liveness::First,
-            2 => Liveness::Second,
-            _ => Liveness::Both,
+        Liveness::of(self.live.load(Ordering::Acquire))
+    }
+
+    /// Which sides a store or fence goes to. A side that was opened alone says so first, once its
+    /// engine is open; if it cannot, fences fail.
+    #[inline]
+    fn stored_to(&self) -> Result<Liveness, Sealed> {
+        let word = self.live.load(Ordering::Acquire);
+        if word & SAID_BY_STORES != 0 {
+            self.go_alone()?;
         }
+        Ok(Liveness::of(word))
     }
 
     /// What the page of the live sides says. The number of its side means nothing while both live.
@@ -117,7 +185,8 @@ impl<R: Region> Mirror<R> {
     /// Does `act` to each live side, side 1 first: repairs of side 0 rest on that.
     #[inline]
     fn each(&self, act: impl Fn(&R)) {
-        match self.liveness() {
+        // The fence that acknowledges the store tells why it cannot.
+        match self.stored_to().unwrap_or_else(|_| self.liveness()) {
             Liveness::Both => {
                 act(self.side(1));
                 act(self.side(0));
@@ -221,7 +290,7 @@ impl<R: Region> Region for Mirror<R> {
 
     #[inline]
     fn fence(&self) -> Result<(), Sealed> {
-        match self.liveness() {
+        match self.stored_to()? {
             Liveness::First => self.side(0).fence(),
             Liveness::Second => self.side(1).fence(),
             Liveness::Both => {

@@ -74,12 +74,21 @@ fn begin<R: Region>(sides: &[R; 2], former: &MirrorSide, sync: SyncSide<R>) -> R
     Ok(whole)
 }
 
-/// Opens `region`, a side that has every write, without its twin. If the twin was thought to have
-/// every write too, it is stale from now on.
+/// Opens `region`, a side that has every write, without its twin.
+///
+/// If the twin was thought to have every write too, it is stale once the mirror says so: at
+/// [`Mirror::go_alone`], or at the first store or fence after [`Mirror::engine_is_open`]. Until
+/// then an engine may finish what a cut interrupted. That needs no record: the sides may differ in
+/// it like after any cut, and an opening of both makes them equal.
 pub fn open_alone<R: Region>(region: R, sync: SyncSide<R>) -> Result<Mirror<R>, MirrorError> {
     let side = source_side(&region, 0)?;
-    let alone = Redo::finish(&region).and_then(|_| page::go_alone(&region, side, sync));
-    Ok(lone(region, alone.map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?, sync))
+    let finished = Redo::finish(&region).and_then(|_| match side.state {
+        SideState::Alone => page::go_alone(&region, side, sync),
+        SideState::Mirrored | SideState::Copying | SideState::Opening => Ok(side),
+    });
+    let side = finished.map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
+    let mirror = lone(region, side, sync);
+    Ok(if side.state == SideState::Alone { mirror } else { mirror.unsaid() })
 }
 
 /// The mirror of `region` alone, of which its page says `side`.

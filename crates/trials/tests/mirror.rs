@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tidegate_trials::artefacts::{announce, run};
@@ -74,6 +75,24 @@ impl Mirrored {
         self.read_all_and_kill_both(lost);
     }
 
+    /// Asks for a server of either side alone that is refused: a port that it is to listen at is
+    /// taken, a file is where the folder of its socket is to be. Each side still has every write
+    /// then.
+    fn refused_alone_stays_whole(&mut self) {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let metrics = format!("tcp:{}", taken.local_addr().unwrap());
+        let below_a_file = format!("unix:{}/socket", self.sides[0].display());
+        for side in [0, 1] {
+            for place in [["--metrics", &metrics], ["--listen", &below_a_file]] {
+                let mut serve = Command::new(program());
+                serve.arg("serve").arg("--pmem").arg(&self.sides[side]).arg("--degraded").args(place);
+                let refused = serve.output().unwrap();
+                assert!(!refused.status.success(), "{place:?}");
+            }
+            self.read_all_and_kill_both(side);
+        }
+    }
+
     /// Puts the former file of the side `lost` back after the other one went on alone: it is stale.
     fn lose_and_return(&mut self, lost: usize) {
         let away = self.sides[lost].with_extension("away");
@@ -124,6 +143,7 @@ impl Mirrored {
 
 fn nothing_is_lost(mut mirrored: Mirrored, what: &str) {
     mirrored.read_all_and_kill_both(0);
+    mirrored.refused_alone_stays_whole();
     for lost in [0, 1] {
         mirrored.lose(lost);
     }

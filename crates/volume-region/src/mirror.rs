@@ -104,7 +104,9 @@ impl fmt::Display for MirrorState {
     }
 }
 
-/// Opens the region at `path` with its twin, as `plan` says. Both sides are equal then, durably.
+/// Opens the region at `path` with its twin, as `plan` says. Both sides are equal then, durably. A
+/// side that is opened without its twin makes that stale when it is told to: see
+/// [`tidegate_mirror::open_alone`].
 ///
 /// # Errors
 /// A side that is named alone, absent, stale, incomplete, or of another set than its twin is
@@ -113,12 +115,24 @@ pub fn open(path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegi
     open_by(map_file, path, plan, access)
 }
 
-/// Opens the region at `path` as [`open`] does, and waits for no lock.
+/// Opens the region at `path` as [`open`] does, for stores of a server that has clients, and waits
+/// for no lock. A side that is opened without its twin makes that stale.
 ///
 /// # Errors
-/// Those of [`open`].
-pub fn open_at_once(path: &Path, plan: &MirrorPlan, access: Access) -> Result<VolumeRegion, RegionFailure> {
-    open_by(map_file_at_once, path, plan, access)
+/// Those of [`open`], and those of [`go_alone`].
+pub fn open_at_once(path: &Path, plan: &MirrorPlan) -> Result<VolumeRegion, RegionFailure> {
+    let region = open_by(map_file_at_once, path, plan, Access::ReadWrite)?;
+    go_alone(path, &region)?;
+    Ok(region)
+}
+
+/// Has a side that was opened without its twin say that it goes on alone, durably: a client may
+/// come from now on, and the twin is stale.
+///
+/// # Errors
+/// The side at `path` loses the store.
+pub fn go_alone(path: &Path, region: &VolumeRegion) -> Result<(), MirrorFailure> {
+    region.go_alone().map_err(|sealed| MirrorFailure::of_one(path, MirrorError::Sealed { region: 0, sealed }))
 }
 
 /// How the file of a region is mapped.

@@ -123,7 +123,10 @@ mod tests {
         }
 
         fn alone(&self, side: usize) -> Result<VolumeRegion, RegionFailure> {
-            mirror::open(&self.sides[side], &MirrorPlan::Degraded, Access::ReadWrite)
+            let path = &self.sides[side];
+            let region = mirror::open(path, &MirrorPlan::Degraded, Access::ReadWrite)?;
+            mirror::go_alone(path, &region)?;
+            Ok(region)
         }
 
         fn rebuild(&self, from: usize, contents: TargetContents) -> Result<Rebuilt, RegionFailure> {

@@ -14,6 +14,8 @@ pub enum MirrorBug {
     OneSideFenced,
     /// A side goes on alone, and its page does not say so.
     AloneNotRecorded,
+    /// A side that is opened alone says so before its engine is open.
+    AloneEarly,
     /// What the page of a side says of its generation is not looked at: a stale side is taken.
     StaleTaken,
     /// The sides are not made equal when they are opened.

@@ -118,6 +118,67 @@ fn a_copy_of_a_side_from_before_an_opening_is_stale() {
     }
 }
 
+/// One of `sides`, opened alone as a server with clients opens it.
+fn alone(side: &Side) -> Mirror<Side> {
+    let mirror = open_alone(Arc::clone(side), |_| Ok(())).expect("a side that has every write");
+    mirror.engine_is_open();
+    mirror
+}
+
+#[test]
+fn a_side_that_is_opened_alone_and_left_makes_no_side_stale() {
+    for opened_alone in [0, 1] {
+        let sides = regions();
+        drop(made(&sides));
+        let mirror = open_alone(Arc::clone(&sides[opened_alone]), |_| Ok(())).expect("a side");
+        // The engine finishes what a cut interrupted.
+        mirror.stream(0, &[5; 64]);
+        mirror.fence().unwrap();
+        mirror.engine_is_open();
+        assert!(mirror.is_unsaid() && line_at(&mirror, 0) == Ok([5; 64]));
+        drop(mirror);
+        let mirror = opened([&sides[0], &sides[1]]).expect("both have every write");
+        let right = if opened_alone == 0 { [5; 64] } else { [0; 64] };
+        assert_eq!(line_at(&mirror, 0), Ok(right));
+        assert_eq!(line_at(&sides[1], 0), Ok(right));
+    }
+}
+
+#[test]
+fn a_side_opened_alone_says_so_before_a_store_is_durable() {
+    for opened_alone in [0, 1] {
+        let sides = regions();
+        drop(made(&sides));
+        let mirror = alone(&sides[opened_alone]);
+        sides[opened_alone].record_cuts();
+        mirror.stream(0, &[5; 64]);
+        assert_eq!((mirror.is_unsaid(), state(&sides[opened_alone])), (false, SideState::Alone));
+        mirror.fence().unwrap();
+        let cuts = sides[opened_alone].take_cuts();
+        assert_eq!(cuts.len(), 3, "two slots, and the store");
+        for image in cuts.iter().flat_map(|cut| cut.images(&Reduction::none())) {
+            let mut pair = sides.clone();
+            pair[opened_alone] = Arc::new(Region::from_image(image));
+            let has_store = line_at(&pair[opened_alone], 0) != Ok([0; 64]);
+            assert!(
+                !has_store
+                    || opened([&pair[0], &pair[1]]).err() == Some(MirrorError::Stale { region: 1 - opened_alone })
+            );
+        }
+        assert_eq!(opened([&sides[0], &sides[1]]).err(), Some(MirrorError::Stale { region: 1 - opened_alone }));
+    }
+}
+
+#[test]
+fn a_side_opened_alone_that_cannot_say_so_seals() {
+    let sides = regions();
+    drop(made(&sides));
+    let mirror = alone(&sides[1]);
+    sides[1].poison(PAGE_AT, MIRROR_PAGE_BYTES, PoisonedStore::Lost);
+    mirror.stream(0, &[5; 64]);
+    assert!(mirror.fence().is_err() && mirror.fence().is_err() && mirror.go_alone().is_err());
+}
+
 #[test]
 fn the_loss_of_both_sides_seals() {
     let sides = regions();
@@ -229,7 +290,7 @@ fn a_rebuild_copies_and_makes_whole() {
     mirror.fence().unwrap();
     drop(mirror);
     let new = Arc::new(Region::new(BYTES));
-    let alone = open_alone(Arc::clone(&sides[1]), |_| Ok(())).unwrap();
+    let alone = alone(&sides[1]);
     alone.stream(0, &[5; 64]);
     alone.fence().unwrap();
     drop(alone);
@@ -287,7 +348,7 @@ fn what_does_not_belong_together_is_refused() {
     assert_eq!(refused([first, &copy]), Some(MirrorError::SameSide { side: 0 }));
     assert_eq!(refused([first, &other[1]]), Some(MirrorError::OtherSet));
     for side in [first, second] {
-        drop(open_alone(Arc::clone(side), |_| Ok(())).unwrap());
+        alone(side).go_alone().unwrap();
     }
     assert_eq!(refused([first, second]), Some(MirrorError::Diverged));
     second.poison(PAGE_AT, MIRROR_PAGE_BYTES, PoisonedStore::Kept);

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_background::{Destager, Dirty, Step, SweepFailures, Throttled, Ticket};
+use tidegate_background::{Destager, Dirty, FirstStep, Step, SweepFailures, Throttled, Ticket};
 use tidegate_disk_cache::{
     Counters, DiskCache, Guard, Journaling, Mode, Occupancy, OpenError, Options, Reads, Scrubbed, SweepScope,
     find_journal,
@@ -37,8 +37,8 @@ pub trait CachedDisk: MetricSource {
     /// Treats requests by `mode` from now on.
     fn set_mode(&self, mode: Mode);
 
-    /// Writes nothing more to the disk by itself.
-    fn stop(&self);
+    /// The thread that writes to the disk by itself, if there is one.
+    fn destager(&self) -> Option<&Destager>;
 
     /// Asks for everything that is dirty now to be written to the disk.
     fn flush(&self) -> Ticket;
@@ -106,15 +106,15 @@ impl<R: Region + 'static> Cached<R> {
         Disk { path: self.path.clone(), device: Arc::clone(&self.disk) }
     }
 
-    /// Starts to move dirty blocks from the region `pmem` to the disk.
-    pub fn start(self, pmem: &Path) -> io::Result<Cached<R>> {
+    /// Starts to move dirty blocks from the region `pmem` to the disk, from `first` on.
+    pub fn start(self, pmem: &Path, first: FirstStep) -> io::Result<Cached<R>> {
         let refused_blocks = RefusedBlocks::of(pmem, &self.path);
         let Cached { cache, disk, path, plan, .. } = &self;
         let (cache, disk, path, plan) = (Arc::clone(cache), Arc::clone(disk), path.clone(), plan.clone());
         let its = Cached { cache: Arc::clone(&cache), destager: None, disk, path, plan, refused_blocks: None };
         let heard = Arc::clone(&refused_blocks);
         let hear = move |step: &Step| heard.hear(step, |left| its.trouble(left), || its.dirty_bytes());
-        let destager = Some(Arc::new(Destager::start_heard(cache, self.plan.caps, hear)?));
+        let destager = Some(Arc::new(Destager::start_heard(cache, self.plan.caps, first, hear)?));
         Ok(Cached { destager, refused_blocks: Some(refused_blocks), ..self })
     }
 
@@ -353,8 +353,8 @@ impl<R: Region + 'static> CachedDisk for Cached<R> {
         self.cache.set_mode(mode);
     }
 
-    fn stop(&self) {
-        self.destager.iter().for_each(|destager| destager.stop());
+    fn destager(&self) -> Option<&Destager> {
+        self.destager.as_deref()
     }
 
     fn flush(&self) -> Ticket {

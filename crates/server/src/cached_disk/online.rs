@@ -19,7 +19,7 @@ use crate::cached_disk::resize::{
 };
 use crate::cached_disk::state::{DiskState, HitCounts};
 use crate::cached_disk::volatile::{Stake, Volatile};
-use crate::failure::{DiskFailure, Failure, Obstacle, Step};
+use crate::failure::{DiskFailure, Failure, MirrorFailure, Obstacle, Step};
 use crate::options::VolumePlan;
 use crate::stats::registry::{Metric, MetricSource, Unit};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidegate_background::{SweepFailures, Ticket};
+use tidegate_background::{Destager, SweepFailures, Ticket};
 use tidegate_disk_cache::{Mode, NewLayout, Scrubbed};
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::{
@@ -391,7 +391,7 @@ impl OnlineDisk {
             return Err(DiskFailure::Replaced { pmem, disk: path.to_owned() }.into());
         }
         // Clients wait meanwhile.
-        let region = Arc::new(mirror::open_at_once(&pmem, &self.plan.mirror, Access::ReadWrite)?);
+        let region = Arc::new(mirror::open_at_once(&pmem, &self.plan.mirror)?);
         let identity = cache_in(&pmem, &*region)?.ok_or_else(|| contents::no_cache(&pmem, &region))?;
         if identity.disk != DETACHED {
             return Err(DiskFailure::Attached { pmem }.into());
@@ -455,13 +455,27 @@ impl OnlineDisk {
         resized
     }
 
+    /// Clients may come from now on: see [`Volume::begin`].
+    ///
+    /// # Errors
+    /// The side of a mirror that is served alone cannot say so.
+    ///
+    /// [`Volume::begin`]: crate::volume::compose::Volume::begin
+    pub(crate) fn begin(&self) -> Result<(), MirrorFailure> {
+        let served = self.shared();
+        let Some(front) = served.front() else { return Ok(()) };
+        mirror::go_alone(&self.plan.pmem, &front.region)?;
+        front.cached.destager().into_iter().for_each(Destager::release);
+        Ok(())
+    }
+
     /// The end, when no client is left: nobody writes to the disk any more, and how it is left is
     /// noted.
     pub fn rest(&self) -> DiskEnd {
         if self.plan.access != Access::ReadWrite {
             return self.end();
         }
-        self.cached(|cached| cached.stop());
+        self.cached(|cached| cached.destager().into_iter().for_each(Destager::stop));
         let end = self.end();
         let served = std::mem::replace(&mut *self.exclusive(), Served::ReadOnlyAfterFailure);
         if let Served::Cached(_, Front { region, device, cached, .. }) = served {

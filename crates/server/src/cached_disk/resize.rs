@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_disk_cache::{Foreseen, NewLayout, NewLayoutError, foresee, lay_out_anew};
-use tidegate_media::{Access, Region};
+use tidegate_media::Region;
 use tidegate_volume_region::mirror::{self, MirrorPlan};
 use tidegate_volume_region::region::{self, sync};
 use tidegate_volume_region::{RegionFailure, VolumeRegion};
@@ -129,7 +129,7 @@ pub(crate) fn resized(
 pub(crate) fn map_again(pmem: &Path, mirror: &MirrorPlan) -> Result<VolumeRegion, Failure> {
     let deadline = Instant::now() + LOOKS_END_WITHIN;
     loop {
-        let mapped = mirror::open_at_once(pmem, mirror, Access::ReadWrite);
+        let mapped = mirror::open_at_once(pmem, mirror);
         let in_use = matches!(&mapped, Err(RegionFailure::Volume(VolumeFailure::InUse { .. })));
         if !in_use || Instant::now() >= deadline {
             return Ok(mapped?);

@@ -15,8 +15,9 @@ use crate::stats::registry::MetricSource;
 use crate::volume::read_only::ReadOnly;
 use crate::volume::write_cache::{self, ActiveWriteCache, Costs, ReadsOnly, VolumeIdentity, WriteCacheSize};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate_background::FirstStep;
 use tidegate_btt::{Btt, OpenError, OpenOptions, Repair, Survey, Writes, check};
 use tidegate_disk_cache::{Identity as CacheIdentity, Mode};
 use tidegate_host::progress::Drain;
@@ -49,6 +50,21 @@ pub struct Volume {
     pub completed: u64,
     /// The disk behind it, if it caches one.
     pub disk: Option<Arc<OnlineDisk>>,
+    /// Where its table lies, if it has one.
+    table: Option<(PathBuf, Arc<VolumeRegion>)>,
+}
+
+impl Volume {
+    /// Clients may come from now on. If one side of a mirror is served alone, it says so, durably,
+    /// and the other side is stale; only then does its disk get what it lacks. A server that is
+    /// refused before leaves the mirror whole.
+    ///
+    /// # Errors
+    /// The side loses the store.
+    pub fn begin(&self) -> Result<(), Failure> {
+        let disk = self.disk.as_ref().map_or(Ok(()), |disk| disk.begin());
+        Ok(disk.and_then(|()| self.table.iter().try_for_each(|(path, region)| mirror::go_alone(path, region)))?)
+    }
 }
 
 /// A volume's engine, not yet behind anything.
@@ -105,12 +121,14 @@ pub fn open(plan: &VolumePlan) -> Result<Volume, Failure> {
         }
     };
     let Front { device, cache, completed } = front;
-    let mut layers: Vec<Arc<dyn MetricSource>> = vec![region];
+    region.engine_is_open();
+    let mut layers: Vec<Arc<dyn MetricSource>> = vec![Arc::clone(&region) as _];
     layers.extend(watched);
     layers.extend(cache.as_ref().ok().map(|write_cache| write_cache.watched()));
     let facts = facts.behind_a_cache(cache.is_ok());
     let drain = cache.as_ref().ok().map(|write_cache| Arc::clone(write_cache) as Arc<dyn Drain>);
-    Ok(Volume { device, access, layers, drain, facts, cache, completed, disk: None })
+    let table = Some((plan.pmem.clone(), region));
+    Ok(Volume { device, access, layers, drain, facts, cache, completed, disk: None, table })
 }
 
 /// Opens the table on `region`, as `plan` says or, if it must not be written, in a mapping from
@@ -181,16 +199,19 @@ fn open_cache(plan: &VolumePlan, region: Arc<VolumeRegion>, identity: CacheIdent
         cache: off,
         completed: 0,
         disk: Some(live),
+        table: None,
     })
 }
 
 /// The cache in `region`, in front of `disk`, as `plan` says.
 fn front(plan: &VolumePlan, region: Arc<VolumeRegion>, disk: Disk) -> Result<CacheFront, Failure> {
     let (path, writable) = (plan.pmem.as_path(), plan.access == Access::ReadWrite);
+    let first = if region.is_unsaid() { FirstStep::AtRelease } else { FirstStep::AtStart };
     let (blocks, cached) = match plan.emulate {
-        None => cached(plan, Arc::clone(&region), disk)?,
-        Some(profile) => cached(plan, Emulated::new(Arc::clone(&region), profile), disk)?,
+        None => cached(plan, Arc::clone(&region), (disk, first))?,
+        Some(profile) => cached(plan, Emulated::new(Arc::clone(&region), profile), (disk, first))?,
     };
+    region.engine_is_open();
     let io = |error| VolumeFailure::of_io(path, Doing::Write, error);
     let device = if writable { synced(&region, blocks).map_err(io)? } else { Arc::new(ReadOnly(blocks)) };
     let ordered = cache_in(path, &*region)?.is_some_and(|identity| identity.journal_blocks > 0);
@@ -229,14 +250,19 @@ fn synced(region: &VolumeRegion, blocks: Arc<dyn BlockDevice>) -> io::Result<Arc
 /// A volume's blocks, and the cache that they are.
 type DiskAndCache = (Arc<dyn BlockDevice>, Arc<dyn CachedDisk>);
 
-/// The blocks of a cache in `region` in front of `disk`, and the cache.
-fn cached<R: Region + 'static>(plan: &VolumePlan, region: R, disk: Disk) -> Result<DiskAndCache, Failure> {
+/// The blocks of a cache in `region` in front of `disk`, which is destaged to from `first` on, and
+/// the cache.
+fn cached<R: Region + 'static>(
+    plan: &VolumePlan,
+    region: R,
+    (disk, first): (Disk, FirstStep),
+) -> Result<DiskAndCache, Failure> {
     // Nothing is to be changed, so nothing is taken in.
     let mode = if plan.access == Access::ReadWrite { plan.disk.mode } else { Mode::PassThrough };
     let path = disk.path.clone();
     let cached = Cached::open(region, disk, &DiskPlan { mode, ..plan.disk.clone() });
     let cached = cached.map_err(|error| Failure::of_opening(&plan.pmem, &path, error))?;
-    let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem) } else { Ok(cached) };
+    let started = if plan.access == Access::ReadWrite { cached.start(&plan.pmem, first) } else { Ok(cached) };
     let cached = Arc::new(started.map_err(Failure::system("starting the thread that writes to the disk"))?);
     Ok((cached.device(), cached))
 }
@@ -303,7 +329,7 @@ pub(crate) mod tests {
     use tidegate_media::{Durability, Lba};
 
     /// The sides of a mirrored volume of 24 MiB in `folder`.
-    pub(crate) fn mirrored(folder: &Path) -> [std::path::PathBuf; 2] {
+    pub(crate) fn mirrored(folder: &Path) -> [PathBuf; 2] {
         let sides = ["a", "b"].map(|name| folder.join(name));
         let options =
             CreateOptions { mirror: Some(sides[1].clone()), ..CreateOptions::new(sides[0].clone(), 24 << 20) };

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let services = nbd::services(&plan, exports)?;
     let terms = Terms { services, peers: plan.peers.clone(), connections_max: connections_max(&plan) };
     let connections = Connections::new(terms);
+    begin(&plan, &volumes, |volume| volume.ublk.is_some())?;
     let devices = BlockDevices::begin(&plan, &volumes, &connections)?;
     let mut serving = serving(&plan, &volumes, created, &entrances, &devices);
     let watching = Watching::begin(&plan, &volumes, &connections, serving.all_places(), refusal)?;
@@ -71,6 +72,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
         tell: output::teller(json),
         interrupted: Exit::Interrupted as i32,
     };
+    begin(&plan, &volumes, |_| true)?;
     serving.announce(json);
     ending.systemd.ready(&serving.status());
     warn_of_leftovers(&plan, &volumes);
@@ -94,6 +96,12 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     farewells.iter().for_each(|ended| farewell::tell(ended, json));
     last_words.say(&farewell::end_report(&farewells, &exit));
     exit
+}
+
+/// Lets clients of the volumes come whose plans are `such`, as the last step that can fail.
+fn begin(plan: &Plan, volumes: &[Volume], such: fn(&VolumePlan) -> bool) -> Result<(), Failure> {
+    let such = plan.volumes.iter().zip(volumes).filter(|(plan, _)| such(plan));
+    Ok(such.map(|(_, volume)| volume).try_for_each(Volume::begin)?)
 }
 
 /// A volume, to be brought to its end.
