@@ -26,7 +26,7 @@ use crate::script::{block_of, scripts};
 use mutants::Power;
 use std::fmt;
 use std::sync::Arc;
-use tidegate_layout::mirror::MIRROR_PAGE_BYTES;
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, OpeningId};
 use tidegate_media::{BlockDevice, Durability, Lba};
 use tidegate_mirror::{Mirror, MirrorError};
 use tidegate_sim::{Content, Cut, Image, Oracle, PoisonedStore, Reduction, Region, Rng, mix, on_core};
@@ -284,7 +284,8 @@ impl<'a, S: Subject> Campaign<'a, S> {
 
     fn together(&self, power: &Power) -> Result<Arc<Mirror<CutSide>>, Refused> {
         let sides = [power.side(0), power.side(1)];
-        on_core(0, || tidegate_mirror::open(sides, |_| Ok(()), &mut |_, _| {}))
+        let opening = opening_after(&sides[0]);
+        on_core(0, || tidegate_mirror::open(sides, opening, |_| Ok(()), &mut |_, _| {}))
             .map(|(mirror, _)| Arc::new(mirror))
             .map_err(|error| match error {
                 MirrorError::Stale { region } => Refused::Stale(region),
@@ -326,6 +327,14 @@ impl From<Refused> for Failure {
             Refused::Otherwise(error) => Failure::new(error),
         }
     }
+}
+
+/// The number of the opening after what `side` says, as if it were drawn: equal sides draw one, so
+/// that equal scripts leave equal images.
+fn opening_after(side: &CutSide) -> OpeningId {
+    let said = tidegate_mirror::side_of(side, 0).map_or(0, |said| said.generation ^ u64::from(said.former[0]));
+    let [one, two, three, four, five, six, ..] = mix(said ^ 0x09e4).to_le_bytes();
+    OpeningId([one, two, three, four, five, six])
 }
 
 /// Both sides of a new mirror with the subject's volume, durable.

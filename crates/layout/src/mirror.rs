@@ -16,8 +16,11 @@ const MIRROR_MAGIC: [u8; 16] = *b"tidegate-mirror\0";
 /// The first bytes of a redo.
 const REDO_MAGIC: [u8; 16] = *b"tidegate-mirredo";
 
-/// The only version so far.
-const MIRROR_VERSION: u32 = 1;
+/// The version of a record that names no opening.
+const MIRROR_VERSION: u8 = 1;
+
+/// The version of a record that names the opening of its generation.
+const MIRROR_VERSION_OPENING: u8 = 2;
 
 /// Bytes at the end of each side that are not the volume's.
 pub const MIRROR_PAGE_BYTES: u64 = 8192;
@@ -38,12 +41,18 @@ on_media! {
         /// bytes of the region, this page included
         40: region_bytes: U64,
         /// 0 or 1: which of both sides the region is
-        48: side: U32,
+        48: side: u8,
+        /// of the opening that drew the generation before this one, the first 3 bytes; else zero
+        49: former: [u8; 3],
         /// 1: both sides have every write. 2: the other side lacks writes. 3: a copy of the other
         /// side that is not complete. 4, only of side 1: as 1, while both sides get this generation
-        52: state: U32,
-        /// 1
-        56: version: U32,
+        52: state: u8,
+        /// the opening that drew this generation, a random number: its first 3 bytes; else zero
+        53: opening_begin: [u8; 3],
+        /// 1: `former` and the opening are zero. 2: they need not be
+        56: version: u8,
+        /// the rest of the opening
+        57: opening_end: [u8; 3],
         /// CRC-32C of the first 60 bytes
         60: checksum: U32,
     }
@@ -115,6 +124,23 @@ pub enum SideState {
     Opening,
 }
 
+/// One opening of both sides of a mirror, by a number of 48 bits that is drawn at random: sides of
+/// one generation that name different openings were opened apart from each other. Zero: none, of a
+/// set that was not opened yet, or by programs that drew none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpeningId(pub [u8; 6]);
+
+impl OpeningId {
+    /// No opening.
+    pub const ABSENT: OpeningId = OpeningId([0; 6]);
+
+    /// What the record of the next generation keeps of it.
+    pub fn beginning(self) -> [u8; 3] {
+        let [one, two, three, ..] = self.0;
+        [one, two, three]
+    }
+}
+
 /// What a side says of itself and its set: a checked [`MirrorRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorSide {
@@ -128,24 +154,33 @@ pub struct MirrorSide {
     pub side: u32,
     /// Which side has every write.
     pub state: SideState,
+    /// The opening that drew this generation; none if a side went on alone with it.
+    pub opening: OpeningId,
+    /// Of the opening that drew the generation before this one, its [`OpeningId::beginning`].
+    pub former: [u8; 3],
 }
 
 impl MirrorSide {
     /// The record that says so.
     pub fn record(&self) -> MirrorRecord {
+        let [begin @ .., four, five, six] = self.opening.0;
+        let names_openings = self.opening != OpeningId::ABSENT || self.former != [0; 3];
         let mut record = MirrorRecord {
             magic: MIRROR_MAGIC,
             set: self.set,
             generation: U64::new(self.generation),
             region_bytes: U64::new(self.region_bytes),
-            side: U32::new(self.side),
-            state: U32::new(match self.state {
+            side: if self.side == 0 { 0 } else { 1 },
+            former: self.former,
+            state: match self.state {
                 SideState::Mirrored => 1,
                 SideState::Alone => 2,
                 SideState::Copying => 3,
                 SideState::Opening => 4,
-            }),
-            version: U32::new(MIRROR_VERSION),
+            },
+            opening_begin: begin,
+            version: if names_openings { MIRROR_VERSION_OPENING } else { MIRROR_VERSION },
+            opening_end: [four, five, six],
             checksum: U32::ZERO,
         };
         record.checksum = U32::new(record.digest());
@@ -158,21 +193,28 @@ impl MirrorRecord {
     pub fn check(&self) -> Result<MirrorSide, Broken> {
         rule(self.magic == MIRROR_MAGIC, "the magic is `tidegate-mirror`", 0, format_args!("{:02x?}", self.magic))?;
         rule(self.checksum.get() == self.digest(), "the checksum is that of the record", 60, self.checksum)?;
-        rule(self.version.get() == MIRROR_VERSION, "the version is known", 56, self.version)?;
-        rule(self.side.get() < 2, "the side is 0 or 1", 48, self.side)?;
-        let state = match self.state.get() {
+        rule((1..=2).contains(&self.version), "the version is known", 56, self.version)?;
+        rule(self.side < 2, "the side is 0 or 1", 48, self.side)?;
+        let [[one, two, three], [four, five, six]] = [self.opening_begin, self.opening_end];
+        let opening = OpeningId([one, two, three, four, five, six]);
+        let names_openings = opening != OpeningId::ABSENT || self.former != [0; 3];
+        let may_name = self.version == MIRROR_VERSION_OPENING || !names_openings;
+        rule(may_name, "version 1 names no opening", 53, format_args!("{:02x?}", opening.0))?;
+        let state = match self.state {
             1 => SideState::Mirrored,
             2 => SideState::Alone,
             3 => SideState::Copying,
-            4 if self.side.get() == 1 => SideState::Opening,
+            4 if self.side == 1 => SideState::Opening,
             other => return Err(Broken { rule: "the state is known", offset: 52, found: other.to_string() }),
         };
         Ok(MirrorSide {
             set: self.set,
             generation: self.generation.get(),
             region_bytes: self.region_bytes.get(),
-            side: self.side.get(),
+            side: u32::from(self.side),
             state,
+            opening,
+            former: self.former,
         })
     }
 
@@ -192,7 +234,15 @@ mod tests {
     use zerocopy::FromBytes;
 
     fn side(state: SideState) -> MirrorSide {
-        MirrorSide { set: [0xab; 16], generation: 0x0102, region_bytes: 1 << 20, side: 1, state }
+        MirrorSide {
+            set: [0xab; 16],
+            generation: 0x0102,
+            region_bytes: 1 << 20,
+            side: 1,
+            state,
+            opening: OpeningId::ABSENT,
+            former: [0; 3],
+        }
     }
 
     #[test]
@@ -209,6 +259,23 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_an_opening_to_the_byte() {
+        let opened =
+            MirrorSide { opening: OpeningId([1, 2, 3, 4, 5, 6]), former: [7, 8, 9], ..side(SideState::Mirrored) };
+        let record = opened.record();
+        assert_eq!(&record.as_bytes()[48..60], &[1, 7, 8, 9, 1, 1, 2, 3, 2, 4, 5, 6]);
+        assert_eq!(record.check(), Ok(opened));
+    }
+
+    #[test]
+    fn version_1_names_no_opening() {
+        let mut record = MirrorSide { former: [7, 8, 9], ..side(SideState::Mirrored) }.record();
+        record.version = 1;
+        record.checksum = U32::new(record.digest());
+        assert_eq!(record.check().map_err(|broken| broken.rule), Err("version 1 names no opening"));
+    }
+
+    #[test]
     fn every_state_comes_back() {
         for state in [SideState::Mirrored, SideState::Alone, SideState::Copying, SideState::Opening] {
             assert_eq!(side(state).record().check(), Ok(side(state)));
@@ -218,7 +285,7 @@ mod tests {
     #[test]
     fn an_unknown_state_is_named() {
         let mut record = side(SideState::Alone).record();
-        record.state = U32::new(5);
+        record.state = 5;
         record.checksum = U32::new(record.digest());
         assert_eq!(record.check().map_err(|broken| broken.rule), Err("the state is known"));
     }

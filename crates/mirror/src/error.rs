@@ -45,8 +45,9 @@ pub enum MirrorError {
         /// Which of the arguments.
         region: usize,
     },
-    /// Each region has writes that the other one lacks.
-    #[error("both regions went on alone")]
+    /// Each region has writes that the other one lacks: both went on alone, or each was opened with
+    /// another side than the other one.
+    #[error("both regions went on without each other")]
     Diverged,
     /// A region is an incomplete copy of its twin.
     #[error("region {region} is an incomplete copy of the other one")]

@@ -10,8 +10,9 @@
 //!    side is *stale*, until [`rebuild`] has copied its twin. A side that is opened without its
 //!    twin says so when the first client may come ([`Mirror::go_alone`]), at the latest before the
 //!    first store of an open engine: an opening that ends earlier makes no side stale.
-//! 3. Sides open together only if both say [`SideState::Mirrored`] with one generation, or a cut
-//!    interrupted an opening (`open.rs`): each opening has a generation of its own. After a power
+//! 3. Sides open together only if both say [`SideState::Mirrored`] with one generation and one
+//!    [`OpeningId`], or a cut interrupted an opening (`open.rs`): each opening has a generation of
+//!    its own, and draws a number, so that equal generations of two histories differ. After a power
 //!    cut they may differ in stores that no fence of the mirror covered. Side 0 is right then, at
 //!    every opening, and side 1 is made equal and durable before the engine sees a byte: a cut amid
 //!    that finds side 0 unchanged. The choice is free, as side 0 alone is an image that the cut of
@@ -27,6 +28,7 @@
 //! on a disk) comes with a [`SyncSide`].
 //!
 //! [`Region`]: tidegate_media::Region
+//! [`OpeningId`]: tidegate_layout::mirror::OpeningId
 //! [`SideState::Alone`]: tidegate_layout::mirror::SideState::Alone
 //! [`SideState::Mirrored`]: tidegate_layout::mirror::SideState::Mirrored
 

@@ -13,13 +13,17 @@
 //!
 //! The engine gets its first byte after step 3. So wherever a cut leaves a copy that is accepted,
 //! no engine has stored since it was taken: side 0 is right then, as ever.
+//!
+//! Copies of both sides may be opened too, each time with a generation that the originals have as
+//! well. Therefore each opening draws an [`OpeningId`], and a record names that of its generation
+//! and part of that of the generation before: sides whose openings differ have diverged.
 
 use crate::copy::{lines, pieces_that_differ, read_line};
 use crate::error::MirrorError;
 use crate::mirror::{Liveness, Mirror};
 use crate::page::{self, Page, SyncSide};
 use crate::redo::Redo;
-use tidegate_layout::mirror::{MirrorSide, SideState};
+use tidegate_layout::mirror::{MirrorSide, OpeningId, SideState};
 use tidegate_media::{Region, Sealed};
 
 /// What it took to make both sides equal.
@@ -32,9 +36,11 @@ pub struct Resync {
 }
 
 /// Opens two regions, in any order, as the mirror that they are the sides of. They are equal
-/// afterwards, durably. `progress` is told the bytes compared and those to compare.
+/// afterwards, durably. `opening` is to be a number that no other opening of a mirror has: one
+/// drawn at random. `progress` is told the bytes compared and those to compare.
 pub fn open<R: Region>(
     regions: [R; 2],
+    opening: OpeningId,
     sync: SyncSide<R>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(Mirror<R>, Resync), MirrorError> {
@@ -58,14 +64,26 @@ pub fn open<R: Region>(
         page::settle(side, sync).map_err(lost(number))?;
     }
     let former = if swapped { other } else { one };
-    let begun = begin(&sides, &former, sync).map_err(|(number, sealed)| lost(number)(sealed))?;
+    let begun = begin(&sides, &former, opening, sync).map_err(|(number, sealed)| lost(number)(sealed))?;
     Ok((Mirror::new(sides.map(Some), begun, Liveness::Both, sync), resync))
 }
 
-/// Gives both sides the next generation after `former`, which side 0 has. Returns what side 0 says
-/// then. Fails with the side that lost a store.
-fn begin<R: Region>(sides: &[R; 2], former: &MirrorSide, sync: SyncSide<R>) -> Result<MirrorSide, (usize, Sealed)> {
-    let whole = MirrorSide { generation: former.generation + 1, side: 0, state: SideState::Mirrored, ..*former };
+/// Gives both sides the next generation after `former`, which side 0 has, and `opening`. Returns
+/// what side 0 says then. Fails with the side that lost a store.
+fn begin<R: Region>(
+    sides: &[R; 2],
+    former: &MirrorSide,
+    opening: OpeningId,
+    sync: SyncSide<R>,
+) -> Result<MirrorSide, (usize, Sealed)> {
+    let whole = MirrorSide {
+        generation: former.generation + 1,
+        side: 0,
+        state: SideState::Mirrored,
+        opening,
+        former: former.opening.beginning(),
+        ..*former
+    };
     let second = MirrorSide { side: 1, ..whole };
     let steps = [(1, MirrorSide { state: SideState::Opening, ..second }), (0, whole), (1, second)];
     for (number, side) in steps {
@@ -129,20 +147,42 @@ fn matching(one: &MirrorSide, other: &MirrorSide) -> Result<(), MirrorError> {
         (SideState::Copying, _) => Err(MirrorError::Incomplete { region: 0 }),
         (_, SideState::Copying) => Err(MirrorError::Incomplete { region: 1 }),
         (SideState::Alone, SideState::Alone) => Err(MirrorError::Diverged),
-        (SideState::Alone, _) => Err(MirrorError::Stale { region: 1 }),
-        (_, SideState::Alone) => Err(MirrorError::Stale { region: 0 }),
+        (SideState::Alone, _) => Err(behind(other, one, 1)),
+        (_, SideState::Alone) => Err(behind(one, other, 0)),
         (_, SideState::Opening) if began_from(other, one) => Ok(()),
         (SideState::Opening, _) if began_from(one, other) => Ok(()),
-        _ if one.generation != other.generation => {
-            Err(MirrorError::Stale { region: usize::from(one.generation > other.generation) })
-        }
+        _ if one.generation < other.generation => Err(behind(one, other, 0)),
+        _ if one.generation > other.generation => Err(behind(other, one, 1)),
+        _ if one.opening != other.opening => Err(MirrorError::Diverged),
         _ => Ok(()),
     }
 }
 
 /// Whether a cut amid the opening that side 1 began may leave `first` on side 0.
 fn began_from(second: &MirrorSide, first: &MirrorSide) -> bool {
-    first.generation == second.generation || first.generation.checked_add(1) == Some(second.generation)
+    match second.generation.checked_sub(first.generation) {
+        Some(0) => first.opening == second.opening,
+        Some(1) => follows(second, first),
+        _ => false,
+    }
+}
+
+/// Whether `next` may have come from `former`, of the generation before it.
+fn follows(next: &MirrorSide, former: &MirrorSide) -> bool {
+    next.former == former.opening.beginning()
+}
+
+/// Why the side `old`, the argument `region`, is not opened with `new`, which has a greater
+/// generation, or one as great and went on alone: it is stale, or was opened apart as well.
+fn behind(old: &MirrorSide, new: &MirrorSide, region: usize) -> MirrorError {
+    let is_before = match new.generation.checked_sub(old.generation) {
+        None => false,
+        // It went on alone from the generation before, which an opening meanwhile gave to both.
+        Some(0) => new.former == old.former,
+        Some(1) => follows(new, old),
+        Some(_) => true,
+    };
+    if is_before { MirrorError::Stale { region } } else { MirrorError::Diverged }
 }
 
 /// Stores to side 1 what differs from side 0, and to side 0 what only side 1 gives. Lines that

@@ -6,7 +6,7 @@
 
 use std::io;
 use tidegate_layout::mirror::{
-    MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, MirrorSide, REDO_HEAD_AT, RedoHead, SideState,
+    MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorRecord, MirrorSide, OpeningId, REDO_HEAD_AT, RedoHead, SideState,
 };
 use tidegate_media::{LINE_BYTES, Region, Sealed};
 use zerocopy::{FromZeros, IntoBytes};
@@ -71,7 +71,13 @@ pub(crate) fn write<R: Region>(region: &R, side: &MirrorSide, sync: SyncSide<R>)
 pub(crate) fn go_alone<R: Region>(region: &R, side: MirrorSide, sync: SyncSide<R>) -> Result<MirrorSide, Sealed> {
     let alone = match side.state {
         SideState::Alone => side,
-        _ => MirrorSide { generation: side.generation + 1, state: SideState::Alone, ..side },
+        _ => MirrorSide {
+            generation: side.generation + 1,
+            state: SideState::Alone,
+            opening: OpeningId::ABSENT,
+            former: side.opening.beginning(),
+            ..side
+        },
     };
     if !has_twice(region, &alone) {
         write(region, &alone, sync)?;
@@ -132,7 +138,15 @@ mod tests {
     const PAGE_AT: u64 = BYTES - MIRROR_PAGE_BYTES;
 
     fn side(generation: u64) -> MirrorSide {
-        MirrorSide { set: [7; 16], generation, region_bytes: BYTES, side: 0, state: SideState::Mirrored }
+        MirrorSide {
+            set: [7; 16],
+            generation,
+            region_bytes: BYTES,
+            side: 0,
+            state: SideState::Mirrored,
+            opening: OpeningId::ABSENT,
+            former: [0; 3],
+        }
     }
 
     fn written(generations: &[u64]) -> Simulated {

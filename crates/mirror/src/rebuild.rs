@@ -11,7 +11,7 @@ use crate::mirror::{Liveness, Mirror};
 use crate::open::source_side;
 use crate::page::{self, SyncSide};
 use crate::redo::Redo;
-use tidegate_layout::mirror::{MirrorSide, SideState};
+use tidegate_layout::mirror::{MirrorSide, OpeningId, SideState};
 use tidegate_media::{Region, Sealed};
 
 /// What a rebuild has done.
@@ -32,7 +32,15 @@ pub fn create<R: Region>(regions: [R; 2], set: [u8; 16], sync: SyncSide<R>) -> R
         return Err(MirrorError::Lengths { lengths });
     }
     page::page_at(lengths[0]).ok_or(MirrorError::TooShort { bytes: lengths[0] })?;
-    let of_side = |side| MirrorSide { set, generation: 1, region_bytes: lengths[0], side, state: SideState::Mirrored };
+    let of_side = |side| MirrorSide {
+        set,
+        generation: 1,
+        region_bytes: lengths[0],
+        side,
+        state: SideState::Mirrored,
+        opening: OpeningId::ABSENT,
+        former: [0; 3],
+    };
     for (argument, (region, number)) in regions.iter().zip([0, 1]).enumerate() {
         page::erase(region, sync)
             .and_then(|()| page::write(region, &of_side(number), sync))
@@ -52,7 +60,9 @@ pub fn rebuild<R: Region>(
 ) -> Result<Rebuilt, MirrorError> {
     let (former, len) = refuse_unfit([source, target])?;
     Redo::finish(source).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
-    let side = MirrorSide { set, generation: former.generation + 1, state: SideState::Alone, ..former };
+    // No other set has that one's openings.
+    let none = MirrorSide { opening: OpeningId::ABSENT, former: [0; 3], ..former };
+    let side = MirrorSide { set, generation: former.generation + 1, state: SideState::Alone, ..none };
     page::write(source, &side, sync).map_err(|sealed| MirrorError::Sealed { region: 0, sealed })?;
     let lost = |sealed| MirrorError::Sealed { region: 1, sealed };
     let twin = MirrorSide { side: 1 - side.side, state: SideState::Copying, ..side };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tidegate_host::default_paths::is_same_file;
 use tidegate_host::units::Human;
-use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MirrorSide, SideState};
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MirrorSide, OpeningId, SideState};
 use tidegate_media::{Access, MappedRegion, Region, Sealed};
 use tidegate_mirror::page::{self, Page};
 use tidegate_mirror::{Liveness, MaybeMirrored, Mirror, MirrorError};
@@ -162,13 +162,19 @@ fn both(map: MapFile, [path, other]: [&Path; 2], access: Access) -> Result<Volum
     let regions = [in_pair(map(path, access), other)?, in_pair(map(other, access), path)?];
     refuse_other_domain([path, other], [&regions[0], &regions[1]])?;
     let progress = &mut once_a_second("compared", |line| tracing::info!("{}: {line}", path.display()));
-    let opened = tidegate_mirror::open(regions, MappedRegion::sync_file, progress);
+    let opened = tidegate_mirror::open(regions, drawn(), MappedRegion::sync_file, progress);
     let (mirror, resync) = opened.map_err(|error| MirrorFailure::of_two([path, other], error))?;
     let changed = resync.copied_lines + resync.repaired_lines;
     if changed > 0 {
         tracing::info!("{}: stored {changed} lines of 64 bytes, in which the sides differed, anew", path.display());
     }
     Ok(mirrored(mirror))
+}
+
+/// The number of an opening.
+fn drawn() -> OpeningId {
+    let [one, two, three, four, five, six, ..] = Uuid::new_v4().into_bytes();
+    OpeningId([one, two, three, four, five, six])
 }
 
 /// `region`, for a look at the volume in it if it is a side and nothing may be stored.

@@ -247,6 +247,21 @@ mod tests {
     }
 
     #[test]
+    fn a_side_does_not_pass_for_that_of_a_copy_with_as_many_openings() {
+        let pair = Pair::new();
+        let fork = Pair::new();
+        for (side, copied) in pair.sides.iter().zip(&fork.sides) {
+            std::fs::copy(side, copied).expect("a copy");
+        }
+        drop((pair.both().expect("one history"), fork.both().expect("one history")));
+        let mixed = [pair.sides[0].as_path(), fork.sides[1].as_path()];
+        let mixed = mirror::open(mixed[0], &MirrorPlan::With(mixed[1].to_owned()), Access::ReadWrite).err();
+        let Some(RegionFailure::Mirror(MirrorFailure::Two { error, .. })) = mixed else { panic!("{mixed:?}") };
+        assert_eq!(error, MirrorError::Diverged);
+        drop((pair.both().expect("one history"), fork.both().expect("one history")));
+    }
+
+    #[test]
     fn a_new_side_is_told_where_the_disk_of_the_cache_is() {
         let pair = Pair::new();
         let both = pair.both().expect("both have every write");

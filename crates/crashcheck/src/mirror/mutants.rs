@@ -2,7 +2,7 @@
 //! notice.
 
 use std::sync::{Arc, Mutex};
-use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorSide, SideState};
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, MirrorSide, OpeningId, SideState};
 use tidegate_media::{LineOrder, Poison, Region as Medium, Sealed};
 use tidegate_sim::{Cut, Region};
 use zerocopy::IntoBytes;
@@ -97,7 +97,15 @@ impl CutSide {
 
     fn whole(&self) -> MirrorSide {
         let side = u32::from(self.number == 1);
-        MirrorSide { set: [3; 16], generation: 99, region_bytes: self.region().len(), side, state: SideState::Mirrored }
+        MirrorSide {
+            set: [3; 16],
+            generation: 99,
+            region_bytes: self.region().len(),
+            side,
+            state: SideState::Mirrored,
+            opening: OpeningId::ABSENT,
+            former: [0; 3],
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::page::{self, Page};
 use crate::{Liveness, Mirror, MirrorError, create, open, open_alone, rebuild, view};
 use std::sync::Arc;
-use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, SideState};
+use tidegate_layout::mirror::{MIRROR_PAGE_BYTES, MIRROR_SLOTS_AT, OpeningId, SideState};
 use tidegate_media::{Poison, Region as Medium, Sealed};
 use tidegate_sim::{PoisonedStore, Reduction, Region};
 
@@ -21,7 +21,73 @@ fn made(regions: &[Side; 2]) -> Mirror<Side> {
 
 fn opened(regions: [&Side; 2]) -> Result<Mirror<Side>, MirrorError> {
     let regions = regions.map(Arc::clone);
-    open(regions, |_| Ok(()), &mut |_, _| {}).map(|(mirror, _)| mirror)
+    opened_as([1; 6], regions)
+}
+
+fn opened_as(opening: [u8; 6], regions: [Side; 2]) -> Result<Mirror<Side>, MirrorError> {
+    open(regions, OpeningId(opening), |_| Ok(()), &mut |_, _| {}).map(|(mirror, _)| mirror)
+}
+
+fn copies(sides: &[Side; 2]) -> [Side; 2] {
+    sides.each_ref().map(|side| Arc::new(Region::from_image(side.visible())))
+}
+
+#[test]
+fn sides_that_were_served_alone_in_turn_have_diverged() {
+    let sides = regions();
+    drop(made(&sides));
+    for side in &sides {
+        let mirror = alone(side);
+        mirror.stream(0, &[5; 64]);
+        mirror.fence().unwrap();
+    }
+    assert_eq!(opened([&sides[0], &sides[1]]).err(), Some(MirrorError::Diverged));
+}
+
+#[test]
+fn a_side_does_not_pass_for_that_of_a_copy_with_as_many_openings() {
+    let sides = regions();
+    drop(made(&sides));
+    let forks = copies(&sides);
+    for (number, pair) in [(2, &sides), (3, &forks)] {
+        let mirror = opened_as([number; 6], pair.clone()).expect("both are there");
+        mirror.stream(0, &[number; 64]);
+        mirror.fence().unwrap();
+    }
+    for mixed in [[&sides[0], &forks[1]], [&sides[1], &forks[0]]] {
+        assert_eq!(opened(mixed).err(), Some(MirrorError::Diverged));
+    }
+    // One opening more, and a side of the copy that went on alone.
+    drop(opened_as([4; 6], sides.clone()).expect("they have one history"));
+    assert_eq!(opened([&sides[0], &forks[1]]).err(), Some(MirrorError::Diverged));
+    let [first, second] = copies(&forks);
+    alone(&first).go_alone().unwrap();
+    assert_eq!(opened([&first, &sides[1]]).err(), Some(MirrorError::Diverged));
+    assert_eq!(opened([&first, &second]).err(), Some(MirrorError::Stale { region: 1 }));
+    drop(opened([&forks[0], &forks[1]]).expect("they have one history"));
+}
+
+#[test]
+fn a_cut_amid_an_opening_is_completed_by_its_own_twin_alone() {
+    let sides = regions();
+    drop(made(&sides));
+    let forks = copies(&sides);
+    for (number, pair) in [(2, &sides), (3, &forks)] {
+        drop(opened_as([number; 6], pair.clone()).expect("both are there"));
+    }
+    let before = copies(&sides);
+    sides.iter().for_each(|side| side.record_cuts());
+    drop(opened_as([4; 6], sides.clone()).expect("both are there"));
+    let begun = sides[1].take_cuts().into_iter().map(|cut| Arc::new(Region::from_image(cut.most())));
+    let begun = begun.filter(|side| state(side) == SideState::Opening).collect::<Vec<_>>();
+    assert!(!begun.is_empty(), "an opening that began");
+    for second in &begun {
+        for first in [&before[0], &sides[0]] {
+            let pair = copies(&[Arc::clone(first), Arc::clone(second)]);
+            assert!(opened([&pair[0], &pair[1]]).is_ok(), "its own twin, before or behind the step");
+        }
+        assert!(opened([&forks[0], second]).is_err(), "another one");
+    }
 }
 
 fn rebuilt(source: &Side, target: &Side) -> Result<u64, MirrorError> {
