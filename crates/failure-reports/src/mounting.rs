@@ -5,6 +5,8 @@ use tidegate_file_service::MountError;
 use tidegate_host::shell::word;
 
 const EMPTY: &str = "name a directory that is empty, or SOURCE itself, which the mount then covers";
+const PROC_TELLS: &str = "what is mounted, the paths of open files and their users are read there";
+const MOUNT_PROC: &str = "mount -t proc proc /proc; in a chroot or a container, have it set up with /proc";
 const AGAIN: &str = "remove the cause, and try again";
 const DEVICE: &str = "load the kernel's module: modprobe fuse; give the container this device; or let this user open it: chmod 666 /dev/fuse";
 
@@ -19,6 +21,10 @@ impl From<&MountError> for Report {
                 refused(errno),
                 DEVICE.to_owned(),
             ),
+            MountError::NoProc { doing } => {
+                let what = format!("{doing} needs /proc, which is not mounted");
+                ("no-proc", Exit::Environment, what, PROC_TELLS.to_owned(), MOUNT_PROC.to_owned())
+            }
             MountError::NoFusermount => {
                 let next = "install the package fuse3, or mount as root".to_owned();
                 let why = "only root mounts without it".to_owned();

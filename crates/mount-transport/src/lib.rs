@@ -25,6 +25,6 @@ pub use keep_alive::memory_log::MemoryLog;
 pub use keep_alive::reply_cache::ReplyCache;
 pub use keep_alive::{KeepAliveError, MountEnd, MountEvent, keep_alive};
 pub use mount::{MountedDevice, check, cover, mount, unmount};
-pub use mount_error::{KIND, MountAt, MountError, Unmount};
+pub use mount_error::{KIND, MountAt, MountError, Unmount, refuse_without_proc};
 pub use utab::UtabLine;
 pub use workers::{Answers, Serving, serve};

@@ -3,7 +3,7 @@
 use crate::device::DeviceError;
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tidegate_fuse::TooOld;
 
 /// The kind of our file systems, as `/proc/mounts` shows it.
@@ -28,6 +28,12 @@ pub enum MountError {
         "/dev/fuse cannot be opened ({0}): load the kernel's module with `modprobe fuse`, give the container this device, or let this user open it with `chmod 666 /dev/fuse`"
     )]
     NoDevice(Errno),
+    /// What is mounted, paths of open files and their users cannot be found out.
+    #[error("{doing} needs /proc, which is not mounted: mount -t proc proc /proc")]
+    NoProc {
+        /// What was asked for.
+        doing: &'static str,
+    },
     /// Only root mounts without `fusermount3`.
     #[error("fusermount3 is not installed, and only root mounts without it: install the package fuse3")]
     NoFusermount,
@@ -116,6 +122,16 @@ pub enum MountError {
         /// Why.
         errno: Errno,
     },
+}
+
+/// Refuses `doing` where no `/proc` is mounted, or that of other processes: without it, open files
+/// seem to have no paths, and nothing to be mounted.
+///
+/// # Errors
+/// [`MountError::NoProc`].
+pub fn refuse_without_proc(doing: &'static str) -> Result<(), MountError> {
+    // No descriptor is opened, as there may be none left.
+    if Path::new("/proc/self/fd").is_dir() { Ok(()) } else { Err(MountError::NoProc { doing }) }
 }
 
 /// When an unmount takes effect.

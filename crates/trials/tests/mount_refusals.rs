@@ -284,6 +284,31 @@ fn without_the_device_the_reason_names_the_remedy() {
     assert_mount_refused(&bed, hidden, ENVIRONMENT, &["/dev/fuse cannot be opened", "modprobe fuse"]);
 }
 
+/// `command` in a mount namespace of its own, with an empty `/proc`.
+fn without_proc(command: &Command) -> Command {
+    let mut own = Command::new("unshare");
+    own.args(["--mount", "sh", "-ec", "mount -t tmpfs none /proc; exec \"$@\"", "sh"]);
+    own.arg(command.get_program()).args(command.get_args());
+    own
+}
+
+#[test]
+fn without_proc_the_reason_names_it() {
+    let bed = MountFolders::new();
+    let blind = without_proc(&mount(&bed.at("source"), &bed.at("mnt"), &bed.at("pool")));
+    assert_mount_refused(&bed, blind, ENVIRONMENT, &["a mount needs /proc", "mount -t proc proc /proc"]);
+    let mut service = bed.mount();
+    for (command, doing) in [("umount", "unmounting needs /proc"), ("recover", "recovery needs /proc")] {
+        let mut asked = Command::new(program());
+        asked.arg(command).arg(if command == "umount" { bed.at("mnt") } else { bed.pool() });
+        let refused = without_proc(&asked).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(ENVIRONMENT) && said.contains(doing), "{said}");
+    }
+    assert!(bed.tidegate("umount", &bed.at("mnt")).status.success());
+    assert!(service.wait().unwrap().success());
+}
+
 #[test]
 fn without_fusermount3_only_root_mounts() {
     let bed = MountFolders::new();

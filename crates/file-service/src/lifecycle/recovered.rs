@@ -23,7 +23,7 @@ use tidegate_file_cache::{
 };
 use tidegate_layout::file_cache::LEASE_CLASS;
 use tidegate_media::{MappedRegion, MappedRuns};
-use tidegate_mount_transport::remove_dead;
+use tidegate_mount_transport::{refuse_without_proc, remove_dead};
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
 use tidegate_source_files::recovery::{FoundFile, SourceFiles};
@@ -237,9 +237,9 @@ pub fn recover_pool(
     unplaced: Unplaced,
     mut tell: impl FnMut(&str),
 ) -> Result<PoolRecovered, ServiceFailure> {
-    if !path.exists() {
-        return Err(ServiceFailure::NoPool { pool: path.to_owned() });
-    }
+    refuse_without_proc("recovery")?;
+    let there = path.exists().then_some(());
+    there.ok_or_else(|| ServiceFailure::NoPool { pool: path.to_owned() })?;
     let (pool, dram) = (Pool::open(path).map_err(in_use(path))?, accepted(None)?);
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;

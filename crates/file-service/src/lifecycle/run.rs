@@ -21,7 +21,7 @@ use tidegate_host::rlimits::raise_descriptors;
 use tidegate_media::LockedFile;
 use tidegate_mount_transport::{
     BelowDead, EndSignals, KeepAliveError, MemoryLog, MountAt, MountEnd, MountEvent, MountedDevice, ServersTask,
-    UtabLine, check, cover, dead_at, keep_alive, mount,
+    UtabLine, check, cover, dead_at, keep_alive, mount, refuse_without_proc,
 };
 
 /// What a program hears of its mount.
@@ -54,6 +54,7 @@ pub fn run(
     listener: &impl Listener,
     server: impl Fn() -> Command,
 ) -> Result<ExitStatus, ServiceFailure> {
+    refuse_without_proc("a mount")?;
     let request = request.resolved()?;
     let at = MountAt {
         mountpoint: request.mountpoint.clone(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tidegate_host::files::mount_table::{self, MountedFileSystem};
 use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::progress::ProgressMeter;
-use tidegate_mount_transport::{KIND, MountError, Unmount, unmount};
+use tidegate_mount_transport::{KIND, MountError, Unmount, refuse_without_proc, unmount};
 
 /// Between two looks whether the service has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -22,6 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// `tell` hears which programs and other mounts of it are waited for, and once a second how much is
 /// left and how fast it goes.
 pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Result<PathBuf, ServiceFailure> {
+    refuse_without_proc("unmounting")?;
     let mountpoint = mount_table::resolved(given).or_else(|_| std::path::absolute(given));
     let mountpoint = mountpoint.map_err(ServiceFailure::of_file("find", given))?;
     let (source, number): (PathBuf, _) = match mount_table::at(&mountpoint) {
