@@ -149,6 +149,14 @@ pub(crate) enum UsageFailure {
         /// The place.
         place: String,
     },
+    /// One place for two sockets, in two spellings.
+    #[error("{place} is where {first} is: they are named as two sockets")]
+    PlaceSpeltTwice {
+        /// The place.
+        place: String,
+        /// The place, as it is spelt first.
+        first: String,
+    },
     /// What the help has nothing about.
     #[error("there is no help about {text:?}")]
     NoHelp {
@@ -224,7 +232,7 @@ impl From<&UsageFailure> for Report {
             UsageFailure::CacheTooFew { min, .. } => cache_too_few(what, *min),
             UsageFailure::NoUser { .. } => no_user(what),
             UsageFailure::NoGroup { .. } => no_group(what),
-            UsageFailure::PlaceTwice { .. } => place_twice(what),
+            UsageFailure::PlaceTwice { .. } | UsageFailure::PlaceSpeltTwice { .. } => place_twice(what),
             UsageFailure::NoHelp { text, known } => no_help(what, text, known),
             UsageFailure::Value { of, command } => value(Report::from(&**of), command),
             UsageFailure::Grammar { why, tip, command, .. } => grammar(what, why, tip.as_deref(), command),

@@ -153,6 +153,32 @@ fn every_mistake_of_a_configuration_is_told() {
 }
 
 #[test]
+fn one_socket_in_two_spellings_is_no_configuration() {
+    let folder = Folder::new();
+    let volume = folder.volume("v");
+    fs::create_dir(folder.path("real")).unwrap();
+    symlink("real", folder.path("link")).unwrap();
+    let unix = |socket: &str| format!("unix:{socket}");
+    let first = folder.text("real/s");
+    let config = folder.text("t.toml");
+    let listening =
+        |second: &str| format!("listen = [{:?}, {:?}]\n[[volume]]\npmem = \"v\"\n", unix(&first), unix(second));
+    for other in ["real/../real/s", "link/s"] {
+        let second = folder.text(other);
+        let told = format!("{second} is where {first} is: they are named as two sockets");
+        let served = run(&["serve", "--pmem", &volume, "--listen", &unix(&first), "--listen", &unix(&second)]);
+        assert!(served.code == USAGE && served.stderr.contains(&told), "{}", served.stderr);
+        fs::write(&config, listening(&second)).unwrap();
+        let checked = run(&["config", "check", &config]);
+        assert!(checked.code == USAGE && checked.stderr.contains(&told), "{}", checked.stderr);
+        assert_eq!(checked.stderr.matches("tidegate: error: ").count(), 1, "{}", checked.stderr);
+    }
+    fs::write(&config, listening(&folder.text("s"))).unwrap();
+    let checked = run(&["config", "check", &config]);
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
+}
+
+#[test]
 fn two_volumes_as_one_block_device_are_no_configuration() {
     let folder = Folder::new();
     let config = folder.text("t.toml");

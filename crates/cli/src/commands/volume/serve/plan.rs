@@ -5,6 +5,7 @@ use crate::errors::{Failure, MetricsLack, UsageFailure};
 use crate::grammar::Serve;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use tidegate_host::files::place_of;
 use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
 use tidegate_server::sockets::listen::ListenAddress;
 
@@ -81,7 +82,8 @@ pub(super) fn vhost_user(args: &Serve) -> Option<PathBuf> {
     Some(std::path::absolute(&path).unwrap_or(path))
 }
 
-/// Two sockets cannot be in one place. Port 0 is another one each time.
+/// Two sockets cannot be in one place, whatever the spelling of its path. Port 0 is another one
+/// each time.
 fn places_twice(plan: &Plan) -> Vec<UsageFailure> {
     let at = |path: &PathBuf| ListenAddress::Unix(path.clone()).below(Path::new(""));
     let control = plan.control.as_ref().map(at);
@@ -89,6 +91,20 @@ fn places_twice(plan: &Plan) -> Vec<UsageFailure> {
     let metrics = plan.metrics.map(ListenAddress::Tcp);
     let places: Vec<&ListenAddress> =
         plan.listen.iter().chain(&monitors).chain(&control).chain(&metrics).filter(|place| place.is_one()).collect();
-    let twice = places.iter().enumerate().filter(|(nth, place)| places[..*nth].contains(place));
-    twice.map(|(_, place)| UsageFailure::PlaceTwice { place: place.to_string() }).collect()
+    let mut found = Vec::new();
+    for (nth, place) in places.iter().enumerate() {
+        let first = places[..nth].iter().find(|first| is_one_place(first, place));
+        found.extend(first.map(|first| match (first.to_string(), place.to_string()) {
+            (first, place) if first == place => UsageFailure::PlaceTwice { place },
+            (first, place) => UsageFailure::PlaceSpeltTwice { place, first },
+        }));
+    }
+    found
+}
+
+fn is_one_place(one: &ListenAddress, other: &ListenAddress) -> bool {
+    match (one, other) {
+        (ListenAddress::Unix(one), ListenAddress::Unix(other)) => place_of(one) == place_of(other),
+        _ => one == other,
+    }
 }
