@@ -14,6 +14,7 @@ use tidegate_host::default_paths;
 use tidegate_host::units::Human;
 use tidegate_layout::disk_cache::DETACHED;
 use tidegate_media::Access;
+use tidegate_server::cached_disk::contents;
 use tidegate_server::cached_disk::disk::growth_at;
 use tidegate_server::cached_disk::state::DiskState;
 use tidegate_server::cached_disk::volatile::Stake;
@@ -111,14 +112,15 @@ impl DiskLook {
         }
     }
 
-    /// The cache `identity` in `region`; its server is asked if it has one, which uses no region
-    /// while it serves the disk alone.
-    fn at(path: &Path, region: &VolumeRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
-        let snapshot = client::ask(&default_paths::control_socket(path), Some(path)).ok();
-        let served = snapshot.and_then(|snapshot| volume_at(path, snapshot.volumes));
-        if let Some(state) = served.and_then(|volume| volume.disk) {
-            return Ok(DiskLook::Served(state));
-        }
+    /// What the server of the volume at `path` says of its disk, if it has one. It answers once it
+    /// has made a change that is under way.
+    fn served(path: &Path) -> Option<DiskLook> {
+        let snapshot = client::ask(&default_paths::control_socket(path), Some(path)).ok()?;
+        volume_at(path, snapshot.volumes)?.disk.map(DiskLook::Served)
+    }
+
+    /// The cache `identity` in `region`, which has no server.
+    fn idle(path: &Path, region: &VolumeRegion, identity: &CacheIdentity) -> Result<DiskLook, Failure> {
         let broken = |none: tidegate_disk_cache::NoCache| VolumeFailure::BrokenCache {
             path: path.to_owned(),
             why: none.to_string(),
@@ -156,12 +158,9 @@ pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
         output::give(&log, json)?;
         return Ok(Exit::Done);
     }
-    if let Some(identity) = region::disk_cache_in(&path, &region)? {
-        let volume = Description::of_disk_cache(&path, Memory::of(&region), &identity);
-        let disk = DiskLook::at(&path, &region, &identity)?;
-        let disk_grown = disk.place().and_then(|disk| growth_at(&path, &identity, disk));
-        output::give(&VolumeInfo { in_use, volume, disk: Some(disk), disk_grown, leftovers: Vec::new() }, json)?;
-        return Ok(Exit::Done);
+    if region::disk_cache_in(&path, &region)?.is_some() {
+        drop(region);
+        return cache(&path, json);
     }
     let refused = |error| Failure::from(compose::no_table(&path, &region, error));
     let (summary, damage) =
@@ -169,6 +168,19 @@ pub(crate) fn run(args: &Info, json: bool) -> Result<Exit, Failure> {
     let volume = Description::of(&path, Memory::of(&region), &summary).with_damage(damage);
     let leftovers = orphans::of_volume(&path, volume.uuid);
     output::give(&VolumeInfo { in_use, volume, disk: None, disk_grown: None, leftovers }, json)?;
+    Ok(Exit::Done)
+}
+
+/// Shows the cache at `path`. Its server is asked while nothing is mapped here: a server that opens
+/// its region again answers afterwards, and waits for the lock of whoever looks at that.
+fn cache(path: &Path, json: bool) -> Result<Exit, Failure> {
+    let served = DiskLook::served(path);
+    let (region, in_use) = look(path)?;
+    let identity = region::disk_cache_in(path, &region)?.ok_or_else(|| contents::no_cache(path, &region))?;
+    let volume = Description::of_disk_cache(path, Memory::of(&region), &identity);
+    let disk = served.map_or_else(|| DiskLook::idle(path, &region, &identity), Ok)?;
+    let disk_grown = disk.place().and_then(|disk| growth_at(path, &identity, disk));
+    output::give(&VolumeInfo { in_use, volume, disk: Some(disk), disk_grown, leftovers: Vec::new() }, json)?;
     Ok(Exit::Done)
 }
 

@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::program::PATIENCE;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
+use tidegate_media::{Access, MappedRegion};
 
 /// A command that is on its way.
 fn begun(arguments: &[&str]) -> Child {
@@ -51,6 +54,19 @@ fn a_client_that_is_killed_leaves_the_mode_as_it_was() {
     }
     assert_eq!(server.stop().code(), Some(0));
     assert_eq!(json(&["check", "--pmem", &pair.pmem])["sound"], true);
+}
+
+/// A server that opens its region anew answers afterwards.
+#[test]
+fn whoever_asks_a_server_about_its_disk_does_not_keep_the_region_from_it() {
+    let pair = Pair::new();
+    let control = UnixListener::bind(format!("{}.control", pair.pmem)).unwrap();
+    let mut look = begun(&["info", "--pmem", &pair.pmem]);
+    let (asked, _) = control.accept().unwrap();
+    let opened = MappedRegion::open(Path::new(&pair.pmem), Access::ReadWrite);
+    assert!(opened.is_ok(), "{:?}", opened.err());
+    drop((opened, asked));
+    assert!(look.wait().unwrap().success());
 }
 
 #[test]
