@@ -4,6 +4,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use tidegate_trials::mount_folders::{MountFolders, shell};
 use tidegate_trials::mounted::servers_of;
@@ -87,6 +88,31 @@ fn a_server_without_a_sandbox_keeps_what_it_has_and_another_word_is_refused() {
     let refused = refused.output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("auto"), "{said}");
+}
+
+/// The servers of the mounts that a run began.
+fn servers_of_run(run: &Child) -> Vec<Pid> {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap();
+    children.split_whitespace().flat_map(|child| servers_of(child.parse().unwrap())).collect()
+}
+
+#[test]
+fn a_run_says_whether_the_servers_of_its_mounts_are_confined() {
+    let bed = MountFolders::new();
+    for (wish, seccomp) in [("on", "2"), ("off", "0")] {
+        let mut run = Command::new(program());
+        run.args(["run", "--try", "--no-direct", "--size", "64M", "--sandbox", wish, "--pool"]).arg(bed.pool());
+        run.arg("--root").arg(bed.at("source")).args(["--", "sh", "-c", "echo begun; read line"]);
+        let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "begun\n", "the program runs once a server answers");
+        for status in threads(servers_of_run(&run)[0]) {
+            assert_eq!(word(&status, "Seccomp:"), seccomp, "{status}");
+        }
+        drop(run.stdin.take());
+        run.wait().unwrap();
+    }
 }
 
 /// A server in the sandbox cannot unmount, and the process that can is gone.

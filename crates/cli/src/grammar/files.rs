@@ -15,8 +15,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with the keys pool, size, dram, pin_max, policy, bypass, context_frames and
-    /// root. Flags win over the file
+    /// A TOML file with the keys pool, size, dram, pin_max, policy, bypass, context_frames, root
+    /// and sandbox. Flags win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -68,6 +68,12 @@ pub(crate) struct Run {
     /// mount
     #[arg(long = "no-direct")]
     pub(crate) is_indirect: bool,
+
+    /// Once everything is open, have the server of each such mount give up system calls and
+    /// capabilities that it never needs. auto: if the kernel cannot do this, serve without it and
+    /// warn; on: refuse to mount [default: auto]
+    #[arg(long, value_name = "WHEN", value_parser = sandbox_wishes())]
+    pub(crate) sandbox: Option<SandboxWish>,
 
     /// Run even if the pool is not persistent memory: a power loss then takes what programs synced
     /// last

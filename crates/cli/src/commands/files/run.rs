@@ -28,6 +28,7 @@ use tidegate_doctor::MountPlaces;
 use tidegate_file_wire::FRAMES_MAX;
 use tidegate_host::threads::SignalsHandedOn;
 use tidegate_policy::placement::NamedPlacement;
+use tidegate_sandbox::SandboxWish;
 
 /// What a run is asked for: by the configuration file of `run`, or by flags, which win.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -48,10 +49,13 @@ struct RunConfig {
     context_frames: Option<u32>,
     #[serde(default, deserialize_with = "config::one_or_more")]
     root: Vec<PathBuf>,
+    #[serde(default, deserialize_with = "wish")]
+    sandbox: Option<SandboxWish>,
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 8] = ["pool", "size", "dram", "pin_max", "policy", "bypass", "context_frames", "root"];
+pub(crate) const KEYS: [&str; 9] =
+    ["pool", "size", "dram", "pin_max", "policy", "bypass", "context_frames", "root", "sandbox"];
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
@@ -109,6 +113,7 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         dram: args.dram.or(written.dram),
         pin_max: args.pin_max.or(written.pin_max),
         policy: args.policy.or(written.policy),
+        sandbox: args.sandbox.or(written.sandbox),
         bypass: config::said_or_written(&args.bypass, written.bypass),
         context_frames: args.context_frames.or(written.context_frames),
         root: config::said_or_written(&args.root, written.root),
@@ -120,6 +125,11 @@ fn context_frames<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u
     let frames = u32::deserialize(deserializer)?;
     let refused = || D::Error::custom(format_args!("a number from 1 to {FRAMES_MAX} is expected"));
     (1..=FRAMES_MAX).contains(&frames).then_some(Some(frames)).ok_or_else(refused)
+}
+
+/// Whether there is a sandbox, as the command line takes it.
+fn wish<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SandboxWish>, D::Error> {
+    config::sandbox(deserializer).map(Some)
 }
 
 /// Relative paths start at the file's folder.
@@ -160,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\n";
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nsandbox = \"on\"\n";
         let expected = RunConfig {
             pool: Some("p".into()),
             size: Some(64 << 20),
@@ -170,6 +180,7 @@ mod tests {
             bypass: vec!["*.log".to_owned()],
             context_frames: Some(8),
             root: vec!["a".into(), "/b".into()],
+            sandbox: Some(SandboxWish::On),
         };
         assert_eq!(asked(text, &Run::default()), expected);
         assert!(KEYS.iter().all(|key| text.contains(&format!("{key} = "))));
@@ -192,6 +203,7 @@ mod tests {
             "context_frames = 9\n",
             "context_frames = 0\n",
             "policy = \"none\"\n",
+            "sandbox = \"maybe\"\n",
             "bypass = [\"/a\"]\n",
         ] {
             assert!(parse(Path::new("run.toml"), text).is_err(), "{text}");
