@@ -221,6 +221,26 @@ fn a_file_that_others_had_open_before_is_not_mapped() {
     until("the file to be closed", || mapper.says("map direct 0 4096") == "ok");
 }
 
+#[test]
+fn a_file_that_was_mapped_by_the_kernel_is_mapped_once_no_program_has_it_open() {
+    let testbed = MountTestbed::new();
+    make(&testbed, "file", 4 * PAGE);
+    let mut other = Mapper::start(&testbed);
+    other.does(&["open file rw", "map shared 0 4096", "store 0 7 100", "msync 0 4096"]);
+    let mut mapper = Mapper::start(&testbed);
+    mapper.does(&["open file rw"]);
+    assert_eq!(mapper.says("map direct 0 4096"), "EBUSY");
+    mapper.does(&["close"]);
+    other.exits();
+    // The kernel tells the service of closed files later.
+    until("the file to be closed", || counted(&testbed, "open") == 0);
+    mapper.does(&["open file rw", "map direct 0 4096"]);
+    mapper.exits();
+    until_below(&testbed);
+    assert_eq!(read(&testbed, "file")[..101], expected(101, &[(0, 7, 100)]));
+    assert!(testbed.end().is_written_back());
+}
+
 /// When a file was changed last, as programs see it. The clock's next tick comes before this
 /// returns, so what is changed from now on has another time.
 fn changed(testbed: &MountTestbed, name: &str) -> SystemTime {

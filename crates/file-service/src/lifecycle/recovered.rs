@@ -238,8 +238,7 @@ pub fn recover_pool(
     mut tell: impl FnMut(&str),
 ) -> Result<PoolRecovered, ServiceFailure> {
     refuse_without_proc("recovery")?;
-    let there = path.exists().then_some(());
-    there.ok_or_else(|| ServiceFailure::NoPool { pool: path.to_owned() })?;
+    path.exists().then_some(()).ok_or_else(|| ServiceFailure::NoPool { pool: path.to_owned() })?;
     let (pool, dram) = (Pool::open(path).map_err(in_use(path))?, accepted(None)?);
     let salvage = pool::salvage_of(&pool.path);
     let layout = pool.layout()?;

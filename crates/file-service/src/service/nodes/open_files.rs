@@ -378,6 +378,8 @@ impl OpenFiles {
         let mut files = self.files();
         let Some(known) = files.get_mut(&file.identity) else { return };
         known.opens = known.opens.saturating_sub(1);
+        // A mapping by the kernel holds its handle: with the last one, all have ended.
+        known.file.lease.is_mapped.fetch_and(known.opens > 0, Ordering::Relaxed);
         if known.is_unused() {
             files.remove(&file.identity);
         }

@@ -46,8 +46,8 @@ pub(crate) struct FileLease {
     is_lent: AtomicBool,
     /// Whether the kernel may have pages of the file.
     has_pages: AtomicBool,
-    /// Whether a program wrote it by a shared mapping.
-    is_mapped: AtomicBool,
+    /// Whether a program wrote it by a shared mapping of the kernel, while it was open.
+    pub(super) is_mapped: AtomicBool,
     /// Whether the kernel is to keep no pages: programs have pages of the pool mapped.
     is_direct: AtomicBool,
 }
