@@ -237,7 +237,7 @@ impl<R: Region> FilePool<R> {
     }
 
     /// Renews blocks that were mapped: see [`FileCache::renew_by`].
-    pub fn renew_by(&self, page: Class, renew: &Renewal) {
+    pub fn renew_by(&self, page: Class, renew: &Option<Renewal>) {
         self.lanes.iter().for_each(|lane| lane.renew_by(page, renew));
     }
 

@@ -17,9 +17,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use tidegate_file_cache::{
-    FileCache, FileIdentity, FilePool, PoolOpenError, PoolSpec, Renewal, dram_bytes, format, identify,
-};
+use tidegate_file_cache::{FileCache, FileIdentity, FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
 use tidegate_host::threads::side_by_side;
@@ -179,11 +177,8 @@ impl Pool {
         };
         // A full lane takes long to load.
         let lanes = side_by_side(lanes, open)?;
-        let lanes = FilePool::of_lanes(&self.region, lanes).map_err(|error| self.not_opened(error))?;
-        let region = Arc::clone(&self.region);
-        let renew: Renewal = Arc::new(move |range| region.renew(range.start, range.end - range.start));
-        lanes.renew_by(LEASE_CLASS, &renew);
-        Ok(lanes)
+        let pool = FilePool::of_lanes(&self.region, lanes).map_err(|error| self.not_opened(error));
+        pool.inspect(|pool| pool.renew_by(LEASE_CLASS, &MappedRegion::renewal(&self.region)))
     }
 
     /// Removes the memory of unsynced writes.

@@ -135,8 +135,9 @@ impl<'a> Reply<'a> {
     }
 
     /// Says how long the value of an extended attribute is, or the list of all names.
-    pub fn value_bytes(bytes: u32) -> Reply<'a> {
-        Reply::record(&wire::GetxattrOut { size: bytes, padding: 0 })
+    /// Linux has no longer one than 64 KiB.
+    pub fn value_bytes(bytes: usize) -> Reply<'a> {
+        Reply::record(&wire::GetxattrOut { size: u32::try_from(bytes).unwrap_or(u32::MAX), padding: 0 })
     }
 
     /// Gives an offset in a file.

@@ -42,7 +42,7 @@ pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,
     NodeAttributes, NodeIdentity,
 };
-pub use ranges::{between, united};
+pub use ranges::{between, in_pieces, united};
 pub use record::{FileRecord, PATH_HINT_BYTES_MAX, TrustedRecord};
 pub use superblock::{LanePlan, PoolContents, PoolPlan, PoolSuperblock, TrustedPool};
 pub use time_page::{StoreTimes, TrustedTimePage};

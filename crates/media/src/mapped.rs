@@ -23,9 +23,10 @@ use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, fstatfs, ftruncate, seek};
 use rustix::io::Errno;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes that are looked at together for one that is set.
 const SEARCHED_BYTES: usize = 1 << 20;
@@ -229,10 +230,17 @@ impl MappedRegion {
         }
     }
 
-    /// Has other memory behind whole pages of the file, which read as zeroes then: what the kernel
-    /// refers to, for a device or a pipe, is no part of the file any more. False: the pages are as
-    /// before, or are none; nobody may store to them then. Not to be called while others use them.
-    pub fn renew(&self, at: u64, len: u64) -> bool {
+    /// What puts other memory behind whole pages of a regular file; other regions have `None`.
+    /// These pages read as zeroes then: memory that the kernel refers to, for a device or a pipe,
+    /// is no part of the file any more. False: the pages are as before, or are none; nobody may
+    /// store to them then. Not to be called while others use them.
+    pub fn renewal(region: &Arc<MappedRegion>) -> Option<Arc<dyn Fn(Range<u64>) -> bool + Send + Sync>> {
+        let is_regular = |file: &File| file.metadata().is_ok_and(|about| about.is_file());
+        let region = region.file().is_some_and(is_regular).then(|| Arc::clone(region))?;
+        Some(Arc::new(move |range| region.renew(range.start, range.end - range.start)))
+    }
+
+    fn renew(&self, at: u64, len: u64) -> bool {
         let Some(file) = &self.file else { return true };
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // A large page that somebody refers to is not cut: it stays, as zeroes.

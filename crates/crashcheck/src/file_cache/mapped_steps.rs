@@ -59,7 +59,7 @@ impl Process {
         self.note_time(file)?;
         let end = self.models[file].now.len() as u64 / PAGE.bytes() * PAGE.bytes();
         // All that this pool has counts as mapped before.
-        self.pool.renew_by(PAGE, &self.machine.renewal());
+        self.pool.renew_by(PAGE, &Some(self.machine.renewal()));
         let runs = self.pool.map(self.ids[file], 0..end, PAGE).map_err(Failure::new)?;
         // What was stored by an earlier mapping is not synced thereby.
         let dirty = self.mappings[file].take().map(|earlier| earlier.dirty).unwrap_or_default();

@@ -155,7 +155,8 @@ impl Table {
         self.all.paged.get(usize::from(pages.paged?)).copied().flatten()
     }
 
-    /// Brings a page, and its extent if there is room for that. The addresses that are present then.
+    /// Brings a page, and its extent if there is room for that. The addresses that are present
+    /// then.
     fn bring_page(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
         let paged = self.all.paged.get(usize::from(number)).copied().flatten().ok_or(Errno::INVAL)?;
         let (extent, page) = (paged.number(at), at..at + PAGE_BYTES);

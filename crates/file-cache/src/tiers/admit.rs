@@ -5,9 +5,9 @@ use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
-use crate::tiers::write_back::in_pieces;
+use crate::tiers::write_back::WRITE_BYTES_MAX;
 use std::ops::Range;
-use tidegate_layout::file_cache::between;
+use tidegate_layout::file_cache::{between, in_pieces};
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {
@@ -51,6 +51,6 @@ impl<R: Region> Lane<R> {
             return Ok(Vec::new());
         };
         let range = range.start..range.end.min(record.size).min(cached.size);
-        Ok(in_pieces(between(&range, &cached.parts_here(&range))))
+        Ok(in_pieces(between(&range, &cached.parts_here(&range)), WRITE_BYTES_MAX))
     }
 }

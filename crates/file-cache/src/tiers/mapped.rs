@@ -40,9 +40,9 @@ use crate::lanes::file::{File, FileId};
 use crate::lanes::lane::{Lane, Renewal};
 use crate::lanes::slots::Slot;
 use crate::sync::finding_room::WithoutRoom;
-use crate::tiers::write_back::in_pieces;
+use crate::tiers::write_back::WRITE_BYTES_MAX;
 use std::ops::Range;
-use tidegate_layout::file_cache::{CHUNK_BYTES, Class, Extent, MappedRun, VERSION_MAX, between, united};
+use tidegate_layout::file_cache::{CHUNK_BYTES, Class, Extent, MappedRun, VERSION_MAX, between, in_pieces, united};
 use tidegate_media::Region;
 
 /// Every byte that a file may have.
@@ -102,7 +102,7 @@ impl<R: Region> FileCache<R> {
         if !self.lane().may_map(missing.iter().map(|gap| gap.end - gap.start).sum()) {
             return Err(FileError::NoRoomForMapping);
         }
-        for at in in_pieces(missing) {
+        for at in in_pieces(missing, WRITE_BYTES_MAX) {
             let mut bytes = vec![0; usize::try_from(at.end - at.start).expect("a piece is small")];
             self.read_exclusively(file, at.start, &mut bytes)?;
             if !self.lane().map_piece(file, at.start, &bytes)? {
@@ -149,10 +149,10 @@ impl<R: Region> FileCache<R> {
 
     /// From now on, blocks of class `page` or larger are renewed by `renew` before others have
     /// them, if programs have or had them mapped. Nobody knows which an earlier process had mapped:
-    /// those that are in use count so.
-    pub fn renew_by(&self, page: Class, renew: &Renewal) {
+    /// those that are in use count so. Without `renew`, none is.
+    pub fn renew_by(&self, page: Class, renew: &Option<Renewal>) {
         let mut lane = self.lane();
-        lane.renew = Some(renew.clone());
+        lane.renew.clone_from(renew);
         let pages = lane.slots.in_use().filter(|(_, slot)| slot.extent.class >= page);
         lane.exposed = pages.map(|(_, slot)| slot.extent.unit).collect();
     }

@@ -10,11 +10,11 @@ use crate::lanes::slots::Slot;
 use crate::tiers::dram::runs;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_layout::file_cache::{Change, VERSION_MAX, united};
+use tidegate_layout::file_cache::{Change, VERSION_MAX, in_pieces, united};
 use tidegate_media::Region;
 
 /// Most bytes of one write below.
-const WRITE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// What one step wrote back, and what is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -279,16 +279,7 @@ impl<R: Region> Lane<R> {
 
 /// Ranges in ascending order, neighbours and overlapping ones as one, none longer than a write.
 fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    in_pieces(united(ranges))
-}
-
-/// The bytes of `ranges` in ranges of which none is longer than a write.
-pub(super) fn in_pieces(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    let pieces = |range: Range<u64>| {
-        let starts = range.clone().step_by(usize::try_from(WRITE_BYTES_MAX).expect("small"));
-        starts.map(move |start| start..range.end.min(start + WRITE_BYTES_MAX))
-    };
-    ranges.into_iter().flat_map(pieces).collect()
+    in_pieces(united(ranges), WRITE_BYTES_MAX)
 }
 
 #[cfg(test)]

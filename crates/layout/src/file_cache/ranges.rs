@@ -22,6 +22,16 @@ pub fn between(range: &Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
     starts.zip(ends).map(|(start, end)| start..end).filter(|gap| !gap.is_empty()).collect()
 }
 
+/// The bytes of `ranges` in ranges of which none is longer than `most`, which is not 0.
+pub fn in_pieces(ranges: Vec<Range<u64>>, most: u64) -> Vec<Range<u64>> {
+    let step = usize::try_from(most).unwrap_or(usize::MAX);
+    let pieces = |range: Range<u64>| {
+        let starts = range.clone().step_by(step);
+        starts.map(move |start| start..range.end.min(start + most))
+    };
+    ranges.into_iter().flat_map(pieces).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

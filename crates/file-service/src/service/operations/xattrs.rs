@@ -32,7 +32,7 @@ impl FileService {
         let located = self.locate(node)?.0;
         let path = by_descriptor(&located);
         match room {
-            None => Ok(Reply::value_bytes(bytes(getxattr_query(path, name)?)?)),
+            None => Ok(Reply::value_bytes(getxattr_query(path, name)?)),
             Some(room) => {
                 let read = getxattr(path, name, &mut *room)?;
                 if node == NodeId::ROOT && name == acls::ACCESS {
@@ -50,7 +50,7 @@ impl FileService {
         let read = listxattr(&path, &mut names)?;
         let names = shown(node, &names[..read]);
         match room(len, buffer) {
-            None => Ok(Reply::value_bytes(bytes(names.len())?)),
+            None => Ok(Reply::value_bytes(names.len())),
             Some(room) => {
                 let room = room.get_mut(..names.len()).ok_or(Errno::RANGE)?;
                 room.copy_from_slice(&names);
@@ -148,8 +148,4 @@ fn shown(node: NodeId, names: &[u8]) -> Vec<u8> {
 fn room(len: u32, buffer: &mut [u8]) -> Option<&mut [u8]> {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
     (len > 0).then(|| &mut buffer[..len])
-}
-
-fn bytes(len: usize) -> Result<u32> {
-    u32::try_from(len).map_err(|_| Errno::RANGE)
 }
