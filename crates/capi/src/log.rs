@@ -44,6 +44,9 @@ impl Log {
     pub(crate) fn create(pmem: &Path, bytes: u64, below: &Path, capacity: u64) -> Result<(), CallFailure> {
         let bytes = if bytes == 0 { REGION_BYTES_DEFAULT } else { bytes };
         let capacity = if capacity == 0 { CAPACITY_DEFAULT } else { capacity };
+        if !(u64::from(BLOCK_SIZE)..1 << 63).contains(&capacity) {
+            return Err(CallFailure::Capacity(capacity));
+        }
         let made = UnfinishedFile(make_room(below, capacity)?.then_some(below));
         let disk = unlocked(|| FileDisk::open(below, DiskAccess::ReadWrite, BLOCK_SIZE))?;
         if let Some(by) = claim_of(&disk, 0)? {

@@ -46,7 +46,7 @@ pub(crate) enum CallFailure {
     #[error("a pointer is null that may not be")]
     Null,
     #[error(
-        "the cache was opened by the process that this one was forked from, and is only that one's: close it here, and open a region in the process that uses it"
+        "the handle is of the process that this one was forked from, and only that one may use it: close it here, and open the region in the process that uses it"
     )]
     Forked,
     #[error("a path is empty, or a list of options is not UTF-8")]
@@ -55,6 +55,8 @@ pub(crate) enum CallFailure {
     Option(#[from] NoOption),
     #[error("{0} is no size of a block: a power of two from 512 to 65536")]
     BlockSize(u32),
+    #[error("{0} bytes are no capacity of a log: at least 4096, and less than 2^63; 0 for the default")]
+    Capacity(u64),
     #[error("the disk is too small for a journal of {0} blocks: make the region smaller, or the disk larger")]
     NoRoom(u32),
     #[error("the disk's journal would lie from byte {0} on, which holds something; force=on writes over it")]
@@ -142,6 +144,7 @@ impl CallFailure {
             | CallFailure::Forked
             | CallFailure::Text
             | CallFailure::BlockSize(_)
+            | CallFailure::Capacity(_)
             | CallFailure::Option(_) => Status::TidegateMisuse,
             CallFailure::NoRoom(_) => Status::TidegateMisuse,
             CallFailure::NoCache | CallFailure::Damaged | CallFailure::AnotherDisk | CallFailure::DiskChanged(_) => {

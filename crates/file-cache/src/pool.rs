@@ -238,7 +238,8 @@ impl<R: Region> FilePool<R> {
 
     /// Renews blocks that were mapped: see [`FileCache::renew_by`].
     pub fn renew_by(&self, page: Class, renew: &Option<Renewal>) {
-        self.lanes.iter().for_each(|lane| lane.renew_by(page, renew));
+        let had_mappings = identify(&*self.region).is_ok_and(|pool| pool.contents == PoolContents::TimePages);
+        self.lanes.iter().for_each(|lane| lane.renew_by(had_mappings.then_some(page), renew));
     }
 
     /// Finds mappings again: see [`FileCache::map_again`].

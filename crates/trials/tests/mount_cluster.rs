@@ -228,7 +228,10 @@ fn check_replaced(folder: &Path, done: Done) {
 /// The digest of each file of each folder, but of the cluster's own one.
 fn digests(root: &Path) -> BTreeMap<PathBuf, [u8; 32]> {
     let entries = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let folders = entries(root.to_owned()).filter(|folder| !folder.ends_with(".glusterfs") && folder.is_dir());
+    // GlusterFS's own: .glusterfs, and .glusterfs-anonymous-inode-* for files that it is to delete.
+    let is_own =
+        |folder: &Path| folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".glusterfs"));
+    let folders = entries(root.to_owned()).filter(|folder| !is_own(folder) && folder.is_dir());
     let digest = |path: PathBuf| {
         let found = Sha256::digest(fs::read(&path).unwrap());
         (path.strip_prefix(root).unwrap().to_owned(), found.into())

@@ -255,7 +255,10 @@ fn storms(extent: Extent) -> Result<()> {
     if extent == Extent::Long {
         on_virtual_cores(&[&["test"], &storm[..], &["--test", "storm", "digest"]].concat())?;
     }
-    let both = ["--package", "tidegate-crashcheck", "--test", "disk_cache_cores", "--test", "storm"];
+    // The experiments' program is built later; with other features of dependencies it would be all
+    // built twice.
+    let both = ["--package", "tidegate-crashcheck", "--package", "tidegate-reproduction"];
+    let both = [&both[..], &["--test", "disk_cache_cores", "--test", "storm"]].concat();
     let optimised = ["--profile", "virtual-cores"];
     on_virtual_cores(&[&["test"], &optimised[..], &storm[..], &both[..]].concat())?;
     // The tests of a program are built with the program.

@@ -147,13 +147,14 @@ impl<R: Region> FileCache<R> {
         Ok(left + usize::from(is_timed))
     }
 
-    /// From now on, blocks of class `page` or larger are renewed by `renew` before others have
-    /// them, if programs have or had them mapped. Nobody knows which an earlier process had mapped:
-    /// those that are in use count so. Without `renew`, none is.
-    pub fn renew_by(&self, page: Class, renew: &Option<Renewal>) {
+    /// From now on, blocks that programs have or had mapped are renewed by `renew` before others
+    /// have them. Nobody knows which an earlier process had mapped: if there may have been any, all
+    /// that are of class `page` or larger and in use count so. Without `renew`, none is renewed.
+    pub fn renew_by(&self, page: Option<Class>, renew: &Option<Renewal>) {
         let mut lane = self.lane();
         lane.renew.clone_from(renew);
-        let pages = lane.slots.in_use().filter(|(_, slot)| slot.extent.class >= page);
+        let is_page = |extent: &Extent| page.is_some_and(|page| extent.class >= page);
+        let pages = lane.slots.in_use().filter(|(_, slot)| is_page(&slot.extent));
         lane.exposed = pages.map(|(_, slot)| slot.extent.unit).collect();
     }
 
