@@ -152,13 +152,18 @@ impl Table {
     }
 
     pub(super) fn paged_of(&self, pages: &MappedPages) -> Option<Paged> {
-        self.all.paged.get(usize::from(pages.paged?)).copied().flatten()
+        self.paged(pages.paged?)
+    }
+
+    /// The paged mapping of this number.
+    fn paged(&self, number: u16) -> Option<Paged> {
+        self.all.paged.get(usize::from(number)).copied().flatten()
     }
 
     /// Brings a page, and its extent if there is room for that. The addresses that are present
     /// then.
     fn bring_page(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
-        let paged = self.all.paged.get(usize::from(number)).copied().flatten().ok_or(Errno::INVAL)?;
+        let paged = self.paged(number).ok_or(Errno::INVAL)?;
         let (extent, page) = (paged.number(at), at..at + PAGE_BYTES);
         let brought = self.bring_with_room(absent, number, at);
         if brought != Err(Errno::NOMEM) {
@@ -179,7 +184,7 @@ impl Table {
     /// Brings the extent of an address. All others that this process can give back go for it, if
     /// they have to. The addresses that are present then; if there is no room, some may be.
     fn bring_with_room(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
-        let paged = self.all.paged.get(usize::from(number)).copied().flatten().ok_or(Errno::INVAL)?;
+        let paged = self.paged(number).ok_or(Errno::INVAL)?;
         let extent = paged.number(at);
         if self.all.queue.present >= self.all.room || !self.all.queue.has_room() {
             self.make_room(absent, (number, extent));
@@ -314,8 +319,8 @@ impl Table {
         let mut any = false;
         for _ in 0..self.all.queue.len() {
             let Some((number, extent, turn)) = self.all.queue.take() else { break };
-            let paged = self.all.paged.get(usize::from(number)).copied().flatten();
-            let Some(paged) = paged.filter(|paged| paged.extents().get(extent).is_some_and(|known| known.is_of(turn)))
+            let Some(paged) =
+                self.paged(number).filter(|paged| paged.extents().get(extent).is_some_and(|known| known.is_of(turn)))
             else {
                 continue;
             };
