@@ -21,8 +21,10 @@
 //! campaigns of this project show what happens on hardware that promises eight bytes.
 //!
 //! What the publication leaves open, and the choice made:
-//! - *Blocks read in* are durable before their entry names them, as after a restart an entry is
-//!   trusted.
+//! - *Blocks read in* are stored and not flushed, and have no entry until they are written
+//!   ([`Reads::Forgotten`]): the published lines flushed fall below Classic's the further the more
+//!   reads there are (Fig. 7b), and they would not if reads had lines flushed. With
+//!   [`Reads::Kept`], they are durable before their entry names them.
 //! - *When dirty blocks go to the disk*: when more are dirty than the owner says, the oldest first;
 //!   a writer that finds nothing clean does so itself.
 //! - *Flushes of the disk*: none, as in Classic.
@@ -32,6 +34,7 @@ use crate::classic::{CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run};
 use crate::holding::{Holding, Naps};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use tidegate_disk_cache::Reads;
 use tidegate_measure::medium;
 use tidegate_measure::subject::Block;
 use tidegate_media::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -69,6 +72,7 @@ pub struct Tinca<R> {
     disk: Arc<dyn Backing>,
     blocks: usize,
     dirty_max: usize,
+    reads: Reads,
     all: Mutex<All>,
     /// Head, held by the one who commits.
     committing: Mutex<u64>,
@@ -82,6 +86,8 @@ pub struct Tinca<R> {
 struct Cached {
     entry: usize,
     block: usize,
+    /// The entry names the block in the memory, so that it is there after a restart.
+    named: bool,
     dirty: bool,
     used: u64,
 }
@@ -108,7 +114,7 @@ impl<R: Region> Tinca<R> {
 
     /// The cache that `region` holds, which is empty if that is all zeroes, of `blocks`, of which
     /// `dirty_max` may be dirty before it writes to the disk beside its users.
-    pub fn open(region: R, disk: Arc<dyn Backing>, blocks: u32, dirty_max: u32) -> Result<Tinca<R>> {
+    pub fn open(region: R, disk: Arc<dyn Backing>, blocks: u32, dirty_max: u32, reads: Reads) -> Result<Tinca<R>> {
         let (head, tail) = (region.load_u64(HEAD_AT)?, region.load_u64(TAIL_AT)?);
         let [cleaned, writes, write_hits] = [0; 3].map(AtomicU64::new);
         let tinca = Tinca {
@@ -116,6 +122,7 @@ impl<R: Region> Tinca<R> {
             disk,
             blocks: blocks as usize,
             dirty_max: dirty_max as usize,
+            reads,
             all: Mutex::default(),
             committing: Mutex::new(head),
             cleaned,
@@ -151,7 +158,7 @@ impl<R: Region> Tinca<R> {
             let block = usize::try_from(block).expect("32 bits");
             taken[block] = true;
             all.now += 1;
-            let cached = Cached { entry, block, dirty: name & MODIFIED != 0, used: all.now };
+            let cached = Cached { entry, block, named: true, dirty: name & MODIFIED != 0, used: all.now };
             all.places.insert(lba, cached);
             all.order(cached, lba);
         }
@@ -195,9 +202,14 @@ impl<R: Region> Tinca<R> {
         }
         self.disk.read(Lba(lba), out)?;
         let (block, entry) = (self.free_block()?, self.free_entry()?);
-        self.store_block(block, out)?;
-        self.store_entry(entry, [USED | lba, FRESH << 32 | block as u64])?;
-        self.all.lock().places.insert(lba, Cached { entry, block, dirty: false, used: 0 });
+        let named = self.reads == Reads::Kept;
+        if named {
+            self.store_block(block, out)?;
+            self.store_entry(entry, [USED | lba, FRESH << 32 | block as u64])?;
+        } else {
+            self.region.write(data_at(self.blocks, block), out);
+        }
+        self.all.lock().places.insert(lba, Cached { entry, block, named, dirty: false, used: 0 });
         Ok(())
     }
 
@@ -214,15 +226,15 @@ impl<R: Region> Tinca<R> {
             let block = self.free_block()?;
             self.store_block(block, data)?;
             let entry = before.map_or_else(|| self.free_entry(), |before| Ok(before.entry))?;
-            let previous = before.map_or(FRESH, |before| before.block as u64);
+            let previous = before.map_or(FRESH, Cached::version);
             self.store_entry(entry, [LOG_ROLE | USED | MODIFIED | lba, previous << 32 | block as u64])?;
             self.store(RING_AT + *head % RING * 8, *lba)?;
             *head += 1;
             self.store(HEAD_AT, *head)?;
-            moved.push((*lba, before, Cached { entry, block, dirty: true, used: 0 }));
+            moved.push((*lba, before, Cached { entry, block, named: true, dirty: true, used: 0 }));
         }
         for (lba, before, now) in &moved {
-            let previous = before.map_or(FRESH, |before| before.block as u64);
+            let previous = before.map_or(FRESH, Cached::version);
             self.store_entry(now.entry, [USED | MODIFIED | lba, previous << 32 | now.block as u64])?;
         }
         self.store(TAIL_AT, *head)?;
@@ -295,7 +307,9 @@ impl<R: Region> Tinca<R> {
         let victim = all.places.remove(&lba).expect("what is in order is cached");
         drop(all);
         // No entry names the block when it is given to another.
-        self.store_entry(victim.entry, [0; 2])?;
+        if victim.named {
+            self.store_entry(victim.entry, [0; 2])?;
+        }
         let mut all = self.all.lock();
         all.free_blocks.push(victim.block);
         all.free_entries.push(victim.entry);
@@ -305,6 +319,14 @@ impl<R: Region> Tinca<R> {
 
 fn data_at(blocks: usize, block: usize) -> u64 {
     (ENTRIES_AT + blocks as u64 * ENTRY).next_multiple_of(BLOCK as u64) + (block * BLOCK) as u64
+}
+
+impl Cached {
+    /// What an entry tells of it as the previous version: one that may not be there after a restart
+    /// is none.
+    fn version(self) -> u64 {
+        if self.named { self.block as u64 } else { FRESH }
+    }
 }
 
 impl All {
@@ -386,10 +408,10 @@ impl<R: Counted> Stack for Tinca<R> {
 
 /// Returns what random requests, `writes` of ten of them writes, have it do that writes to the disk
 /// when nothing is clean.
-pub fn done_by_tinca(writes: u64) -> anyhow::Result<Done> {
+pub fn done_by_tinca(reads: Reads, writes: u64) -> anyhow::Result<Done> {
     let disk = Arc::new(InTurn(Ram::new(4096, FILE_BLOCKS)));
     let region = medium::region(Tinca::<MappedRegion>::bytes_for(CACHE_BLOCKS))?;
-    run(&Tinca::open(region, disk, CACHE_BLOCKS, CACHE_BLOCKS)?, writes)
+    run(&Tinca::open(region, disk, CACHE_BLOCKS, CACHE_BLOCKS, reads)?, writes)
 }
 
 #[cfg(test)]
@@ -401,7 +423,7 @@ mod tests {
 
     fn tinca(blocks: u32, dirty_max: u32) -> Tinca<MappedRegion> {
         let region = MappedRegion::anonymous(Tinca::<MappedRegion>::bytes_for(blocks)).unwrap();
-        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 2800))), blocks, dirty_max).unwrap()
+        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 2800))), blocks, dirty_max, Reads::Forgotten).unwrap()
     }
 
     #[test]
@@ -441,10 +463,22 @@ mod tests {
         assert_eq!(out.bytes(), Block::filled(9).bytes());
     }
 
+    #[test]
+    fn lines_are_flushed_for_a_read_only_if_it_is_kept() {
+        let lines = |reads: Reads| {
+            let region = MappedRegion::anonymous(Tinca::<MappedRegion>::bytes_for(8)).unwrap();
+            let tinca = Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, 8, reads).unwrap();
+            let before = tinca.done();
+            tinca.read(3, &mut Block::filled(7)).unwrap();
+            (tinca.done() - before).lines
+        };
+        assert_eq!([Reads::Forgotten, Reads::Kept].map(lines), [0, 64 + 1]);
+    }
+
     type InSimulation = Tinca<Arc<Simulated>>;
 
-    fn opened(region: Arc<Simulated>) -> InSimulation {
-        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, 8).unwrap()
+    fn opened(region: Arc<Simulated>, reads: Reads) -> InSimulation {
+        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, 8, reads).unwrap()
     }
 
     fn put(tinca: &InSimulation, lbas: &[u64], byte: u8) {
@@ -463,17 +497,23 @@ mod tests {
     /// none of it.
     #[test]
     fn after_a_cut_at_any_step_all_of_a_transaction_is_there_or_nothing() {
+        [Reads::Forgotten, Reads::Kept].into_iter().for_each(all_or_nothing_after_a_cut);
+    }
+
+    /// One of the blocks was read in before, and is clean.
+    fn all_or_nothing_after_a_cut(reads: Reads) {
         let start = Image::zeroed(InSimulation::bytes_for(8));
         let cuts = power_cuts(&start, |region| {
-            let tinca = opened(region.clone());
+            let tinca = opened(region.clone(), reads);
             put(&tinca, &[0, 1], 1);
+            tinca.read_held(2, &mut [0; BLOCK]).unwrap();
             region.take_cuts();
             region.record_cuts();
             put(&tinca, &[1, 2], 2);
         });
         let (last, earlier) = cuts.split_last().unwrap();
         assert_eq!(earlier.len(), 2 * 5 + 1, "a cut before each fence");
-        let recovered = |image: &Image| seen(&opened(Arc::new(Simulated::from_image(image.clone()))));
+        let recovered = |image: &Image| seen(&opened(Arc::new(Simulated::from_image(image.clone())), reads));
         for cut in earlier {
             let found = [recovered(cut.least()), recovered(&cut.most())];
             assert!(found.iter().all(|seen| [[1, 1, 0], [1, 2, 2]].contains(seen)), "{cut}: {found:?}");

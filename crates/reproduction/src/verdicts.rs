@@ -220,6 +220,7 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::figure::Point;
+    use crate::tinca::ablations::ROOM_LEFT;
     use sheet::tests::figure;
 
     fn points(values: &[(&str, f64)]) -> Vec<Point> {
@@ -274,9 +275,10 @@ mod tests {
     }
 
     #[test]
-    fn one_number_of_requests_under_way_is_judged_and_not_the_nearer_one() {
-        let rates = |one: f64, many: f64| points(&[("1 job", one), ("32 jobs", many)]);
-        let near_with_one = [figure(
+    fn one_place_is_judged_and_not_the_nearest_one() {
+        let rates =
+            |one: f64, many: f64| points(&[("1 job, room left", one), (ROOM_LEFT, many), ("32 jobs, full", one)]);
+        let near_elsewhere = [figure(
             "tinca-fig-4",
             &[
                 ("Classic", &rates(1.0, 1.0)),
@@ -285,7 +287,7 @@ mod tests {
                 ("no journal, no metadata", &rates(1.655, 1.6)),
             ],
         )];
-        let judged = judged_as("tinca-4", &near_with_one);
+        let judged = judged_as("tinca-4", &near_elsewhere);
         let found: Vec<Judgement> = judged.claims.iter().map(|claim| claim.holds).collect();
         assert_eq!(found, [Judgement::Contradicted, Judgement::AsPublished]);
     }

@@ -17,6 +17,9 @@ const BLOCK: usize = 4096;
 /// Blocks in a set.
 const SET: usize = 512;
 
+/// Neighbours on the disk that share a set, 256 KiB of them (Flashcache's `DEFAULT_DISK_ASSOC`).
+const NEIGHBOURS: u64 = 64;
+
 /// Dirty blocks that a set may have before the oldest are cleaned: a fifth.
 const DIRTY_MAX: usize = SET / 5;
 
@@ -252,9 +255,10 @@ impl<R: Region> FlashCache<R> {
         ((metadata + set * SET + slot) * BLOCK) as u64
     }
 
-    /// Neighbours on the disk share a set.
+    /// Neighbours on the disk share a set, and the next ones have any other one.
     fn set_of(&self, lba: u64) -> usize {
-        usize::try_from(lba).expect("a disk in memory") / SET % self.sets.len()
+        let mixed = (lba / NEIGHBOURS).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        usize::try_from(mixed).expect("32 bits") % self.sets.len()
     }
 }
 

@@ -10,7 +10,7 @@ use super::super::Scale;
 use super::super::figure::{Chart, Figure, Point, Series};
 use super::disks;
 use super::mix::{self, Asked, Work};
-use super::testbed::{Kind, Setup, Testbed, limits};
+use super::testbed::{Kind, Setup, Testbed};
 use super::{FIO, frame, point, series};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_baselines::classic::{CACHE_BLOCKS, FILE_BLOCKS, Stack, TOGETHER};
@@ -53,11 +53,11 @@ enum Destaging {
 /// dirty.
 fn writes(setup: &Setup, destaging: Destaging, per_second: f64) -> anyhow::Result<Vec<Write>> {
     let testbed = Testbed::of(Kind::TIDEGATE, setup)?;
-    let dirty = if destaging == Destaging::Beside { u64::from(limits().dirty_blocks) * 9 / 10 } else { 0 };
+    let dirty = if destaging == Destaging::Beside { u64::from(FIO.limits().dirty_blocks) * 9 / 10 } else { 0 };
     fill(&*testbed.stack, dirty)?;
     let testbed = if destaging == Destaging::Idle { testbed.alone() } else { testbed };
     let all = Arc::new(Mutex::new(Vec::new()));
-    let (of_users, each) = (all.clone(), limits().dirty_blocks * 8 / 10 / WRITERS);
+    let (of_users, each) = (all.clone(), FIO.limits().dirty_blocks * 8 / 10 / WRITERS);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time between two writes")]
     let gap_ns = (1e9 * f64::from(WRITERS) / per_second) as u64;
     testbed.run(WRITERS, move |user, stack| {

@@ -32,8 +32,8 @@ const HALF_TURN_NS: u64 = 4_160_000;
 /// The share of a disk of 4 TB that the paper's 32 GB are.
 const SHARE: f64 = 32.0 / 4000.0;
 
-/// Blocks in a hard disk's cache: 64 MiB, as much smaller as everything else.
-const HELD_MAX: usize = (64 << 20) / 4096 / 128;
+/// Blocks in a hard disk's cache of 64 MiB.
+const HELD_MAX: usize = (64 << 20) / 4096;
 
 /// Which disk it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub(super) fn write_ns() -> anyhow::Result<u64> {
 pub(super) struct SlowDisk {
     ram: Ram,
     make: Make,
+    /// Blocks that a hard disk's cache holds.
+    held_max: usize,
     told: Told,
     busy: Mutex<Busy>,
 }
@@ -95,13 +97,14 @@ struct Busy {
 }
 
 impl SlowDisk {
-    /// A disk of so many blocks.
-    pub(super) fn new(make: Make, blocks: u64) -> anyhow::Result<SlowDisk> {
+    /// A disk of so many blocks, whose cache is so many times `smaller` than it would be.
+    pub(super) fn new(make: Make, blocks: u64, smaller: u32) -> anyhow::Result<SlowDisk> {
         let told = disk_by_name(match make {
             Make::Ssd => "sata-ssd",
             Make::Hdd => "hdd",
         })?;
-        Ok(SlowDisk { ram: Ram::new(4096, blocks), make, told, busy: Mutex::default() })
+        let held_max = HELD_MAX / smaller as usize;
+        Ok(SlowDisk { ram: Ram::new(4096, blocks), make, held_max, told, busy: Mutex::default() })
     }
 
     /// What it did in virtual time so far.
@@ -143,7 +146,7 @@ impl SlowDisk {
                 let done = begin + way + self.work_ns(0, blocks);
                 busy.spent.writing_ns += done - begin;
                 busy.writes_until = done;
-                busy.hold(done)
+                busy.hold(done, self.held_max)
             }
         }
     }
@@ -175,9 +178,9 @@ impl Busy {
     }
 
     /// A write that the arm will have done at `done_ns` goes into the cache; says when it has room.
-    fn hold(&mut self, done_ns: u64) -> u64 {
+    fn hold(&mut self, done_ns: u64, held_max: usize) -> u64 {
         self.held.push_back(done_ns);
-        match self.held.len() > HELD_MAX {
+        match self.held.len() > held_max {
             true => self.held.pop_front().unwrap_or(0).max(now_ns()),
             false => now_ns(),
         }

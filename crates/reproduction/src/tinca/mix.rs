@@ -57,8 +57,8 @@ impl Taken {
     }
 }
 
-/// Pages that the store of TPC-C keeps in DRAM: 1 GiB, 128 times smaller.
-const BUFFERED: usize = 2048;
+/// Pages that the store of TPC-C keeps in DRAM: 1 GiB, 16 times smaller.
+const BUFFERED: usize = 16_384;
 
 /// What users share. All run on one thread of the system and none holds its lock over a point, so
 /// none waits for it.
@@ -104,6 +104,9 @@ pub fn run(kind: Kind, setup: &Setup, asked: Asked) -> anyhow::Result<Taken> {
     let shared = Arc::new(Mutex::new(Shared::default()));
     let mut first = User::new(u32::MAX, asked.work, shared.clone());
     testbed.warm(asked.filling, |stack| first.act(stack))?;
+    if asked.work == Work::Orders {
+        testbed.settle()?;
+    }
     let (of_users, disk) = (shared.clone(), testbed.disk.clone());
     testbed.run(asked.users, move |user, stack| {
         let spent = || disk.spent();

@@ -34,9 +34,9 @@ const WAREHOUSE_PAGES: u64 = 2 + CUSTOMER_PAGES + STOCK_PAGES + LINE_PAGES + ORD
 /// Pages of the items, which all warehouses share.
 const ITEM_PAGES: u64 = STOCK.div_ceil(ITEMS_A_PAGE);
 
-/// Warehouses: the paper's 350, 128 times fewer.
+/// Warehouses: the paper's 350, 16 times fewer.
 const WAREHOUSES: u64 = ENDS as u64;
-const ENDS: usize = 3;
+const ENDS: usize = 22;
 
 /// Pages of everything.
 pub const PAGES: u64 = ITEM_PAGES + WAREHOUSES * WAREHOUSE_PAGES;
@@ -157,7 +157,7 @@ impl Pages {
 }
 
 fn index(warehouse: u64) -> usize {
-    usize::try_from(warehouse).expect("a handful")
+    usize::try_from(warehouse).expect("a few thousand")
 }
 
 /// Clause 2.1.6: `NURand(a, 0, below - 1)`.

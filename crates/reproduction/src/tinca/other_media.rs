@@ -42,14 +42,14 @@ pub fn other_media(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     }
     for figure in [&mut of_disks, &mut of_memories] {
         figure.notes = vec![
-            "Six virtual cores of a Xeon E5. The cache and the pages are a 128th of the paper's. Nothing is fitted."
+            "Six virtual cores of a Xeon E5. The cache, its journal and the pages are a 16th of the paper's. Nothing is fitted."
                 .to_owned(),
             "TPC-C as in Fig. 8, without MySQL: what is left are the cache's and the disk's times.".to_owned(),
         ];
     }
     of_disks.notes.push(
         "The hard disk is modelled by its data sheet: the data lie at the beginning of 4 TB, a random access takes about 5 ms, its cache takes writes \
-         until 128 blocks wait."
+         until 1,024 blocks wait."
             .to_owned(),
     );
     hits.notes.push(

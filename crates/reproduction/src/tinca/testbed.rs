@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidegate_baselines::classic::{Ablations, CACHE_BLOCKS, FlashCache, Journal, RING, Stack};
+use tidegate_baselines::classic::{Ablations, FlashCache, Journal, RING, Stack};
 use tidegate_baselines::tinca::Tinca;
 use tidegate_baselines::ubj::{Replaced, Ubj};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
@@ -18,6 +18,9 @@ use tidegate_virtual_cores::{How, Machine, Order, Plan, now_ns, pass_time};
 
 /// Between two looks of a thread that found nothing to do.
 const LOOK_NS: u64 = 20_000;
+
+/// Blocks that the transactional cache destages outside of time at once.
+const STEP_BLOCKS: u32 = 64;
 
 /// Flashcache has four blocks on their way to the disk at most, two of a set.
 const CLEANERS: usize = 2;
@@ -95,6 +98,8 @@ pub struct Setup {
     pub platform: &'static str,
     /// The disk.
     pub disk: Make,
+    /// How many times the cache, and the disk's own, are smaller than the paper's.
+    pub smaller: u32,
     /// Blocks that users read and write.
     pub blocks: u64,
     /// Blocks of the journal, if there is one.
@@ -103,20 +108,44 @@ pub struct Setup {
     pub(crate) replaced: Replaced,
 }
 
+impl Setup {
+    /// Blocks of the cache.
+    pub(super) fn cache_blocks(&self) -> u32 {
+        /// 8 GiB of them.
+        const PUBLISHED: u32 = 2 << 20;
+        PUBLISHED / self.smaller
+    }
+
+    /// Blocks that may wait for the disk in the caches that have one number for it.
+    pub(super) fn limits(&self) -> Limits {
+        Caps::default().limits(self.cache_blocks(), 4096)
+    }
+}
+
 /// What runs beside the users.
 type BackgroundThread = Box<dyn FnOnce()>;
+
+/// A little of what goes on beside users, outside of time. False if there is nothing to do.
+type Step = Box<dyn Fn() -> anyhow::Result<bool>>;
 
 /// A stack that is ready.
 pub struct Testbed {
     pub(super) stack: Arc<dyn Stack>,
     pub(super) disk: Arc<SlowDisk>,
     beside: Vec<BackgroundThread>,
+    step: Step,
     over: Arc<AtomicBool>,
     profile: Profile,
 }
 
-/// A stack, and what runs beside it.
-type StackAndThreads = (Arc<dyn Stack>, Vec<BackgroundThread>);
+/// A stack, what runs beside it, and a step of that.
+type StackAndThreads = (Arc<dyn Stack>, Vec<BackgroundThread>, Step);
+
+/// A stack whose threads do its own steps.
+fn in_steps(stack: Arc<dyn Stack>, beside: Vec<BackgroundThread>) -> StackAndThreads {
+    let of_step = stack.clone();
+    (stack, beside, Box::new(move || of_step.step()))
+}
 
 /// The blocks of the disk below `kind`.
 fn disk_blocks(kind: Kind, setup: &Setup) -> u64 {
@@ -137,22 +166,23 @@ impl Testbed {
             let region = MappedRegion::anonymous(bytes).context("memory for a virtual platform")?;
             Ok(TimedRegion::persistent(region, &profile))
         };
-        let disk = Arc::new(SlowDisk::new(setup.disk, disk_blocks(kind, setup))?);
-        let (stack, beside) = match kind {
+        let disk = Arc::new(SlowDisk::new(setup.disk, disk_blocks(kind, setup), setup.smaller)?);
+        let blocks = setup.cache_blocks();
+        let (stack, beside, step) = match kind {
             Kind::Classic { journal, metadata, flushes } => {
-                let region = memory(FlashCache::<Memory>::bytes_for(CACHE_BLOCKS))?;
+                let region = memory(FlashCache::<Memory>::bytes_for(blocks))?;
                 let ablations = Ablations { metadata: !metadata, flushes: !flushes };
-                let cache = FlashCache::new(region, disk.clone(), CACHE_BLOCKS, ablations);
+                let cache = FlashCache::new(region, disk.clone(), blocks, ablations);
                 if journal { with_journal(cache, setup, &over) } else { without_journal(cache, &over) }
             }
-            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), setup, &over),
-            Kind::Tinca => tinca(memory(Tinca::<Memory>::bytes_for(CACHE_BLOCKS))?, disk.clone(), &over)?,
+            Kind::Ubj => ubj(memory(Ubj::<Memory>::bytes_for(blocks))?, disk.clone(), setup, &over),
+            Kind::Tinca => tinca(memory(Tinca::<Memory>::bytes_for(blocks))?, disk.clone(), setup, &over)?,
             Kind::Tidegate { reads } => {
-                let plan = CachePlan::cut(CACHE_BLOCKS, 4096, setup.blocks, RING);
+                let plan = CachePlan::cut(blocks, 4096, setup.blocks, RING);
                 tidegate(memory(plan.end())?, disk.clone(), reads, setup, &over)?
             }
         };
-        Ok(Testbed { stack, disk, beside, over, profile })
+        Ok(Testbed { stack, disk, beside, step, over, profile })
     }
 
     /// Has `act` fill the stack before time is told. Nothing goes on beside it, so the stack ends
@@ -164,6 +194,12 @@ impl Testbed {
         mut act: impl FnMut(&dyn Stack) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         (0..rounds).try_for_each(|_| act(&*self.stack))
+    }
+
+    /// Has the disk take, outside of time, what is more dirty than the stack lets be.
+    pub(super) fn settle(&self) -> anyhow::Result<()> {
+        while (self.step)()? {}
+        Ok(())
     }
 
     /// This stack without its background threads.
@@ -209,7 +245,7 @@ fn with_journal(cache: FlashCache<Memory>, setup: &Setup, over: &Arc<AtomicBool>
     let of_thread = journal.clone();
     let checkpoints = over_and_over(over, move || of_thread.checkpoint_step());
     let beside = (0..CLEANERS).map(cleaner).chain([checkpoints]).collect();
-    (journal, beside)
+    in_steps(journal, beside)
 }
 
 fn without_journal(cache: FlashCache<Memory>, over: &Arc<AtomicBool>) -> StackAndThreads {
@@ -219,26 +255,28 @@ fn without_journal(cache: FlashCache<Memory>, over: &Arc<AtomicBool>) -> StackAn
         over_and_over(over, move || cache.clean_step())
     };
     let beside = (0..CLEANERS).map(cleaner).collect();
-    (cache, beside)
-}
-
-/// Blocks that may wait for the disk in the caches that have one number for it.
-pub(super) fn limits() -> Limits {
-    Caps::default().limits(CACHE_BLOCKS, 4096)
+    in_steps(cache, beside)
 }
 
 fn ubj(region: Memory, disk: Arc<SlowDisk>, setup: &Setup, over: &Arc<AtomicBool>) -> StackAndThreads {
-    let ubj = Arc::new(Ubj::new(region, disk, CACHE_BLOCKS, limits().dirty_blocks, setup.replaced));
+    let (blocks, dirty_max) = (setup.cache_blocks(), setup.limits().dirty_blocks);
+    let ubj = Arc::new(Ubj::new(region, disk, blocks, dirty_max, setup.replaced));
     let of_thread = ubj.clone();
     let beside = over_and_over(over, move || of_thread.checkpoint_step());
-    (ubj, vec![beside])
+    in_steps(ubj, vec![beside])
 }
 
-fn tinca(region: Memory, disk: Arc<SlowDisk>, over: &Arc<AtomicBool>) -> anyhow::Result<StackAndThreads> {
-    let tinca = Arc::new(Tinca::open(region, disk, CACHE_BLOCKS, limits().dirty_blocks)?);
+fn tinca(
+    region: Memory,
+    disk: Arc<SlowDisk>,
+    setup: &Setup,
+    over: &Arc<AtomicBool>,
+) -> anyhow::Result<StackAndThreads> {
+    let (blocks, dirty_max) = (setup.cache_blocks(), setup.limits().dirty_blocks);
+    let tinca = Arc::new(Tinca::open(region, disk, blocks, dirty_max, Reads::Forgotten)?);
     let of_thread = tinca.clone();
     let beside = over_and_over(over, move || of_thread.clean_step());
-    Ok((tinca, vec![beside]))
+    Ok(in_steps(tinca, vec![beside]))
 }
 
 fn tidegate(
@@ -252,9 +290,17 @@ fn tidegate(
         FormatSpec { block_size: 4096, disk_blocks: setup.blocks, ring_slots: RING, uuid: [7; 16], disk: [7; 32] };
     format(&region, &spec, Contents::Zeroed)?;
     let cache = Arc::new(DiskCache::open(region, disk, Options { reads, ..Options::default() })?);
-    let (of_thread, ending) = (cache.clone(), over.clone());
-    let beside: BackgroundThread = Box::new(move || destage(&of_thread, limits(), &ending));
-    Ok((cache, vec![beside]))
+    let (of_thread, ending, limits) = (cache.clone(), over.clone(), setup.limits());
+    let beside: BackgroundThread = Box::new(move || destage(&of_thread, limits, &ending));
+    let of_step = cache.clone();
+    let step: Step = Box::new(move || {
+        let is_over = of_step.dirty_blocks() > u64::from(limits.dirty_blocks);
+        if is_over {
+            of_step.destage_step(STEP_BLOCKS);
+        }
+        Ok(is_over)
+    });
+    Ok((cache, vec![beside], step))
 }
 
 /// Steps until the users are done, with a pause when there is nothing to do.
