@@ -50,8 +50,8 @@ fn random(scale: Scale, users: u32, writes: u64) -> Asked {
     Asked { work: Work::Random(writes), users, filling: 40_000, warm: measured / 4, measured }
 }
 
-/// So many requests on a new cache that it has room for all of them, and that the journal is written
-/// round many times: the disk works beside the users, who never wait for it.
+/// So many requests on a new cache that it has room for all of them, and that the journal is
+/// written round many times: the disk works beside the users, who never wait for it.
 fn room_left(scale: Scale, users: u32, writes: u64) -> Asked {
     let measured = if scale == Scale::SMOKE { 2_000 } else { 12_000 };
     Asked { work: Work::Random(writes), users, filling: 0, warm: 2_000, measured }
@@ -192,8 +192,8 @@ fn over_jobs(scale: Scale) -> anyhow::Result<Figure> {
     Ok(figure)
 }
 
-/// The paper's platform, with the pages of TPC-C. Transactions are as large as ever, and have to fit
-/// into the journal: everything is 16 times smaller than the paper's.
+/// The paper's platform, with the pages of TPC-C. Transactions are as large as ever, and have to
+/// fit into the journal: everything is 16 times smaller than the paper's.
 const TPC_C: Setup = Setup {
     platform: "e5-pcm",
     disk: Make::Ssd,
