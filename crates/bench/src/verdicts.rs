@@ -150,7 +150,7 @@ mod tests {
             panic!("a claim was judged");
         };
         assert_eq!(verdict, "reproduced, 1 of 3 claims run (judged on Tidegate)");
-        assert_eq!(not_run, "% of writes that hit: Tidegate; Classic < Tidegate, SSD, PCM (tinca-fig-12c)");
+        assert_eq!(not_run, "% of writes that hit: Tinca; Classic < Tinca, SSD, PCM (tinca-fig-12c)");
     }
 
     #[test]

@@ -398,7 +398,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     #[cfg(not(virtual_cores))]
     Experiment {
         name: "cluster-files",
-        about: "Filebench on GlusterFS, with bricks on mounts, on ext4 and in memory (Tinca Fig. 11)",
+        about: "Filebench on GlusterFS, with bricks on mounts, on ext4 and in memory (Tinca Fig. 11, 13)",
         driver: Driver::Files,
         measure: clusters::filebench::personalities,
         seed: seeds::OF_THREADS,
@@ -407,6 +407,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "tinca-fig-11a-settled",
             "tinca-fig-11b",
             "tinca-fig-11c",
+            "tinca-fig-13-cluster",
             "tinca-fig-11-syncs",
             "tinca-fig-11-sync-time",
             "tinca-fig-11-bytes",

@@ -238,9 +238,9 @@ mod tests {
         let half = [figure("tinca-fig-12c", &[("Classic", &pair(81.0))])];
         let judged = judged_as("tinca-12c", &half);
         assert_eq!((judged.verdict(), judged.in_words().as_str()), (Reproduced::Fully, SOME_RUN));
-        assert_eq!(judged.not_run(), "% of writes that hit: Tidegate; Classic < Tidegate, SSD, PCM (tinca-fig-12c)");
+        assert_eq!(judged.not_run(), "% of writes that hit: Tinca; Classic < Tinca, SSD, PCM (tinca-fig-12c)");
         assert!(csv(&[judged]).lines().nth(1).is_some_and(|line| line.contains(",Tidegate,reproduced,3,1,")));
-        let whole = [figure("tinca-fig-12c", &[("Classic", &pair(81.0)), ("Tidegate", &pair(93.5))])];
+        let whole = [figure("tinca-fig-12c", &[("Classic", &pair(81.0)), ("Tinca", &pair(93.5))])];
         let judged = judged_as("tinca-12c", &whole);
         assert_eq!((judged.in_words().as_str(), judged.not_run().as_str()), ("reproduced", ""));
         assert_eq!(judged_as("tinca-12c", &[]).in_words(), "not run");

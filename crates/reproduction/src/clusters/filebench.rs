@@ -1,10 +1,13 @@
-//! Fig. 11: Filebench's personalities on a volume of GlusterFS, of four nodes and two replicas.
+//! Fig. 11: Filebench's personalities on a volume of GlusterFS, of four nodes and two replicas; and
+//! Fig. 13, the blocks of a transaction at the speed that they have there.
 
 use super::{Column, SUBJECTS, Subject, figures, programs_are_there};
 use crate::Scale;
+use crate::caiti::load::whole;
 use crate::figure::Figure;
 use crate::hybrid::{disk_is_there, in_turn};
 use crate::personalities::Personality;
+use crate::tinca::files::transaction_blocks;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tidegate_measure::cluster::gluster::{BrickProfile, Gluster, PROGRAMS, REMEDY, Replication};
@@ -40,8 +43,17 @@ impl Size {
     }
 }
 
+/// Nodes of the cluster, and replicas of a file.
+const NODES: f64 = 4.0;
+const REPLICAS: f64 = 2.0;
+
+/// Seconds between two commits of a brick's journal.
+const COMMIT_SECONDS: f64 = 5.0;
+
 /// What a sample took, on the whole cluster.
 struct Sample {
+    load: Personality,
+    rounds: f64,
     operations: f64,
     /// Until the last operation ended, and until all of it was on the disks.
     time: Duration,
@@ -53,6 +65,13 @@ struct Sample {
 impl Sample {
     fn each(&self, count: u64) -> f64 {
         count as f64 / self.operations
+    }
+
+    /// Blocks that are dirty at a brick when its journal commits: of as many rounds as it gets
+    /// until then, at the speed of this sample.
+    fn transaction_blocks(&self) -> f64 {
+        let between = COMMIT_SECONDS * self.rounds / self.time.as_secs_f64() * REPLICAS / NODES;
+        transaction_blocks(self.load, u32::try_from(whole(between)).unwrap_or(u32::MAX).max(1))
     }
 }
 
@@ -87,6 +106,14 @@ const COLUMNS: &[Column<Sample>] = &[
         title: "Blocks of 4 KiB that go to the disks",
         unit: "blocks per operation",
         value: |subject, sample| subject.disk_blocks(sample.counts).map(|blocks| sample.each(blocks)),
+        published: &[],
+    },
+    Column {
+        id: "fig-13-cluster",
+        paper: "Fig. 13",
+        title: "Blocks of a transaction at a brick, five seconds of work at that speed",
+        unit: "blocks per transaction",
+        value: |_, sample| Some(sample.transaction_blocks()),
         published: &[],
     },
     Column {
@@ -155,7 +182,8 @@ fn sample(
     let settled = begin.elapsed();
     let counts = nodes.counts(subject.storage)?.since(before);
     let bricks = cluster.profile(subject.storage)?;
-    Ok(Sample { operations: done.operations.into(), time, settled, bricks, counts })
+    let rounds = f64::from(size.threads) * f64::from(size.rounds);
+    Ok(Sample { load, rounds, operations: done.operations.into(), time, settled, bricks, counts })
 }
 
 fn how(size: &Size) -> String {

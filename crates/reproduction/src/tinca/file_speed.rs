@@ -64,7 +64,7 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     speed.baseline = None;
     speed.notes.push(format!(
         "{THREADS} threads; files, cache and disk are a 128th of the paper's. Each operation on a file takes {} ns of the kernel's. No page cache and no network \
-         stands before the cache: the paper's is a cluster of GlusterFS, whose speed it does not tell.",
+         stands before the cache. The paper does not tell its speed; that of a cluster is in another figure, by which the claims are judged.",
         path_ns()
     ));
     blocks.notes.push(

@@ -327,7 +327,7 @@ fn traffic(scale: Scale) -> anyhow::Result<Figure> {
 }
 
 /// Blocks of a transaction, on the mean of ten.
-pub(super) fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
+pub(crate) fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
     let (mut files, mut blocks) = (Files::new(personality), 0);
     for _ in 0..10 {
         for _ in 0..rounds {

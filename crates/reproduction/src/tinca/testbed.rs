@@ -52,9 +52,6 @@ impl Kind {
     /// Whatever keeps transactions whole.
     pub const WHOLE: [Kind; 4] = [Kind::CLASSIC, Kind::Ubj, Kind::Tinca, Kind::TIDEGATE];
 
-    /// Those that other disks and memories are tried with.
-    pub const ON_OTHER_MEDIA: [Kind; 3] = [Kind::CLASSIC, Kind::Ubj, Kind::TIDEGATE];
-
     /// The transactional cache as it usually is.
     pub const TIDEGATE: Kind = Kind::Tidegate { reads: Reads::Kept };
 
