@@ -149,7 +149,7 @@ mod tests {
         let Outcome::Claims { verdict, not_run, .. } = outcome(&JudgedRow::of(row, &[figure])) else {
             panic!("a claim was judged");
         };
-        assert_eq!(verdict, "reproduced, 1 of 3 claims run (judged on Tidegate)");
+        assert_eq!(verdict, "reproduced, 1 of 3 claims run (judged on Tinca)");
         assert_eq!(not_run, "% of writes that hit: Tinca; Classic < Tinca, SSD, PCM (tinca-fig-12c)");
     }
 

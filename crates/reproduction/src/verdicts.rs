@@ -239,7 +239,7 @@ mod tests {
         let judged = judged_as("tinca-12c", &half);
         assert_eq!((judged.verdict(), judged.in_words().as_str()), (Reproduced::Fully, SOME_RUN));
         assert_eq!(judged.not_run(), "% of writes that hit: Tinca; Classic < Tinca, SSD, PCM (tinca-fig-12c)");
-        assert!(csv(&[judged]).lines().nth(1).is_some_and(|line| line.contains(",Tidegate,reproduced,3,1,")));
+        assert!(csv(&[judged]).lines().nth(1).is_some_and(|line| line.contains(",Tinca,reproduced,3,1,")));
         let whole = [figure("tinca-fig-12c", &[("Classic", &pair(81.0)), ("Tinca", &pair(93.5))])];
         let judged = judged_as("tinca-12c", &whole);
         assert_eq!((judged.in_words().as_str(), judged.not_run().as_str()), ("reproduced", ""));
