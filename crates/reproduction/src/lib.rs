@@ -377,7 +377,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         driver: Driver::VirtualCores,
         measure: tinca::other_media::other_media,
         seed: seeds::USERS,
-        figures: &["tinca-fig-12a", "tinca-fig-12b", "tinca-fig-12c"],
+        figures: &["tinca-fig-12a", "tinca-fig-12a-disk", "tinca-fig-12b", "tinca-fig-12c"],
     },
     Experiment {
         name: "cache-pace",

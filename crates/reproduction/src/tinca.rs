@@ -46,15 +46,19 @@ const MIXES: [(&str, u64, f64); 3] = [("3/7", 7, 2.5), ("5/5", 5, 2.1), ("7/3", 
 /// So many requests that the cache is full before time is told, of dirty blocks too: users who do
 /// nothing else are faster than the disk, so that is where a run of minutes ends.
 fn random(scale: Scale, users: u32, writes: u64) -> Asked {
-    let measured = if scale == Scale::FULL { 60_000 } else { 8_000 };
-    Asked { work: Work::Random(writes), users, filling: 40_000, warm: measured / 4, measured }
+    let (filling, measured) = match scale {
+        Scale::FULL => (40_000, 60_000),
+        Scale::SMOKE => (12_000, 1_000),
+        _ => (40_000, 8_000),
+    };
+    Asked { work: Work::Random(writes), users, filling, warm: measured / 4, measured }
 }
 
 /// So many requests on a new cache that it has room for all of them, and that the journal is
 /// written round many times: the disk works beside the users, who never wait for it.
 fn room_left(scale: Scale, users: u32, writes: u64) -> Asked {
-    let measured = if scale == Scale::SMOKE { 2_000 } else { 12_000 };
-    Asked { work: Work::Random(writes), users, filling: 0, warm: 2_000, measured }
+    let measured = if scale == Scale::SMOKE { 1_000 } else { 12_000 };
+    Asked { work: Work::Random(writes), users, filling: 0, warm: measured / 4, measured }
 }
 
 /// So many requests that the cache is full of dirty blocks when users begin, and that what the disk
@@ -65,6 +69,11 @@ fn steady(scale: Scale, users: u32, writes: u64) -> Asked {
         return Asked { work: Work::Random(writes), users, filling: 12_000, warm: 1_000, measured: 2_000 };
     }
     Asked { work: Work::Random(writes), users, filling: 120_000, warm: 100_000, measured: 200_000 }
+}
+
+/// The platform of TPC-C. Its smallest form has a smaller cache, which is set up sooner.
+fn tpc_c(scale: Scale) -> Setup {
+    if scale == Scale::SMOKE { Setup { smaller: 128, ..TPC_C } } else { TPC_C }
 }
 
 /// So many transactions that what the cache may still take in when time begins is a small part of
@@ -154,9 +163,9 @@ fn throughput(scale: Scale) -> anyhow::Result<[Figure; 2]> {
 /// The series of what no cache gets by with less.
 const LEAST: &str = "at the least";
 
-/// For how long each of `writes` writes had the disk read and write.
-fn busy_points(place: &str, spent: Spent, writes: u64) -> [Point; 2] {
-    let each = |ns: u64| ns as f64 / writes as f64;
+/// For how long each of so many writes, or transactions, had the disk read and write.
+fn busy_points(place: &str, spent: Spent, count: u64) -> [Point; 2] {
+    let each = |ns: u64| ns as f64 / count as f64;
     let parts = [("reading", each(spent.reading_ns)), ("writing", each(spent.writing_ns))];
     parts.map(|(part, ns)| point(format!("{place}, {part}"), ns, None))
 }
@@ -215,7 +224,7 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     for kind in Kind::WHOLE {
         let mut points = [Vec::new(), Vec::new(), Vec::new()];
         for users in users {
-            let taken = mix::run(kind, &TPC_C, orders(scale, *users))?;
+            let taken = mix::run(kind, &tpc_c(scale), orders(scale, *users))?;
             let each = |count: u64| count as f64 / taken.count as f64;
             let values = [taken.per_second() * 60.0, each(taken.done.lines), each(taken.done.disk_blocks)];
             let published = published_fig_8(kind, *users);
