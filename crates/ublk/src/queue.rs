@@ -2,17 +2,13 @@
 //! other, and answers.
 //!
 //! Answers wait for each other and are handed over together, unless the next request may last, or
-//! the first answer has waited long enough: one entry into the kernel carries all of them, and the
-//! wait for the next requests.
+//! enough of them wait: one entry into the kernel carries all of them, and the wait for the next
+//! requests.
 
 use crate::kernel::{Event, QueueRing};
-use crate::requests::RequestExecutor;
+use crate::requests::{Checked, RequestExecutor};
 use std::io;
-use std::time::{Duration, Instant};
-use tidegate_block_export::{PollBudget, Poller};
-
-/// How long an answer may wait for others to be handed over together with them.
-const WAITING_MAX: Duration = Duration::from_micros(50);
+use tidegate_block_export::{PollBudget, Poller, WaitingAnswers};
 
 /// Why a queue ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +26,7 @@ pub(crate) struct ServedQueue<'q, 'd> {
     /// Tags at which requests may come.
     tags: u16,
     stop_asked: bool,
-    /// Since when an answer waits to be handed over.
-    waiting: Option<Instant>,
+    waiting: WaitingAnswers,
 }
 
 impl<'q, 'd> ServedQueue<'q, 'd> {
@@ -42,7 +37,7 @@ impl<'q, 'd> ServedQueue<'q, 'd> {
         executor: RequestExecutor<'q>,
     ) -> io::Result<ServedQueue<'q, 'd>> {
         ring.fetch_all()?;
-        Ok(ServedQueue { ring, executor, tags: depth, stop_asked: false, waiting: None })
+        Ok(ServedQueue { ring, executor, tags: depth, stop_asked: false, waiting: WaitingAnswers::default() })
     }
 
     /// Serves the kernel to the queue's end.
@@ -63,7 +58,7 @@ impl<'q, 'd> ServedQueue<'q, 'd> {
 
     /// Hands the answers over and waits for an event.
     fn wait(&mut self, poller: &mut Poller<'_>) -> io::Result<()> {
-        self.waiting = None;
+        self.waiting.take();
         let mut handed_over = None;
         let ring = &mut self.ring;
         let polled = poller.poll(|| {
@@ -105,11 +100,10 @@ impl<'q, 'd> ServedQueue<'q, 'd> {
         let Some((descriptor, data)) = self.ring.request(tag) else { return Ok(()) };
         let checked = self.executor.check(&descriptor, data.len());
         let may_last = checked.as_ref().is_ok_and(|request| self.executor.may_last(request));
-        let is_late = self.waiting.is_some_and(|since| self.executor.now() - since > WAITING_MAX);
-        if self.waiting.is_some() && (may_last || is_late) {
+        if (may_last || self.waiting.is_due(self.executor.now())) && self.waiting.take() {
             self.ring.submit()?;
-            self.waiting = None;
         }
+        let moved = checked.as_ref().map_or(0, Checked::bytes);
         // The borrow of the data ended with the check: it is taken anew.
         let Some((_, data)) = self.ring.request(tag) else { return Ok(()) };
         let result = match checked {
@@ -119,7 +113,7 @@ impl<'q, 'd> ServedQueue<'q, 'd> {
                 -errno.raw_os_error()
             }
         };
-        self.waiting.get_or_insert(self.executor.now());
+        self.waiting.add(moved, self.executor.now());
         self.ring.commit(tag, result)
     }
 }

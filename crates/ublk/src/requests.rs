@@ -20,6 +20,13 @@ pub(crate) struct Checked {
     zeroing: Zeroing,
 }
 
+impl Checked {
+    /// Bytes of the device that it is about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// What carries out the requests of one queue.
 pub(crate) struct RequestExecutor<'e> {
     export: &'e Export,

@@ -55,6 +55,11 @@ pub(crate) struct Request<'c> {
 }
 
 impl<'c> Request<'c> {
+    /// Bytes of data in both directions.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        (self.given_bytes + self.answer_bytes) as u64
+    }
+
     /// The request at the beginning of `chain`.
     pub(crate) fn read(chain: &'c RequestChain, memory: &'c GuestMemoryMmap) -> Result<Request<'c>, Unanswerable> {
         let answer_bytes = chain.answer.bytes().checked_sub(1).ok_or(Unanswerable::Chain)?;

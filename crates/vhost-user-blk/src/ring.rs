@@ -16,13 +16,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tidegate_block_export::{PollBudget, Poller};
+use tidegate_block_export::{PollBudget, Poller, WaitingAnswers};
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
-
-/// How long an answer may wait for others to be told together with them.
-const UNTOLD_MAX: Duration = Duration::from_micros(50);
 
 /// What the monitor said of a queue. Addresses are the guest's.
 #[derive(Clone, Default)]
@@ -97,8 +93,8 @@ pub(crate) struct Ring<'e> {
 struct GuestRings {
     queue: Queue,
     settings: RingSettings,
-    /// Since when there is an answer that the guest was not told of.
-    untold: Option<Instant>,
+    /// Answers that the guest was not told of.
+    untold: WaitingAnswers,
 }
 
 impl<'e> Ring<'e> {
@@ -120,7 +116,7 @@ impl<'e> Ring<'e> {
         let system = |what| move |error: io::Error| Refusal::System { what, error };
         let stop = Arc::new(Stop::new().map_err(system("an eventfd"))?);
         let waiting = waiting_for(&settings, &stop).map_err(|errno| system("waiting for a queue")(errno.into()))?;
-        let rings = GuestRings { queue, settings, untold: None };
+        let rings = GuestRings { queue, settings, untold: WaitingAnswers::default() };
         Ok(Ring { rings, memory, executor, poll_budget, stop, waiting, chain: RequestChain::default() })
     }
 
@@ -186,7 +182,7 @@ impl<'e> Ring<'e> {
                 Ok(true) => {}
                 end => break end.map(|_| ()),
             }
-            if self.rings.untold.is_some_and(|since| self.executor.now() - since > UNTOLD_MAX) {
+            if self.rings.untold.is_due(self.executor.now()) {
                 self.rings.tell(&self.memory)?;
             }
         };
@@ -212,7 +208,7 @@ impl<'e> Ring<'e> {
             return Ok(false);
         };
         self.rings.queue.add_used(memory, head, written).map_err(damaged)?;
-        self.rings.untold.get_or_insert(self.executor.now());
+        self.rings.untold.add(request.data_bytes(), self.executor.now());
         Ok(true)
     }
 }
@@ -234,7 +230,7 @@ impl GuestRings {
 
     /// Tells the guest of answers, if there are some and it wants to be told.
     fn tell(&mut self, memory: &GuestMemoryMmap) -> Result<(), BrokenQueue> {
-        if self.untold.take().is_some() && self.queue.needs_notification(memory).map_err(damaged)? {
+        if self.untold.take() && self.queue.needs_notification(memory).map_err(damaged)? {
             self.call();
         }
         Ok(())
