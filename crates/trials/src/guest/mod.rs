@@ -390,6 +390,11 @@ impl Running {
         lines
     }
 
+    /// The process of QEMU.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The guest's `uname -a`.
     pub fn kernel(&self) -> &str {
         &self.transcript.uname

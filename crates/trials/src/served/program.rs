@@ -102,6 +102,11 @@ impl Server {
         &self.socket
     }
 
+    /// The server's process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A client of the default export.
     pub fn connect(&self) -> Client<UnixStream> {
         let stream = UnixStream::connect(&self.socket).expect("the server listens");
