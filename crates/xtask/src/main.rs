@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod builds;
 mod exceptions;
+mod fuzzing;
 mod hang;
 mod limits;
 mod load;
@@ -25,6 +27,7 @@ mod workspace;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use exceptions::LIST;
+use fuzzing::Fuzzing;
 use packing::{Form, Packing};
 use std::fs;
 use std::process::ExitCode;
@@ -59,6 +62,8 @@ enum Command {
     Tarball(Packing),
     /// Make an OCI image file with a static program.
     Image(Packing),
+    /// Give the targets of fuzzing inputs that take new branches, for a time. Needs g++.
+    Fuzz(Fuzzing),
     /// Install what the tests need, then run every check and every test.
     Test {
         /// Only what needs no guest and few minutes: format, lints, rules, tests of single crates.
@@ -82,10 +87,11 @@ fn main() -> Result<ExitCode> {
         Command::Tidy { shrink: true, .. } => shrink(Workspace::load()?),
         Command::Tidy { .. } => tidy(&Workspace::load()?),
         Command::Bless { check } => pages::bless(check),
-        Command::Book => book::build(&steps::target().join("book")),
+        Command::Book => book::build(&builds::target().join("book")),
         Command::Deb(packing) => packing::package(Form::Deb, &packing),
         Command::Tarball(packing) => packing::package(Form::Tarball, &packing),
         Command::Image(packing) => packing::package(Form::Image, &packing),
+        Command::Fuzz(fuzzing) => fuzzing.carry_out().map(|()| ExitCode::SUCCESS),
         Command::Test { under_load: Some(rounds), .. } => load::test(rounds),
         Command::Test { quick: true, .. } => steps::test(steps::Extent::Quick),
         Command::Test { long: true, .. } => steps::test(steps::Extent::Long),

@@ -64,7 +64,7 @@ pub(crate) const PACKAGES: [Package; 43] = [
 
 /// What the long form of the tests needs beside them.
 pub(crate) const PACKAGES_OF_LONG: [Package; 6] = [
-    package("g++", "LevelDB's own tests"),
+    package("g++", "LevelDB's own tests, and the engine of fuzzing"),
     package("libgtest-dev", "what they are written with"),
     package("libgmock-dev", "another part of it"),
     package("libbenchmark-dev", "a library that they are linked to"),

@@ -13,7 +13,7 @@ mod linking;
 mod tarball;
 mod tree;
 
-use crate::{steps, workspace};
+use crate::{builds, workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::io::Write as _;
@@ -76,7 +76,7 @@ pub(crate) fn package(form: Form, packing: &Packing) -> Result<ExitCode> {
         Some(folder) => Built { program: folder.join("tidegate"), libraries: folder.clone() },
         None => build(form)?,
     };
-    let out = packing.out.clone().unwrap_or_else(|| steps::target().join("packages"));
+    let out = packing.out.clone().unwrap_or_else(|| builds::target().join("packages"));
     fs::create_dir_all(&out).with_context(|| format!("cannot make the folder {}", out.display()))?;
     let (name, bytes) = match form {
         Form::Deb => deb::made(&built, &about),
@@ -92,12 +92,12 @@ pub(crate) fn package(form: Form, packing: &Packing) -> Result<ExitCode> {
 /// Builds what `form` has: the Debian package links the C library of its system, the others a
 /// program that needs none. Libraries go under programs of the system and are linked as those are.
 fn build(form: Form) -> Result<Built> {
-    let target = steps::target();
+    let target = builds::target();
     let release = target.join("release");
     let packages =
         |names: &[&str]| names.iter().flat_map(|name| ["--package".to_owned(), (*name).to_owned()]).collect();
     let cargo = |arguments: Vec<String>| {
-        let mut command = steps::cargo_command(&["build", "--release"]);
+        let mut command = builds::cargo_command(&["build", "--release"]);
         command.args(arguments);
         let status = command.status().context("cannot run cargo")?;
         ensure!(status.success(), "{command:?}: {status}");

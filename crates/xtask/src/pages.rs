@@ -5,9 +5,9 @@
 //! [`OF_LIBRARIES`] and [`OF_WORKSPACE`]. A page of [`OF_TESTS`] needs the program: a test of its
 //! package compares it, or writes it for `bless`.
 
+use crate::builds::cargo_command;
 use crate::limits;
 use crate::source::Finding;
-use crate::steps::cargo_command;
 use crate::workspace::{self, Workspace};
 use anyhow::{Context as _, Result, ensure};
 use std::fs;

@@ -1,9 +1,11 @@
 //! The steps of a full test: each runs whatever the others did, and a table at the end says how
 //! they went.
 
+use crate::builds::{cargo_command, run, target};
+use crate::fuzzing::Fuzzing;
 use crate::suite::{BUILT, Suite};
 use crate::workspace::Workspace;
-use crate::{book, packages, tidy, workspace};
+use crate::{book, packages, tidy};
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -21,15 +23,17 @@ pub(crate) enum Extent {
 }
 
 /// What campaigns read that have a long form, and what they are told then.
-const LONG: [(&str, &str); 8] = [
+const LONG: [(&str, &str); 10] = [
     ("TIDEGATE_ENTRIES", "1000000"),
     ("TIDEGATE_IMAGES", "2000"),
+    ("TIDEGATE_INPUTS", "20000000"),
     ("TIDEGATE_KILLS", "200"),
     ("TIDEGATE_SCHEDULES", "200000"),
     ("TIDEGATE_SCRIPTS", "all"),
     ("TIDEGATE_MACHINE_KILLS", "100"),
     ("TIDEGATE_PROTOCOL_SEEDS", "400"),
     ("TIDEGATE_SEEDS", "4000"),
+    ("TIDEGATE_TEXTS", "100000"),
 ];
 
 /// A step: its name, when it runs, and what it does.
@@ -39,7 +43,7 @@ struct Step {
     action: fn(Extent) -> Result<()>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "packages", runs: in_full, action: provide_packages },
     Step { name: "format", runs: always, action: |_| cargo(&["fmt", "--all", "--check"]) },
     Step { name: "lints", runs: always, action: |_| lints() },
@@ -48,6 +52,7 @@ const STEPS: [Step; 11] = [
     Step { name: "tests of single crates", runs: in_quick, action: |_| tests_of_single_crates() },
     Step { name: "schedules", runs: in_full, action: schedules },
     Step { name: "storms", runs: in_full, action: storms },
+    Step { name: "fuzzing", runs: in_long, action: |_| Fuzzing::long().carry_out() },
     Step { name: "suites of others", runs: in_long, action: |_| suites_of_others() },
     Step { name: "experiments", runs: in_full, action: |_| experiments() },
     Step { name: "documentation", runs: always, action: |_| documentation() },
@@ -118,7 +123,7 @@ fn left_out(extent: Extent) -> String {
             format!("\nnot run: {}\n", steps.chain(tests).collect::<Vec<_>>().join(", "))
         }
         Extent::Full => {
-            "\nnot run: the suites of others and the long forms of campaigns, which --long runs\n".to_owned()
+            "\nnot run: the suites of others, fuzzing and the long forms of campaigns, which --long runs\n".to_owned()
         }
         Extent::Long => String::new(),
     }
@@ -182,12 +187,7 @@ fn tests_of_single_crates() -> Result<()> {
     Suite::build(cargo_command(&[]), &packages, built())?.pass(&[])
 }
 
-/// Where cargo builds.
-pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from)
-}
-
-/// Where it puts programs and libraries.
+/// Where cargo puts programs and libraries.
 fn built() -> PathBuf {
     target().join("debug")
 }
@@ -203,14 +203,14 @@ fn schedules(extent: Extent) -> Result<()> {
     }
     command.env("RUSTFLAGS", "--cfg shuttle -A dead_code -A unused_imports");
     command.envs(campaigns(extent).iter().copied());
-    run(command)
+    run(&mut command)
 }
 
 /// Whole suites of others in a mount and beside it.
 fn suites_of_others() -> Result<()> {
     let mut suites = Command::new(built().join("others-suites"));
     suites.env(BUILT, built());
-    run(suites)
+    run(&mut suites)
 }
 
 /// Every experiment in its smallest form, the page of their figures, and the rows about mounts:
@@ -229,8 +229,10 @@ fn experiments() -> Result<()> {
     // Either keeps about one core busy.
     std::thread::scope(|scope| {
         let rows = scope.spawn(|| bench(&["targets".as_ref(), "mount".as_ref(), "--smoke".as_ref()]).output());
-        let pages = run(bench(&["experiments".as_ref(), "--smoke".as_ref(), "--out".as_ref(), &folder]))
-            .and_then(|()| run(bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")])));
+        let pages =
+            run(&mut bench(&["experiments".as_ref(), "--smoke".as_ref(), "--out".as_ref(), &folder])).and_then(|()| {
+                run(&mut bench(&["report".as_ref(), &folder, "--out".as_ref(), &folder.join("report.html")]))
+            });
         let rows = rows.join().expect("running a program does not panic").context("cannot run bench")?;
         println!("$ bench targets mount --smoke\n{}", String::from_utf8_lossy(&rows.stdout));
         print!("{}", String::from_utf8_lossy(&rows.stderr));
@@ -249,7 +251,7 @@ fn storms(extent: Extent) -> Result<()> {
         command
             .env("RUSTFLAGS", "--cfg virtual_cores -A dead_code -A unused_imports")
             .env("CARGO_TARGET_DIR", target.join("virtual-cores"));
-        run(command)
+        run(&mut command)
     };
     let storm = ["--package", "tidegate-storm"];
     if extent == Extent::Long {
@@ -264,10 +266,10 @@ fn storms(extent: Extent) -> Result<()> {
     // The tests of a program are built with the program.
     let mut seeds = Command::new(target.join("virtual-cores/virtual-cores/storm"));
     seeds.arg("--marks").args(if extent == Extent::Long { STORM_SEEDS_LONG } else { STORM_SEEDS });
-    run(seeds)?;
+    run(&mut seeds)?;
     let mut files = Command::new(target.join("virtual-cores/virtual-cores/storm"));
     files.args(FILE_SEEDS);
-    run(files)
+    run(&mut files)
 }
 
 /// Seeds with files, of 4 clients and 200 operations each, and what has to come of them.
@@ -298,29 +300,11 @@ fn documentation() -> Result<()> {
     book::check()?;
     let mut command = cargo_command(&["doc", "--workspace", "--no-deps", "--quiet"]);
     command.env("RUSTDOCFLAGS", "--deny warnings");
-    run(command)
+    run(&mut command)
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
-    run(cargo_command(arguments))
-}
-
-/// Cargo with `arguments`, in the workspace.
-pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(workspace::root());
-    command
-}
-
-/// Runs `command` with this program's own output, so that all of it is seen as it comes.
-fn run(mut command: Command) -> Result<()> {
-    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    println!("$ {program} {}", words.join(" "));
-    let status =
-        command.stdin(std::process::Stdio::null()).status().with_context(|| format!("cannot run {program}"))?;
-    ensure!(status.success(), "{program} {}: {status}", words.first().map_or("", String::as_str));
-    Ok(())
+    run(&mut cargo_command(arguments))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! with the crates whose it is.
 
 use super::{LIBRARIES, PROGRAM, printed};
-use crate::steps::cargo_command;
+use crate::builds::cargo_command;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
