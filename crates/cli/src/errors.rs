@@ -171,7 +171,9 @@ impl From<ServiceFailure> for Failure {
     fn from(failure: ServiceFailure) -> Failure {
         match failure {
             ServiceFailure::Folder(folder) => folder.into(),
-            ServiceFailure::System { doing, error } => Failure::system(doing)(error),
+            ServiceFailure::System { doing, error } if error.kind() != io::ErrorKind::ReadOnlyFilesystem => {
+                Failure::system(doing)(error)
+            }
             failure => Failure::Files(failure),
         }
     }

@@ -5,7 +5,7 @@ use crate::{Exit, Report};
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use tidegate_file_service::{DramRefused, NotTogether, PoolOpenError, ServiceFailure};
+use tidegate_file_service::{DramRefused, NamespaceError, NotTogether, PoolOpenError, ServiceFailure};
 use tidegate_host::rlimits::lifting;
 use tidegate_host::shell::word;
 use tidegate_host::units::Human;
@@ -46,6 +46,8 @@ const END_PROGRAMS: &str = "end these programs, and do it again";
 const OWNERS: &str = "only its owner and root may mark the directory, and close it to other users";
 const MOUNT_AS_OWNER: &str = "mount it as that user, or as root";
 const AGAIN: &str = "remove the cause, and try again";
+const MAKE_WRITABLE: &str =
+    "put that file system right, mount it for writing, and do this again; the pool keeps its data until then";
 
 impl From<&ServiceFailure> for Report {
     fn from(failure: &ServiceFailure) -> Report {
@@ -90,10 +92,8 @@ impl From<&ServiceFailure> for Report {
                 let next = format!("find the reason in the log, and mount {} again", word(source_directory));
                 reason("servers-died", Exit::Unexpected, &why, &next)
             }
-            ServiceFailure::Names { error, pool } => {
-                let next = format!("{NAMES_NEXT}: {} --force", recovery_of(pool));
-                reason("names", Exit::Refused, &error.to_string(), &next)
-            }
+            ServiceFailure::Names { error, pool } => names_not_brought(failure.to_string(), error, pool),
+            ServiceFailure::System { error, .. } => of_system(failure.to_string(), error),
             ServiceFailure::NoAnswer { error, .. } => {
                 let (kind, exit, why, next) = no_answer(error);
                 reason(kind, exit, &why, next)
@@ -197,6 +197,21 @@ impl From<&NotTogether> for Report {
             }
         }
     }
+}
+
+/// Names are not brought to SOURCE.
+fn names_not_brought(what: String, error: &NamespaceError, pool: &Path) -> Report {
+    let (kind, next) = match error {
+        NamespaceError::Source(_) => (("source-refuses", Exit::Environment), MAKE_WRITABLE.to_owned()),
+        _ => (("names", Exit::Refused), format!("{NAMES_NEXT}: {} --force", recovery_of(pool))),
+    };
+    Report::new(kind, what, error.to_string(), next)
+}
+
+/// What failed is a service of the system's.
+fn of_system(what: String, error: &io::Error) -> Report {
+    let next = if error.kind() == ErrorKind::ReadOnlyFilesystem { MAKE_WRITABLE } else { AGAIN };
+    Report::new(("files", Exit::Environment), what, error.to_string(), next)
 }
 
 fn cause_of(error: &dyn Error) -> String {

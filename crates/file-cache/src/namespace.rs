@@ -61,6 +61,11 @@
 //! [`ReplayedBelow`], calls [`NamesReplayed::finish`], and then [`NamespaceLog::open`]. The backing
 //! file of a regular file that was made is a [`MadeFile`] for as long as the process runs.
 //!
+//! A process that takes over from one that was killed, while SOURCE was mounted ever since, finds
+//! each operation done. It calls [`NamespaceLog::follow`] and [`NamespaceLog::resume`]. They change
+//! nothing in SOURCE, as that may be one that can only be read now. The log keeps its operations,
+//! and takes no other one before [`NamespaceLog::settle`] has succeeded.
+//!
 //! | when | what |
 //! | --- | --- |
 //! | an operation | begin, the operation below, record |
@@ -82,7 +87,6 @@
 mod contents;
 mod error;
 mod log;
-mod name_map;
 mod replay;
 pub(crate) mod ring;
 mod source;

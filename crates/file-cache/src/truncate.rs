@@ -89,6 +89,19 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
+    /// Cuts a file that cannot be cut below now.
+    pub(crate) fn cut_here(&mut self, file: FileId, size: u64, len: u64) -> Result<(), FileError> {
+        self.touch(file)?;
+        let cached = self.file_mut(file)?;
+        cached.recast += 1;
+        let before = cached.uncut;
+        self.cut_cached(file, size, len)?;
+        self.cut_unsynced(file, size)?;
+        let cached = self.file_mut(file)?;
+        cached.uncut = cached.uncut.into_iter().chain(before).min();
+        Ok(())
+    }
+
     /// Last: as long as dirty blocks are there, a file that was never synced is cut once more after
     /// a kill.
     fn cut_unsynced(&mut self, file: FileId, size: u64) -> Result<(), FileError> {

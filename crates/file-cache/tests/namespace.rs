@@ -1,5 +1,6 @@
 //! What an operation and a sync cost in the namespace log, and when SOURCE is synced.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     FoundNode, NamespaceError, NamespaceLog, NamespaceSource, PoolSpec, Refused, Witness, format,
@@ -12,6 +13,16 @@ use tidegate_sim::Region;
 struct StubSource {
     witness: Mutex<Option<Witness>>,
     syncs: Mutex<u32>,
+    /// Whether it can only be read.
+    refuses: AtomicBool,
+}
+
+const READ_ONLY: Refused = Refused { errno: 30 };
+
+impl StubSource {
+    fn change(&self) -> Result<(), Refused> {
+        if self.refuses.load(Ordering::Relaxed) { Err(READ_ONLY) } else { Ok(()) }
+    }
 }
 
 impl NamespaceSource for StubSource {
@@ -20,6 +31,7 @@ impl NamespaceSource for StubSource {
     }
 
     fn set_witness(&self, witness: &Witness) -> Result<(), Refused> {
+        self.change()?;
         *self.witness.lock().expect("no holder panics") = Some(*witness);
         Ok(())
     }
@@ -33,6 +45,7 @@ impl NamespaceSource for StubSource {
     }
 
     fn sync(&self) -> Result<(), Refused> {
+        self.change()?;
         *self.syncs.lock().expect("no holder panics") += 1;
         Ok(())
     }
@@ -107,6 +120,25 @@ fn a_log_is_opened_only_after_its_operations_were_replayed() {
     assert_eq!(open(), Err(NamespaceError::NotRecovered));
     NamespaceLog::replay(region.clone(), &*source).unwrap().finish(&*source).unwrap();
     assert_eq!(open(), Ok(()));
+}
+
+#[test]
+fn a_resumed_log_keeps_its_operations_and_takes_none_until_source_takes_changes() {
+    let (region, source) = (pool(), Arc::new(StubSource::default()));
+    let log = NamespaceLog::open(region.clone(), source.clone()).unwrap();
+    log.begin().unwrap().record(&LINKED).unwrap();
+    let (recorded, witness) = (log.fill().0, *source.witness.lock().unwrap());
+    drop(log);
+    source.refuses.store(true, Ordering::Relaxed);
+    let refused = Err(NamespaceError::Source(READ_ONLY));
+    assert!(NamespaceLog::follow(region.clone(), &*source).is_ok());
+    let log = NamespaceLog::resume(region, source.clone()).unwrap();
+    assert_eq!([log.begin().map(drop), log.settle()], [refused.clone(), refused]);
+    assert_eq!((log.commit(), log.durable_below(log.mark())), (Ok(()), Ok(())));
+    assert_eq!((log.fill().0, *source.witness.lock().unwrap()), (recorded, witness));
+    source.refuses.store(false, Ordering::Relaxed);
+    log.begin().unwrap().record(&LINKED).unwrap();
+    assert_eq!((log.fill().0, log.is_unsettled()), (recorded, false), "the first one is durable in SOURCE");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 pub(crate) mod context_board;
 pub(crate) mod hidden;
 pub(crate) mod known_contexts;
-pub(crate) mod name_log;
 pub(crate) mod read_admission;
 pub(crate) mod record;
 pub(crate) mod refills;

@@ -12,7 +12,6 @@ pub(crate) mod nodes;
 mod operations;
 
 use crate::pool::hidden::Hidden;
-use crate::pool::name_log::NameLog;
 use crate::service::lending::Lending;
 use crate::service::nodes::folders::{Folder, Folders};
 use crate::service::nodes::handles::Handles;
@@ -30,6 +29,7 @@ use tidegate_fuse::{Attempt, Header, NodeId, Operation, Reply, Request, Unique};
 use tidegate_mount_transport::{Answers, DescriptorStore};
 use tidegate_source_files::Route;
 use tidegate_source_files::backing::OpenedFile;
+use tidegate_source_files::name_log::NameLog;
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::{SourceDirectory, about, about_at};
 
@@ -144,10 +144,12 @@ impl FileService {
         if header.unique.is_resent() {
             self.close_unheard(header.unique);
         }
-        if let Attempt::InDoubt { witness } = attempt
-            && let Some(reply) = self.answer_of_done(header, operation, witness)?
-        {
-            return Ok(reply);
+        if let Attempt::InDoubt { witness } = attempt {
+            // What was done has no record: SOURCE has to have it durably.
+            self.names.settle()?;
+            if let Some(reply) = self.answer_of_done(header, operation, witness)? {
+                return Ok(reply);
+            }
         }
         self.carry_out(header, operation, buffer)
     }

@@ -22,6 +22,7 @@ mod lease;
 mod lease_mark;
 mod mapped_run;
 mod modified;
+mod name_map;
 mod namespace;
 mod ranges;
 mod record;
@@ -38,6 +39,7 @@ pub use lease::{
 pub use lease_mark::LeaseMark;
 pub use mapped_run::MappedRun;
 pub use modified::{later_modified_word, modified_time, modified_word};
+pub use name_map::NameMap;
 pub use namespace::{
     LOG_LINE_BYTES, LogRecord, LoggedTime, LostName, NAMESPACE_LINES_MIN, NameChange, NameRecord, NamespacePlan,
     NodeAttributes, NodeIdentity,

@@ -6,13 +6,13 @@
 //! both change with the contents only, while a rename or a new mode changes neither.
 
 use crate::sync_times::SyncTimes;
-use crate::{SourceDirectory, about, nanoseconds};
+use crate::{SourceDirectory, about, nanoseconds, reopen};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FallocateFlags, Mode, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
 use rustix::fs::{fallocate, fchmod, fsync, ftruncate, futimens, seek};
 use rustix::io::{Errno, pread, pwrite};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, FileLength, Refused, Sought, Stamp};
 
@@ -22,6 +22,8 @@ const SET_IDS: u32 = 0o6000;
 /// An open regular file of SOURCE.
 pub struct OpenedFile {
     descriptor: OwnedFd,
+    /// What it is written by instead, where its file system could only be read when it was opened.
+    written_by: Option<OnceLock<OwnedFd>>,
     identity: FileIdentity,
     /// When a program last changed the contents, as long as the file below may say otherwise.
     modified: Mutex<Option<Timespec>>,
@@ -43,7 +45,29 @@ impl OpenedFile {
         let (identity, syncs) = (source.identity(about), Arc::clone(&source.syncs));
         let is_named = AtomicBool::new(about.stx_nlink > 0);
         let keeps_set_ids = source.keeps_set_ids;
-        OpenedFile { descriptor, identity, modified: Mutex::new(None), is_named, keeps_set_ids, syncs }
+        let (written_by, modified) = (None, Mutex::new(None));
+        OpenedFile { descriptor, written_by, identity, modified, is_named, keeps_set_ids, syncs }
+    }
+
+    /// Opens a file by `open` for reading and writing. If its file system can only be read, each
+    /// change is refused with `EROFS` until that can be written again.
+    pub fn opened_for_writing(
+        open: impl Fn(OFlags) -> rustix::io::Result<OpenedFile>,
+    ) -> rustix::io::Result<OpenedFile> {
+        match open(OFlags::RDWR) {
+            Err(Errno::ROFS) => Ok(OpenedFile { written_by: Some(OnceLock::new()), ..open(OFlags::RDONLY)? }),
+            opened => opened,
+        }
+    }
+
+    /// The descriptor that the file is written by.
+    fn for_writing(&self) -> Result<&OwnedFd, Refused> {
+        let Some(written_by) = &self.written_by else { return Ok(&self.descriptor) };
+        if let Some(opened) = written_by.get() {
+            return Ok(opened);
+        }
+        let opened = reopen(&self.descriptor, OFlags::RDWR).map_err(refused)?;
+        Ok(written_by.get_or_init(|| opened))
     }
 
     /// Notes that the mount is about to take a name away, and be it the last one.
@@ -88,7 +112,7 @@ impl OpenedFile {
             FileLength::Keep => FallocateFlags::KEEP_SIZE,
             FileLength::Extend => FallocateFlags::empty(),
         };
-        fallocate(&self.descriptor, how | length, at, len).map_err(refused)
+        fallocate(self.for_writing()?, how | length, at, len).map_err(refused)
     }
 
     /// Gives back what was reserved, and sets the times, of a file that no program has open. One
@@ -108,7 +132,7 @@ impl OpenedFile {
         if about.stx_blocks * 512 < about.stx_size.next_multiple_of(block) + block {
             return Ok(());
         }
-        ftruncate(&self.descriptor, about.stx_size).map_err(refused)?;
+        ftruncate(self.for_writing()?, about.stx_size).map_err(refused)?;
         self.set_modified_below(mtime_of(&about))
     }
 
@@ -171,10 +195,11 @@ impl BackingFile for OpenedFile {
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        let descriptor = self.for_writing()?;
         self.keeping_set_ids(|| {
             let mut done = 0;
             while done < data.len() {
-                match pwrite(&self.descriptor, &data[done..], at + done as u64) {
+                match pwrite(descriptor, &data[done..], at + done as u64) {
                     Ok(0) => return Err(refused(Errno::IO)),
                     Ok(bytes) => done += bytes,
                     Err(Errno::INTR) => {}
@@ -186,7 +211,8 @@ impl BackingFile for OpenedFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), Refused> {
-        self.keeping_set_ids(|| ftruncate(&self.descriptor, len).map_err(refused))
+        let descriptor = self.for_writing()?;
+        self.keeping_set_ids(|| ftruncate(descriptor, len).map_err(refused))
     }
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {

@@ -9,6 +9,7 @@
 pub mod acls;
 pub mod backing;
 pub mod mark;
+pub mod name_log;
 pub mod nameless;
 pub mod names;
 pub mod recovery;

@@ -119,13 +119,15 @@ impl<'a> SourceFiles<'a> {
         if self.source.identity(&about(&located).map_err(refused)?) != identity {
             return Ok(None);
         }
-        let opened = match (crate::reopen(&located, OFlags::RDWR), route) {
+        let open = |flags| OpenedFile::new(self.source, crate::reopen(&located, flags)?);
+        let opened = match (OpenedFile::opened_for_writing(open), route) {
             // It was opened when this user might open it.
-            (Err(Errno::ACCESS | Errno::PERM), Route::Kept(kept)) if kept.can_write() => Ok(located),
+            (Err(Errno::ACCESS | Errno::PERM), Route::Kept(kept)) if kept.can_write() => {
+                OpenedFile::new(self.source, located)
+            }
             (opened, _) => opened,
         };
-        let opened = opened.map_err(refused)?;
-        Ok(Some(Arc::new(OpenedFile::new(self.source, opened).map_err(refused)?)))
+        Ok(Some(Arc::new(opened.map_err(refused)?)))
     }
 
     /// Every regular file of SOURCE by its inode.

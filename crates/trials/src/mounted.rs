@@ -243,6 +243,29 @@ impl MountTestbed {
         until("the next server", || servers_of(self.service.id()).iter().any(|server| !former.contains(server)));
     }
 
+    /// Kills the server, and calls `change` before the supervisor starts the next one.
+    pub fn kill_server_before(&mut self, change: impl FnOnce()) {
+        until("a server", || self.server().is_some());
+        let supervisor = Pid::from_child(&self.service);
+        kill_process(supervisor, Signal::STOP).expect("the supervisor is this process' child");
+        let former = servers_of(self.service.id());
+        for server in &former {
+            let gone = pidfd_open(*server, PidfdFlags::empty()).expect("nobody has waited for it");
+            kill_process(*server, Signal::KILL).expect("it is there");
+            poll(&mut [PollFd::new(&gone, PollFlags::IN)], None).expect("the kernel tells");
+        }
+        change();
+        kill_process(supervisor, Signal::CONT).expect("the supervisor is this process' child");
+        until("the next server", || servers_of(self.service.id()).iter().any(|server| !former.contains(server)));
+    }
+
+    /// An error of the disk of SOURCE: its file system, ext4, can only be read until it is mounted
+    /// anew.
+    pub fn abort_disk(&self) {
+        assert_eq!(self.source_disk, SourceDisk::Own(Journaled::Ext4), "only ext4 is aborted on demand");
+        remount(&self.source(), "errors=remount-ro,abort");
+    }
+
     /// The process of the server.
     pub fn server(&self) -> Option<Pid> {
         servers_of(self.service.id()).pop()
@@ -381,6 +404,11 @@ pub fn serve_failing(mountpoint: &Path, plan: &Path) -> Child {
 
 fn mount_disk(disk: &Path, at: &str) {
     mount_image(&disk.join("image"), &disk.join(at)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Mounts the file system at `at` with other options.
+pub fn remount(at: &Path, options: &str) {
+    tool(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(at));
 }
 
 /// Mounts the file system in `image` at `at`, through a loop device that goes when it is unmounted.

@@ -2,11 +2,11 @@
 
 use crate::checker::Failure;
 use crate::cuts::described;
-use crate::namespace::machine::{JointCut, Machine, NamesPool, Watched, backing};
+use crate::namespace::machine::{JointCut, Machine, NamesPool, READ_ONLY, Takes, Watched, backing};
 use crate::namespace::model::{Expected, NameState};
 use crate::namespace::mutants::NamesBug;
 use crate::namespace::script::NameStep;
-use crate::namespace::served::{identity_of, recover};
+use crate::namespace::served::{identity_of, recover, take_over};
 use crate::namespace::service::Service;
 use crate::namespace::tree::Tree;
 use crate::parallel::on_two_threads;
@@ -167,7 +167,30 @@ impl Campaign<'_> {
             compare(&machine, &pool, expected)?;
             cuts.iter().try_for_each(|cut| self.judge_cut(cut, after_cut, Origin::Recovery))
         });
-        recovered.map_err(|failure| failure.within("after a kill"))
+        recovered.map_err(|failure| failure.within("after a kill"))?;
+        let taken_over = self.judge_take_over(cut, expected, after_cut);
+        taken_over.map_err(|failure| failure.within("after a kill, where SOURCE can only be read"))
+    }
+
+    /// The process dies at the instant of `cut`, and the next one takes over while SOURCE can only
+    /// be read. SOURCE can be written again later. The power fails before that, or in between.
+    fn judge_take_over(&mut self, cut: &JointCut, expected: &Expected, after_cut: &Expected) -> Result<(), Failure> {
+        let region = Region::after_kill(&cut.region);
+        let machine = Machine::new(self.pool, region, cut.tree.clone(), Some(cut.dram.clone()), self.bug);
+        machine.set_takes(Takes::ReadsOnly);
+        machine.record();
+        let (pool, log) = take_over(&machine)?;
+        compare(&machine, &pool, expected)?;
+        log.commit().map_err(Failure::new)?;
+        let refused = log.begin().map(drop);
+        if refused != Err(READ_ONLY.into()) {
+            return Err(Failure::new(format_args!("an operation may begin: {refused:?}")));
+        }
+        machine.set_takes(Takes::Changes);
+        log.settle().map_err(Failure::new)?;
+        log.begin().map(drop).map_err(Failure::new)?;
+        machine.take().iter().try_for_each(|cut| self.judge_cut(cut, after_cut, Origin::Recovery))?;
+        compare(&machine, &pool, expected)
     }
 }
 

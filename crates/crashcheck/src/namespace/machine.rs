@@ -86,6 +86,18 @@ pub(crate) struct JointCut {
     pub(crate) dram: Image,
 }
 
+/// What the file system of the served directory takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// Changes.
+    Changes,
+    /// Reads only, as after an error of its disk.
+    ReadsOnly,
+}
+
+/// `EROFS`.
+pub(crate) const READ_ONLY: Refused = Refused { errno: 30 };
+
 /// Memory and directory of one machine, and the cuts recorded of them.
 pub(crate) struct Machine {
     region: Arc<Region>,
@@ -93,6 +105,7 @@ pub(crate) struct Machine {
     dram: Mutex<Arc<SharedMemory>>,
     cuts: Recorded<JointCut>,
     faults: Mutex<Faults>,
+    takes: Mutex<Takes>,
 }
 
 /// The persistent memory of a machine.
@@ -117,6 +130,7 @@ impl Machine {
             dram: Mutex::new(dram),
             cuts: Recorded::default(),
             faults: Mutex::new(Faults::new(bug, plan)),
+            takes: Mutex::new(Takes::Changes),
         })
     }
 
@@ -151,6 +165,20 @@ impl Machine {
     fn cut(&self) -> JointCut {
         let dram = self.dram.lock().expect("no holder panics").left();
         JointCut { region: self.region.cut(), tree: self.tree(|tree| tree.clone()), dram }
+    }
+
+    /// What the file system of the directory takes from now on.
+    pub(crate) fn set_takes(&self, takes: Takes) {
+        *self.takes.lock().expect("no holder panics") = takes;
+    }
+
+    /// The directory is about to be changed, which is refused if it can only be read.
+    fn changes(&self) -> Result<(), Refused> {
+        if *self.takes.lock().expect("no holder panics") == Takes::ReadsOnly {
+            return Err(READ_ONLY);
+        }
+        self.instant();
+        Ok(())
     }
 
     /// An instant that matters: something durable is about to change.
@@ -193,7 +221,7 @@ impl NamespaceSource for SimSource {
     }
 
     fn set_witness(&self, witness: &Witness) -> Result<(), Refused> {
-        self.0.instant();
+        self.0.changes()?;
         let there = self.0.tree(|tree| tree.witness().is_some());
         if there && self.0.has(NamesBug::WitnessMissing) {
             return Ok(());
@@ -210,7 +238,7 @@ impl NamespaceSource for SimSource {
     }
 
     fn carry_out(&self, change: &NameChange<'_>) -> Result<(), Refused> {
-        self.0.instant();
+        self.0.changes()?;
         if let NameChange::Made { path, mode, .. } = *change {
             self.0.tree(|tree| tree.make(path, mode))?;
             self.0.instant();
@@ -223,7 +251,7 @@ impl NamespaceSource for SimSource {
     }
 
     fn sync(&self) -> Result<(), Refused> {
-        self.0.instant();
+        self.0.changes()?;
         if !self.0.has(NamesBug::SourceSyncMissing) {
             self.0.tree(Tree::sync_all);
         }
@@ -269,7 +297,7 @@ impl BackingFile for SimBacking {
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<(), Refused> {
-        self.machine.instant();
+        self.machine.changes()?;
         let at = usize::try_from(at).expect("small");
         let write = |bytes: &mut Vec<u8>| {
             bytes.resize(bytes.len().max(at + data.len()), 0);
@@ -280,7 +308,7 @@ impl BackingFile for SimBacking {
     }
 
     fn set_len(&self, len: u64) -> Result<(), Refused> {
-        self.machine.instant();
+        self.machine.changes()?;
         let len = usize::try_from(len).expect("small");
         self.machine.tree(|tree| tree.write(self.identity, |bytes| bytes.resize(len, 0)));
         Ok(())
@@ -290,7 +318,7 @@ impl BackingFile for SimBacking {
         if how == Fallocate::Reserve {
             return Ok(());
         }
-        self.machine.instant();
+        self.machine.changes()?;
         self.machine.tree(|tree| {
             tree.write(self.identity, |bytes| {
                 let [at, end] = [at, at + len].map(|place| usize::try_from(place).expect("small").min(bytes.len()));
@@ -306,7 +334,7 @@ impl BackingFile for SimBacking {
     }
 
     fn sync(&self) -> Result<(), Refused> {
-        self.machine.instant();
+        self.machine.changes()?;
         if !self.machine.has(NamesBug::FileSyncMissing) {
             self.machine.tree(|tree| tree.sync_file(self.identity));
         }

@@ -44,6 +44,24 @@ pub(crate) fn recover(machine: &Arc<Machine>) -> Result<FilePool<Watched>, Failu
     Ok(pool)
 }
 
+/// The next process takes over what one left that was killed. Names are as they are; the log may
+/// keep its operations until it is settled. Returns the pool, whose files are attached, and the
+/// log.
+pub(crate) fn take_over(machine: &Arc<Machine>) -> Result<(FilePool<Watched>, NamespaceLog<Arc<Watched>>), Failure> {
+    let source = SimSource(machine.clone());
+    let names = NamespaceLog::follow(machine.memory(), &source).map_err(Failure::new)?;
+    let pool = machine.open().map_err(Failure::new)?;
+    let below = SimBelow(machine.clone());
+    for recovered in pool.recover(&ReplayedBelow::new(&names, &below)).map_err(Failure::new)? {
+        let there = machine.tree(|tree| tree.has(recovered.identity));
+        if there && !matches!(recovered.outcome, Outcome::Attached | Outcome::Discarded(_)) {
+            return Err(Failure::new(format_args!("{recovered:?} is not where it was")));
+        }
+    }
+    let log = NamespaceLog::resume(machine.memory(), Arc::new(source)).map_err(Failure::new)?;
+    Ok((pool, log))
+}
+
 /// The identity of an inode of a machine.
 pub(crate) fn identity_of(node: NodeIdentity) -> FileIdentity {
     FileIdentity { device: DEVICE, inode: node.inode, generation: node.generation }

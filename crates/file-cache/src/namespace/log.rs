@@ -41,6 +41,9 @@ struct Cursors {
     committed: u64,
     /// Behind the last operation whose witness is stored.
     witnessed: u64,
+    /// Whether SOURCE may have operations without a record, from a process that was killed. None is
+    /// recorded before SOURCE was synced.
+    unsettled: bool,
     /// Why nothing is recorded any more.
     failed: Option<NamespaceError>,
     counters: NamespaceCounters,
@@ -53,31 +56,75 @@ pub struct NamesWriting<'a, R> {
 }
 
 impl<R: Region> NamespaceLog<R> {
-    /// Opens the log of the pool on `region`, which has nothing to repeat. From now on SOURCE is
-    /// the directory that the pool belongs to, durably. All that was done in it before is durable
-    /// too: an earlier service may have been killed between an operation and its record.
+    /// Opens the log of the pool on `region`, which has nothing to repeat, and [settles] it.
+    ///
+    /// [settles]: NamespaceLog::settle
     pub fn open(region: R, source: Arc<dyn NamespaceSource>) -> Result<NamespaceLog<R>, NamespaceError> {
+        let log = NamespaceLog::resume(region, source)?;
+        if log.fill().0 > 0 {
+            return Err(NamespaceError::NotRecovered);
+        }
+        log.settle().map(|()| log)
+    }
+
+    /// Opens the log of the pool on `region` as a process left it that was killed. SOURCE has each
+    /// of its operations, if not durably: its file system was mounted ever since. Changes nothing
+    /// in SOURCE.
+    pub fn resume(region: R, source: Arc<dyn NamespaceSource>) -> Result<NamespaceLog<R>, NamespaceError> {
         let pool = identify(&region)?;
         let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
         let (head, tail) = ring.settled_cursors()?;
-        if head != tail {
-            return Err(NamespaceError::NotRecovered);
-        }
-        let witness = Witness { pool: pool.uuid, place: head };
-        if source.witness()? != Some(witness) {
-            source.set_witness(&witness)?;
-        }
-        source.sync()?;
         let counters = NamespaceCounters::default();
-        let cursors = Cursors { head, tail, committed: head, witnessed: head, failed: None, counters };
+        let cursors = Cursors { head, tail, committed: head, witnessed: tail, unsettled: true, failed: None, counters };
         Ok(NamespaceLog { ring, pool: pool.uuid, source, order: Mutex::new(()), cursors: Mutex::new(cursors) })
     }
 
+    /// From now on SOURCE is the directory that the pool belongs to, durably. All that was done in
+    /// it before is durable too: an earlier service may have been killed between an operation and
+    /// its record. Does nothing if that was done before.
+    ///
+    /// # Errors
+    /// SOURCE refused. The log keeps what it has, and this may be tried again.
+    pub fn settle(&self) -> Result<(), NamespaceError> {
+        if !self.is_unsettled() {
+            return Ok(());
+        }
+        let _order = self.order.lock();
+        self.settle_in_order()
+    }
+
+    /// Settles the log for the thread that has the lock of operations.
+    fn settle_in_order(&self) -> Result<(), NamespaceError> {
+        let head = {
+            let cursors = self.cursors.lock();
+            cursors.check()?;
+            if !cursors.unsettled {
+                return Ok(());
+            }
+            cursors.head
+        };
+        let witness = Witness { pool: self.pool, place: head };
+        if self.source.witness()? != Some(witness) {
+            self.source.set_witness(&witness)?;
+        }
+        self.source.sync()?;
+        let mut cursors = self.cursors.lock();
+        self.retire(&mut cursors, head)?;
+        (cursors.witnessed, cursors.unsettled) = (head, false);
+        Ok(())
+    }
+
+    /// Whether SOURCE has not been synced yet since the log was resumed.
+    pub fn is_unsettled(&self) -> bool {
+        self.cursors.lock().unsettled
+    }
+
     /// Begins an operation: called before it is done below, and kept until its record is made.
-    /// After a failure no operation may be done any more.
+    /// After a failure no operation may be done any more. Settles the log if that was not done.
     pub fn begin(&self) -> Result<NamesWriting<'_, R>, NamespaceError> {
         let order = self.order.lock();
         self.cursors.lock().check()?;
+        self.settle_in_order()?;
         Ok(NamesWriting { log: self, _order: order })
     }
 

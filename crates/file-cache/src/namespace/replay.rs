@@ -13,12 +13,11 @@
 use crate::below::{FileIdentity, Refused};
 use crate::namespace::error::NamespaceError;
 use crate::namespace::log::NamespaceLog;
-use crate::namespace::name_map::NameMap;
 use crate::namespace::ring::NameRing;
 use crate::namespace::source::{FoundNode, NamespaceSource, Witness};
 use crate::open::format::identify;
 use std::collections::BTreeMap;
-use tidegate_layout::file_cache::{LOG_LINE_BYTES, LogRecord, NameChange, NodeAttributes, NodeIdentity};
+use tidegate_layout::file_cache::{LOG_LINE_BYTES, LogRecord, NameChange, NameMap, NodeAttributes, NodeIdentity};
 use tidegate_media::{Error, Region};
 
 /// The type of a file in `st_mode`.
@@ -85,6 +84,9 @@ pub struct NamesReplayed<R> {
     pub conflicts: Vec<NameConflict>,
 }
 
+/// Places and bytes of records.
+type PlacedRecords = Vec<(u64, Vec<u8>)>;
+
 /// What is to be done about an operation.
 enum Standing {
     Done,
@@ -108,6 +110,31 @@ impl<R: Region> NamespaceLog<R> {
     /// Repeats the operations of the log of the pool on `region` that SOURCE lost. Nobody uses the
     /// pool or SOURCE meanwhile. May be done again after any interruption.
     pub fn replay(region: R, source: &dyn NamespaceSource) -> Result<NamesReplayed<R>, NamespaceError> {
+        let (mut replay, records, witness) = NamespaceLog::found(region, source)?;
+        replay.run(source, &records, witness)?;
+        Ok(replay)
+    }
+
+    /// Follows the operations of the log of the pool on `region`, where SOURCE has each of them, if
+    /// not durably: its file system was mounted ever since. Changes nothing in SOURCE.
+    /// [`NamespaceLog::resume`] goes on with the log.
+    pub fn follow(region: R, source: &dyn NamespaceSource) -> Result<NamesReplayed<R>, NamespaceError> {
+        let (mut replay, records, _) = NamespaceLog::found(region, source)?;
+        for (_, record, _) in replay.parsed(&records)? {
+            match record {
+                LogRecord::Change(change) => replay.names.follow(&change),
+                LogRecord::MadeAnew { node, anew } => _ = replay.anew.insert(node, anew),
+                LogRecord::ReplayBegun => {}
+            }
+        }
+        Ok(replay)
+    }
+
+    /// What the log has, with places and bytes of its records, and the place of SOURCE's witness.
+    fn found(
+        region: R,
+        source: &dyn NamespaceSource,
+    ) -> Result<(NamesReplayed<R>, PlacedRecords, u64), NamespaceError> {
         let pool = identify(&region)?;
         let ring = NameRing::new(region, pool.plan.namespace().ok_or(NamespaceError::NoLog)?);
         let (head, tail) = ring.settled_cursors()?;
@@ -128,8 +155,7 @@ impl<R: Region> NamespaceLog<R> {
             replay.head = witness;
             replay.settle_head()?;
         }
-        replay.run(source, &records, witness)?;
-        Ok(replay)
+        Ok((replay, records, witness))
     }
 
     /// Gives up the operations of the log of the pool on `region`: for a SOURCE, or a pool, that is
@@ -179,11 +205,7 @@ impl<R: Region> NamesReplayed<R> {
         records: &[(u64, Vec<u8>)],
         witness: u64,
     ) -> Result<(), NamespaceError> {
-        let parsed = records.iter().map(|(place, bytes)| {
-            let (record, lines) = self.ring.parse(*place, bytes)?;
-            Ok((*place, record, place + lines))
-        });
-        let parsed = parsed.collect::<Result<Vec<_>, NamespaceError>>()?;
+        let parsed = self.parsed(records)?;
         self.resumed = parsed.iter().any(|(_, record, _)| *record == LogRecord::ReplayBegun);
         self.anew.extend(parsed.iter().filter_map(|(_, record, _)| match record {
             LogRecord::MadeAnew { node, anew } => Some((*node, *anew)),
@@ -207,8 +229,17 @@ impl<R: Region> NamesReplayed<R> {
         Ok(())
     }
 
+    /// The records with their places and ends.
+    fn parsed<'a>(&self, records: &'a [(u64, Vec<u8>)]) -> Result<Vec<(u64, LogRecord<'a>, u64)>, NamespaceError> {
+        let parsed = records.iter().map(|(place, bytes)| {
+            let (record, lines) = self.ring.parse(*place, bytes)?;
+            Ok((*place, record, place + lines))
+        });
+        parsed.collect()
+    }
+
     /// Places and bytes of all records up to the head, or up to the witness if the head lags.
-    fn records(&self, witness: u64) -> Result<Vec<(u64, Vec<u8>)>, NamespaceError> {
+    fn records(&self, witness: u64) -> Result<PlacedRecords, NamespaceError> {
         let (mut records, mut place) = (Vec::new(), self.tail);
         while place < self.head.max(witness) {
             let bytes = match self.ring.record(place) {

@@ -101,7 +101,7 @@ impl<R: Region> FileCache<R> {
     /// the file.
     fn bind(&self, file: FileId, backing: Arc<dyn BackingFile>, cut_to: u64) -> Result<(), FileError> {
         let len = backing.status()?.len;
-        let (cuts, size, reached) = {
+        let (size, reached) = {
             let mut lane = self.lane();
             let cached = lane.file_mut(file)?;
             cached.below = Attachment::Attached(backing.clone());
@@ -112,19 +112,21 @@ impl<R: Region> FileCache<R> {
             let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
             let cuts = cached.record.is_some() && len > cut_to;
             if cuts {
-                cached.cut_below = Some(cut_to);
+                (cached.cut_below, cached.uncut) = (Some(cut_to), Some(cut_to));
                 lane.touch(file)?;
             }
-            (cuts, size, reached)
+            (size, reached)
         };
-        if cuts {
-            backing.set_len(cut_to)?;
-        }
-        if size != reached {
+        let mut cut = self.cut_below(file);
+        if size != reached && cut.is_ok() {
             self.lane().file_mut(file)?.size = reached;
-            self.truncate_exclusively(file, size)?;
+            cut = self.truncate_exclusively(file, size);
         }
-        Ok(())
+        match cut {
+            // As when a cut is refused at any other time: it is tried again.
+            Err(FileError::Below(_)) => self.lane().cut_here(file, size.min(reached), len),
+            cut => cut,
+        }
     }
 
     /// The file below could not be used after all. A cut that was committed meanwhile counts.

@@ -9,13 +9,12 @@
 //! | all is written back, SOURCE is shown, the record is removed | server | is done again |
 
 use crate::lifecycle::belonging::NotTogether;
-use crate::lifecycle::failure::{ServiceFailure, system};
+use crate::lifecycle::failure::{ServiceFailure, not_durable, system};
 use crate::lifecycle::opening::{
     FoundSource, check_mark, fresh_record, open_covered_source, open_source, other_pool, record_of,
 };
-use crate::lifecycle::recovered::{RecoveredFile, StrangeNames, recover};
+use crate::lifecycle::recovered::{FormerNames, RecoveredFile, recover};
 use crate::pool::hidden::{self, Cover, Hidden};
-use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::Volatile;
 use crate::pool::volatile::accepted;
@@ -33,6 +32,7 @@ use tidegate_mount_transport::{BelowDead, KIND};
 use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_sandbox::SandboxWish;
 use tidegate_source_files::mark::PoolMark;
+use tidegate_source_files::name_log::NameLog;
 use tidegate_source_files::recovery::SourceFiles;
 use tidegate_source_files::{SourceDirectory, about};
 
@@ -151,14 +151,14 @@ fn begin_with(
     dram: u64,
 ) -> Result<(Pool, Hidden, OpenFiles, Vec<RecoveredFile>), ServiceFailure> {
     let covers = request.source == request.mountpoint;
-    let strange = strange_names(&pool, mark)?;
+    let former = former_names(&pool, mark)?;
     let record = record_for((&pool, dram), request, source, mark)?;
     if pool.layout()? == Layout::Blank {
         pool = pool.format()?;
     }
     let cover = if covers { Cover::Mount } else { Cover::Mode };
     let hidden = Hidden::begin((pool.path.clone(), pool.id()?.unwrap_or_default()), record, source, cover)?;
-    let recovery = recover(&pool, dram, SourceFiles::new(source, None), strange)?;
+    let recovery = recover(&pool, dram, SourceFiles::new(source, None), former)?;
     // A mount tells of those alone.
     let recovery = recovery.named_as_now(source, |outcome| matches!(outcome, Outcome::Retained(_)));
     // The first server opens the log of names.
@@ -201,10 +201,10 @@ fn open_pool(request: &MountRequest, mark: Option<&PoolMark>) -> Result<Pool, Se
 }
 
 /// What becomes of operations in a pool that belongs to no SOURCE: theirs was given up.
-fn strange_names(pool: &Pool, mark: Option<&PoolMark>) -> Result<StrangeNames, ServiceFailure> {
+fn former_names(pool: &Pool, mark: Option<&PoolMark>) -> Result<FormerNames, ServiceFailure> {
     let id = pool.id()?;
     let belongs = record::path_of(&pool.path).exists() || mark.is_some_and(|mark| id.as_ref() == Some(&mark.id));
-    Ok(if belongs { StrangeNames::Refuse } else { StrangeNames::GiveUp })
+    Ok(if belongs { FormerNames::Repeat } else { FormerNames::RepeatOrGiveUp })
 }
 
 /// The record of the mount. It is the former one, if the pool has data of SOURCE.
@@ -271,7 +271,7 @@ pub(crate) fn end(
         tell(&format!("the pool {pool} keeps what some files lack, and SOURCE stays hidden: recover it"));
         return Ok(());
     }
-    files.names.end()?;
+    files.names.end().map_err(not_durable)?;
     hidden.end(source)?;
     pool.remove_volatile()
 }

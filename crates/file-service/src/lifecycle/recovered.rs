@@ -4,7 +4,6 @@ use crate::lifecycle::belonging::NotTogether;
 use crate::lifecycle::failure::{ServiceFailure, in_use, not_durable};
 use crate::lifecycle::opening::{FoundSource, check_mark, open_covered_source, record_of};
 use crate::pool::hidden;
-use crate::pool::name_log::NameLog;
 use crate::pool::record::{self, MountRecord};
 use crate::pool::volatile::accepted;
 use crate::pool::write_back::drain;
@@ -26,6 +25,7 @@ use tidegate_media::{MappedRegion, MappedRuns};
 use tidegate_mount_transport::{refuse_without_proc, remove_dead};
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
+use tidegate_source_files::name_log::NameLog;
 use tidegate_source_files::recovery::{FoundFile, SourceFiles};
 
 /// What recovery brings to a mount.
@@ -39,13 +39,17 @@ pub(crate) struct Recovery {
     conflicts: Vec<NameConflict>,
 }
 
-/// What becomes of operations on names that belong to another SOURCE, or to one at another time.
+/// What is known of SOURCE and of the operations on names that the pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StrangeNames {
-    /// The pool is refused.
-    Refuse,
-    /// They are given up.
-    GiveUp,
+pub(crate) enum FormerNames {
+    /// SOURCE may have lost some. If they belong to another SOURCE, or to one at another time, the
+    /// pool is refused.
+    Repeat,
+    /// Likewise, but such operations are given up.
+    RepeatOrGiveUp,
+    /// SOURCE has them all, if not durably, and perhaps it can only be read: it was mounted ever
+    /// since.
+    Done,
 }
 
 /// Repeats the operations on names that SOURCE lost, opens the pool's lanes, and finds the files
@@ -54,13 +58,13 @@ pub(crate) fn recover(
     pool: &Pool,
     dram: u64,
     below: SourceFiles<'_>,
-    strange: StrangeNames,
+    former: FormerNames,
 ) -> Result<Recovery, ServiceFailure> {
     let of_names = |error| ServiceFailure::Names { pool: pool.path.clone(), error };
     let failed = |error| ServiceFailure::NotWrittenBack { pool: pool.path.clone(), error };
     let below = below.without(pool.gone()?);
     let source = below.source();
-    let names = replayed(&pool.region, source, strange).map_err(of_names)?;
+    let names = replayed(&pool.region, source, former).map_err(of_names)?;
     let lanes = pool.lanes_open(dram)?;
     // A lock that cannot be asked about is taken for one.
     let found = lanes.map_again(LEASE_CLASS, word_of_now(), &mut |range| {
@@ -82,7 +86,7 @@ pub(crate) fn recover(
             return Err(failed(refused.into()));
         }
         conflicts = std::mem::take(&mut names.conflicts);
-        if !names.is_empty() {
+        if former != FormerNames::Done && !names.is_empty() {
             names.finish(source).map_err(of_names)?;
         }
     }
@@ -113,16 +117,20 @@ impl Below for KnownFirst<'_> {
 fn replayed(
     region: &Arc<MappedRegion>,
     source: &SourceDirectory,
-    strange: StrangeNames,
+    former: FormerNames,
 ) -> Result<Option<NamesReplayed<Arc<MappedRegion>>>, NamespaceError> {
-    match NamespaceLog::replay(Arc::clone(region), source) {
+    let names = match former {
+        FormerNames::Done => NamespaceLog::follow(Arc::clone(region), source),
+        FormerNames::Repeat | FormerNames::RepeatOrGiveUp => NamespaceLog::replay(Arc::clone(region), source),
+    };
+    match names {
         Ok(names) => Ok(Some(names)),
         Err(NamespaceError::NoLog) => Ok(None),
         Err(
             error @ (NamespaceError::OtherSource
             | NamespaceError::OlderSource { .. }
             | NamespaceError::OlderPool { .. }),
-        ) if strange == StrangeNames::GiveUp => {
+        ) if former == FormerNames::RepeatOrGiveUp => {
             tracing::warn!("operations on names are given up: {error}");
             NamespaceLog::give_up(Arc::clone(region), source)?;
             Ok(None)
@@ -261,12 +269,12 @@ pub fn recover_pool(
     check_mark(PoolMark::read(&source)?.as_ref(), &record.source, &pool)?;
     let (mut recovered, mut is_written_back) = (Vec::new(), true);
     if layout == Layout::Pool {
-        let (to, strange) = match unplaced {
-            Unplaced::Retain => (None, StrangeNames::Refuse),
-            Unplaced::Salvage => (Some(salvage.clone()), StrangeNames::GiveUp),
+        let (to, former) = match unplaced {
+            Unplaced::Retain => (None, FormerNames::Repeat),
+            Unplaced::Salvage => (Some(salvage.clone()), FormerNames::RepeatOrGiveUp),
         };
         let names = Arc::new(NameLog::absent(&source));
-        let recovery = recover(&pool, dram, SourceFiles::new(&source, to), strange)?;
+        let recovery = recover(&pool, dram, SourceFiles::new(&source, to), former)?;
         let (files, found) = recovery.named_as_now(&source, |_| true).into_open_files(&pool, names)?;
         drain(&files, &source, &pool.path, &mut tell)?;
         (recovered, is_written_back) = (found, files.is_written_back());

@@ -12,13 +12,12 @@ use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::end;
 use crate::lifecycle::opening::{lock_source, record_of};
-use crate::lifecycle::recovered::{StrangeNames, recover};
+use crate::lifecycle::recovered::{FormerNames, recover};
 use crate::lifecycle::run::Listener;
 use crate::lifecycle::served_mount::ServedMount;
 use crate::lifecycle::status::MountStatus;
 use crate::lifecycle::unmounted::end_on_demand;
 use crate::pool::hidden::Hidden;
-use crate::pool::name_log::NameLog;
 use crate::pool::record;
 use crate::pool::refills::Refills;
 use crate::pool::volatile::accepted;
@@ -28,7 +27,7 @@ use crate::service::explained::explained;
 use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
-use crate::service::nodes::open_files::OpenFiles;
+use crate::service::nodes::open_files::{Access, OpenFiles};
 use crate::service::{FileService, Survival};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
@@ -50,6 +49,7 @@ use tidegate_mount_transport::{
 };
 use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_sandbox::{Confinement, OF_MOUNT, SandboxWish, Served, confine, give_up_capabilities};
+use tidegate_source_files::name_log::NameLog;
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
@@ -151,8 +151,8 @@ impl MountServer {
         let known = KnownFiles { route: &route, kept: by_identity(&source, kept.values()) };
         note_nameless(&hidden, &known.kept).map_err(of_system("noting which open files have no name"))?;
         let recovery =
-            recover(&pool, accepted(mount.dram_bytes)?, SourceFiles::known(&source, &known), StrangeNames::Refuse)?;
-        let names = NameLog::open(&pool.region, &source);
+            recover(&pool, accepted(mount.dram_bytes)?, SourceFiles::known(&source, &known), FormerNames::Done)?;
+        let names = NameLog::resume(&pool.region, &source);
         let names = Arc::new(names.map_err(|error| ServiceFailure::Names { pool: pool.path.clone(), error })?);
         if names.is_kept() {
             hidden.prepare_notes()?;
@@ -258,7 +258,8 @@ fn by_identity<'k>(
 
 /// Opens a node again that programs have open.
 fn reopen(service: &FileService, (handle, Opening { node, access, .. }): (Handle, Opening)) {
-    let opened = service.open_node(node, access).or_else(|errno| service.open_survived(node, access).ok_or(errno));
+    let again = if access == Access::Read { access } else { Access::WriteAgain };
+    let opened = service.open_node(node, again).or_else(|errno| service.open_survived(node, access).ok_or(errno));
     let opened = opened.map(|file| {
         service.keep_open(node, &file);
         if service.handles.has_group(handle) {

@@ -248,7 +248,7 @@ const PLACED_MAX: usize = 256;
 fn opened_record(handle: u64, opening: &Opening) -> Vec<u8> {
     let tag = match opening.access {
         Access::Read => OPENED_TO_READ,
-        Access::Write => OPENED_TO_WRITE,
+        Access::Write | Access::WriteAgain => OPENED_TO_WRITE,
     };
     let mut record = RecordWriter::default();
     record.tag(tag).word(handle).word(opening.node.0).word(opening.request.first_sent().0);

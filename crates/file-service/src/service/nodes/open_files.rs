@@ -13,7 +13,6 @@ pub(crate) mod privileges;
 mod writes;
 
 use crate::pool::context_board::ContextBoard;
-use crate::pool::name_log::{Made, NameLog};
 use crate::pool::read_admission::ReadAdmission;
 use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
@@ -38,6 +37,7 @@ use tidegate_policy::placement::Bypass;
 use tidegate_source_files::Route;
 use tidegate_source_files::SyncTimes;
 use tidegate_source_files::backing::{OpenedFile, refused};
+use tidegate_source_files::name_log::{Made, NameLog};
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::hint_of;
 
@@ -88,6 +88,8 @@ pub(crate) enum Access {
     Read,
     /// Writing, and nothing less.
     Write,
+    /// Writing, as it was opened before: if SOURCE can only be read now, then later.
+    WriteAgain,
 }
 
 /// Whether a read or write wants to be cached.
@@ -309,7 +311,7 @@ impl OpenFiles {
         open: impl FnOnce() -> Result<(OpenedFile, bool)>,
     ) -> Result<Arc<OpenFile>> {
         if let Some(file) = self.open_known(identity) {
-            let allowed = if access == Access::Write { file.allow_writing(open) } else { Ok(()) };
+            let allowed = if access == Access::Read { Ok(()) } else { file.allow_writing(open) };
             return match allowed {
                 Ok(()) => {
                     self.look_again(&file);

@@ -3,7 +3,6 @@
 //! They are those of the file below; but the length and the time of modification are the pool's
 //! where the pool has what the file below lacks.
 
-use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::open_files::{Access, OpenFile};
 use crate::service::{FileService, Located, Privileges, SET_GROUP_ID, SET_USER_ID, VALID};
 use rustix::fs::{AtFlags, Gid, Mode, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
@@ -17,6 +16,7 @@ use tidegate_file_cache::BackingFile;
 use tidegate_fuse::{Attributes, ExtendedAttributes, NodeId, Reply, SetAttributes, SetTime, Statistics, Time};
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes};
 use tidegate_source_files::backing::OpenedFile;
+use tidegate_source_files::name_log::{Naming, Subject};
 use tidegate_source_files::{about, by_descriptor};
 
 /// The attribute that a file's capabilities are in.

@@ -89,7 +89,11 @@ impl FileService {
                 let (opened, about) = self.found(node, |route: &Route| self.source.open_at(route, flags))?;
                 Ok(OpenedFile::known(&self.source, opened, &about))
             };
-            if access == Access::Read { open_as_allowed(open) } else { Ok((open(OFlags::RDWR)?, true)) }
+            match access {
+                Access::Read => open_as_allowed(open),
+                Access::Write => Ok((open(OFlags::RDWR)?, true)),
+                Access::WriteAgain => Ok((OpenedFile::opened_for_writing(open)?, true)),
+            }
         })
     }
 

@@ -4,7 +4,6 @@
 //! change below and the one here. A lookup takes the lock at its end only, and is made again if a
 //! name went meanwhile. Each change is recorded in the log of names before its reply.
 
-use crate::pool::name_log::{Naming, Subject};
 use crate::service::nodes::dentry::Dentry;
 use crate::service::nodes::folders::Folder;
 use crate::service::nodes::inodes::Inodes;
@@ -21,6 +20,7 @@ use std::time::Duration;
 use tidegate_fuse::{Attributes, Entry, Header, NodeId, Reply, Unique};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
 use tidegate_source_files::Route;
+use tidegate_source_files::name_log::{Naming, Subject};
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::{about, about_at, by_descriptor, reopen};
 
@@ -418,7 +418,6 @@ mod tests {
     use super::*;
     use crate::lifecycle::opening::fresh_record;
     use crate::pool::hidden::{Cover, Hidden};
-    use crate::pool::name_log::NameLog;
     use crate::service::Survival;
     use crate::service::nodes::handles::Handles;
     use crate::service::nodes::inodes::{Inodes, KeptFiles};
@@ -430,6 +429,7 @@ mod tests {
     use tidegate_media::{MappedRegion, Region};
     use tidegate_mount_transport::{DescriptorStore, MemoryLog};
     use tidegate_source_files::SourceDirectory;
+    use tidegate_source_files::name_log::NameLog;
 
     /// A service without threads.
     struct Testbed {
@@ -452,7 +452,7 @@ mod tests {
             let bytes = dram_bytes(&*region, 1 << 20).expect("there is a pool");
             let dram = |_| Ok(Arc::new(MappedRegion::anonymous(bytes).expect("memory")) as Arc<dyn Region>);
             let pool = FilePool::open(&region, dram).expect("a fresh pool");
-            let names = Arc::new(NameLog::begun(&region, &source).expect("a fresh log"));
+            let names = Arc::new(NameLog::resumed(&region, &source).expect("a fresh log"));
             let files = Arc::new(OpenFiles::new(pool, names));
             let record = fresh_record(&path, &source, None).expect("readable");
             let hidden = Hidden::begin((folder.path().join("pool"), "1".to_owned()), record, &source, Cover::Mount);

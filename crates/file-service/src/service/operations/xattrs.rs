@@ -1,7 +1,6 @@
 //! Extended attributes: those of the file below, except for SOURCE's mark of its pool and the
 //! witness of the log of names.
 
-use crate::pool::name_log::Subject;
 use crate::service::operations::attributes::CAPABILITIES;
 use crate::service::{FileService, SET_GROUP_ID};
 use rustix::fs::{XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr};
@@ -9,6 +8,7 @@ use rustix::io::{Errno, Result};
 use std::ffi::CStr;
 use tidegate_fuse::{NodeId, Reply, SetXattr};
 use tidegate_layout::file_cache::NameChange;
+use tidegate_source_files::name_log::Subject;
 use tidegate_source_files::names::WITNESS;
 use tidegate_source_files::{about, acls, by_descriptor, mark};
 

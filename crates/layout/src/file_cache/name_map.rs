@@ -1,28 +1,28 @@
-//! Where the inodes are that the log speaks of, after all its operations.
+//! Where the inodes are that records of the namespace log speak of, after all their operations.
 
+use super::namespace::{LostName, NameChange, NodeIdentity};
 use std::collections::{BTreeMap, BTreeSet};
-use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
 
 /// Names of inodes, as far as the log has them, and inodes without a name.
 #[derive(Debug, Default)]
-pub(super) struct NameMap {
+pub struct NameMap {
     names: BTreeMap<Vec<u8>, NodeIdentity>,
     removed: BTreeSet<NodeIdentity>,
 }
 
 impl NameMap {
     /// One of the inode's names.
-    pub(super) fn path_of(&self, node: NodeIdentity) -> Option<&[u8]> {
+    pub fn path_of(&self, node: NodeIdentity) -> Option<&[u8]> {
         self.names.iter().find(|(_, named)| **named == node).map(|(path, _)| &path[..])
     }
 
     /// Whether the inode lost its last name.
-    pub(super) fn is_removed(&self, node: NodeIdentity) -> bool {
+    pub fn is_removed(&self, node: NodeIdentity) -> bool {
         self.removed.contains(&node)
     }
 
     /// Follows the next operation.
-    pub(super) fn follow(&mut self, change: &NameChange<'_>) {
+    pub fn follow(&mut self, change: &NameChange<'_>) {
         match *change {
             NameChange::Linked { path, to, node } => {
                 self.put(path, node);

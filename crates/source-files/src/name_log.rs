@@ -4,19 +4,20 @@
 //! An operation is done between [`NameLog::begin`] and [`Naming::record`]. A file system that may
 //! lose an earlier operation and keep a later one gets no log; there, a sync waits for SOURCE.
 
-use crate::lifecycle::failure::{ServiceFailure, not_durable};
+use crate::SourceDirectory;
+use crate::backing::{OpenedFile, refused};
 use rustix::fs::Statx;
 use rustix::io::{Errno, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource};
+use tidegate_file_cache::{
+    MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource, Refused,
+};
 use tidegate_host::files::ordered_names::has_ordered_names;
 use tidegate_host::threads::Periodic;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 use tidegate_media::MappedRegion;
-use tidegate_source_files::SourceDirectory;
-use tidegate_source_files::backing::OpenedFile;
 
 /// How often operations are committed that no program syncs.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -27,80 +28,105 @@ const SYNC_AFTER: Duration = Duration::from_secs(5);
 type Log = NamespaceLog<Arc<MappedRegion>>;
 
 /// A file that was made through this mount, before anything is stored in it below.
-pub(crate) type Made = MadeFile<Arc<MappedRegion>>;
+pub type Made = MadeFile<Arc<MappedRegion>>;
 
 /// The log, if there is one.
-pub(crate) struct NameLog {
+pub struct NameLog {
     log: Option<Arc<Log>>,
     source: Arc<SourceDirectory>,
     /// Whether the log's failure was told.
     is_told: AtomicBool,
+    /// Whether it was told that SOURCE cannot be synced, since it could.
+    is_sync_told: AtomicBool,
 }
 
 /// The right to do one operation on names after the other.
-pub(crate) struct Naming<'a> {
+pub struct Naming<'a> {
     names: &'a NameLog,
     writing: Option<NamesWriting<'a, Arc<MappedRegion>>>,
 }
 
 /// An inode that an operation is about, and the path of a name of it.
-pub(crate) struct Subject {
-    pub(crate) path: Vec<u8>,
-    pub(crate) node: NodeIdentity,
+pub struct Subject {
+    /// The path of a name of it, from SOURCE on.
+    pub path: Vec<u8>,
+    /// Which inode it is.
+    pub node: NodeIdentity,
 }
 
 impl NameLog {
-    /// Opens the log of the pool on `region`, which was replayed, if `source` is one for a log.
-    pub(crate) fn open(
+    /// Goes on with the log of the pool on `region`, whose operations `source` has, if that is one
+    /// for a log.
+    pub fn resume(
         region: &Arc<MappedRegion>,
         source: &Arc<SourceDirectory>,
     ) -> std::result::Result<NameLog, NamespaceError> {
-        if !has_ordered_names(source.root()).map_err(tidegate_source_files::backing::refused)? {
+        if !has_ordered_names(source.root()).map_err(refused)? {
             tracing::info!(
                 "SOURCE is not on ext4 with a journal or XFS: the first sync of a file and syncs of directories wait for it"
             );
             return Ok(NameLog::absent(source));
         }
-        NameLog::begun(region, source)
+        let names = NameLog::resumed(region, source)?;
+        if let Err(errno) = names.settle() {
+            tracing::warn!(
+                "SOURCE cannot be changed: {errno}; names stay as they are until it can, and the pool keeps what it has"
+            );
+        }
+        Ok(names)
     }
 
     /// The log of the pool on `region`, whatever SOURCE is.
-    pub(crate) fn begun(
+    pub fn resumed(
         region: &Arc<MappedRegion>,
         source: &Arc<SourceDirectory>,
     ) -> std::result::Result<NameLog, NamespaceError> {
         let below: Arc<dyn NamespaceSource> = source.clone();
-        match Log::open(Arc::clone(region), below) {
+        match Log::resume(Arc::clone(region), below) {
             Ok(log) => Ok(NameLog { log: Some(Arc::new(log)), ..NameLog::absent(source) }),
             Err(NamespaceError::NoLog) => Ok(NameLog::absent(source)),
             Err(error) => Err(error),
         }
     }
 
+    /// Has SOURCE make durable what an earlier server did there, unless that was done. Nothing is
+    /// recorded before.
+    pub fn settle(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        log.settle().map_err(|error| self.refused_or_failed(log, &error))
+    }
+
     /// No log.
-    pub(crate) fn absent(source: &Arc<SourceDirectory>) -> NameLog {
-        NameLog { log: None, source: Arc::clone(source), is_told: AtomicBool::new(false) }
+    pub fn absent(source: &Arc<SourceDirectory>) -> NameLog {
+        NameLog {
+            log: None,
+            source: Arc::clone(source),
+            is_told: AtomicBool::new(false),
+            is_sync_told: AtomicBool::new(false),
+        }
     }
 
     /// Whether there is a log.
-    pub(crate) fn is_kept(&self) -> bool {
+    pub fn is_kept(&self) -> bool {
         self.log.is_some()
     }
 
     /// Begins an operation: called before it is done below. Taken before every other lock.
-    pub(crate) fn begin(&self) -> Result<Naming<'_>> {
-        let writing = self.log.as_ref().map(|log| log.begin()).transpose();
-        Ok(Naming { names: self, writing: writing.map_err(|error| self.failed(&error))? })
+    pub fn begin(&self) -> Result<Naming<'_>> {
+        let Some(log) = &self.log else { return Ok(Naming { names: self, writing: None }) };
+        let writing = log.begin().map_err(|error| self.refused_or_failed(log, &error))?;
+        Ok(Naming { names: self, writing: Some(writing) })
     }
 
     /// Makes every operation durable that was recorded before.
-    pub(crate) fn commit(&self) -> Result<()> {
+    pub fn commit(&self) -> Result<()> {
         self.log.as_ref().map_or(Ok(()), |log| log.commit()).map_err(|error| self.failed(&error))
     }
 
     /// Makes SOURCE durable. The log forgets then what was recorded before, if `may_forget` or if
     /// room becomes scarce: the log alone tells that a file was removed and is not missing.
-    pub(crate) fn sync_source(&self, may_forget: impl FnOnce() -> Result<bool>) -> Result<()> {
+    pub fn sync_source(&self, may_forget: impl FnOnce() -> Result<bool>) -> Result<()> {
+        self.settle()?;
         let mark = self.log.as_ref().map(|log| log.mark());
         self.source.sync().map_err(|refused| Errno::from_raw_os_error(refused.errno))?;
         let (Some(log), Some(mark)) = (&self.log, mark) else { return Ok(()) };
@@ -111,26 +137,26 @@ impl NameLog {
     }
 
     /// The file that was just made and recorded as `opened`, as the cache gets it.
-    pub(crate) fn made(&self, opened: &Arc<OpenedFile>) -> Option<Arc<Made>> {
+    pub fn made(&self, opened: &Arc<OpenedFile>) -> Option<Arc<Made>> {
         let log = self.log.as_ref()?;
         Some(Arc::new(MadeFile::new(opened.clone(), Arc::clone(log))))
     }
 
     /// What the operation is about that was done to the inode of `about`, at `path`. None: no
     /// record is made of it, as the inode has no name or is on another file system.
-    pub(crate) fn subject(&self, path: Option<Vec<u8>>, about: &Statx) -> Option<Subject> {
+    pub fn subject(&self, path: Option<Vec<u8>>, about: &Statx) -> Option<Subject> {
         let identity = self.source.identity(about);
         let path = path.filter(|_| identity.device == 0 && self.is_kept())?;
         Some(Subject { path, node: NodeIdentity { inode: identity.inode, generation: identity.generation } })
     }
 
     /// What was done, and bytes of records that SOURCE may lack.
-    pub(crate) fn counters(&self) -> (NamespaceCounters, u64) {
+    pub fn counters(&self) -> (NamespaceCounters, u64) {
         self.log.as_ref().map_or_else(Default::default, |log| (log.counters(), log.fill().0))
     }
 
     /// Starts the thread that commits operations and has SOURCE catch up by `sync_source`.
-    pub(crate) fn start(
+    pub fn start(
         self: &Arc<NameLog>,
         sync_source: impl Fn() -> Result<()> + Send + 'static,
     ) -> std::io::Result<Periodic> {
@@ -141,6 +167,12 @@ impl NameLog {
     /// Failures are told once, and each later operation gets them.
     fn look(&self, waits_since: &mut Option<Instant>, sync_source: &dyn Fn() -> Result<()>) {
         let Some(log) = self.log.as_ref().filter(|_| self.commit().is_ok()) else { return };
+        if log.is_unsettled() {
+            match self.settle() {
+                Ok(()) => tracing::info!("SOURCE can be changed again"),
+                Err(_) => return,
+            }
+        }
         if log.fill().0 == 0 {
             *waits_since = None;
             return;
@@ -148,18 +180,30 @@ impl NameLog {
         let waits = waits_since.get_or_insert_with(Instant::now).elapsed();
         if waits >= SYNC_AFTER || is_filling(log) {
             *waits_since = None;
-            if let Err(errno) = sync_source() {
-                tracing::warn!(
+            match sync_source() {
+                Ok(()) => self.is_sync_told.store(false, Ordering::Relaxed),
+                // Relaxed: one thread looks.
+                Err(errno) if !self.is_sync_told.swap(true, Ordering::Relaxed) => tracing::warn!(
                     "SOURCE cannot be synced: {errno}; the pool keeps the operations, and it is tried again"
-                );
+                ),
+                Err(_) => {}
             }
         }
     }
 
     /// Every operation is durable in SOURCE, and the log is empty. No operation comes any more.
-    pub(crate) fn end(&self) -> std::result::Result<(), ServiceFailure> {
-        let ended = self.commit().and_then(|()| self.sync_source(|| Ok(true)));
-        ended.map_err(not_durable)
+    pub fn end(&self) -> Result<()> {
+        self.commit()?;
+        self.sync_source(|| Ok(true))
+    }
+
+    /// An operation did not begin: what SOURCE says before it takes changes is no failure of the
+    /// log.
+    fn refused_or_failed(&self, log: &Log, error: &NamespaceError) -> Errno {
+        match *error {
+            NamespaceError::Source(Refused { errno }) if log.is_unsettled() => Errno::from_raw_os_error(errno),
+            _ => self.failed(error),
+        }
     }
 
     fn failed(&self, error: &NamespaceError) -> Errno {
@@ -179,14 +223,14 @@ fn is_filling(log: &Log) -> bool {
 
 impl Naming<'_> {
     /// Records an operation that was just done.
-    pub(crate) fn record(&mut self, change: &NameChange<'_>) -> Result<()> {
+    pub fn record(&mut self, change: &NameChange<'_>) -> Result<()> {
         let names = self.names;
         let Some(writing) = &mut self.writing else { return Ok(()) };
         writing.record(change).map(drop).map_err(|error| names.failed(&error))
     }
 
     /// Does without a record of an operation that was just done: SOURCE has it durably.
-    pub(crate) fn without_record(&mut self) -> Result<()> {
+    pub fn without_record(&mut self) -> Result<()> {
         let names = self.names;
         let Some(writing) = &mut self.writing else { return Ok(()) };
         writing.without_record().map_err(|error| names.failed(&error))
@@ -194,7 +238,7 @@ impl Naming<'_> {
 
     /// An operation of several steps, of which the last ones ended so. If they failed, the first
     /// ones have no record.
-    pub(crate) fn completed<T>(&mut self, ended: Result<T>) -> Result<T> {
+    pub fn completed<T>(&mut self, ended: Result<T>) -> Result<T> {
         if ended.is_err() {
             self.without_record()?;
         }
