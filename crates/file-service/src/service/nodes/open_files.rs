@@ -6,6 +6,7 @@
 //! it is open: its syncs are the kernel's. So is a file that bypasses the pool.
 
 mod errno;
+mod gone;
 pub(crate) mod leases;
 pub(crate) mod mappings;
 pub(crate) mod placement;
@@ -36,7 +37,7 @@ use tidegate_media::MappedRegion;
 use tidegate_policy::placement::Bypass;
 use tidegate_source_files::Route;
 use tidegate_source_files::SyncTimes;
-use tidegate_source_files::backing::{OpenedFile, refused};
+use tidegate_source_files::backing::OpenedFile;
 use tidegate_source_files::name_log::{Made, NameLog};
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::hint_of;
@@ -385,74 +386,6 @@ impl OpenFiles {
         if known.is_unused() {
             files.remove(&file.identity);
         }
-    }
-
-    /// Notes that the kernel forgot files when they had no name that it knew.
-    pub(crate) fn nobody_reaches(&self, identities: &[FileIdentity]) {
-        if identities.is_empty() || !self.names.is_kept() {
-            return;
-        }
-        let mut files = self.files();
-        identities.iter().for_each(|gone| _ = files.entry(*gone).and_modify(|known| known.is_unreachable = true));
-    }
-
-    /// Gives up what the pool has of files that lost their last name and that nobody has open. The
-    /// loss of the names is durable before.
-    pub(crate) fn give_up_gone(&self) -> std::result::Result<(), FileError> {
-        let is_idle = |known: &&Counted| known.opens == 0 && known.is_unreachable;
-        let unreachable: Vec<_> = self.files().values().filter(is_idle).map(|known| known.file.clone()).collect();
-        let gone: Vec<_> = unreachable.into_iter().filter(|file| file.has_no_name()).collect();
-        if gone.is_empty() {
-            return Ok(());
-        }
-        self.names.commit().map_err(refused)?;
-        for file in gone {
-            let state = file.write_state();
-            if let ServedFrom::Pool(number) = state.served_from {
-                self.pool.discard(number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes SOURCE durable, so that the log of names need not keep what was recorded before.
-    /// It does if the pool has data of a removed file still: without the log a recovery would miss
-    /// that file. `note_gone` notes it, and one that is open, of which the pool may get data later.
-    pub(crate) fn sync_source(&self, note_gone: impl Fn(FileIdentity) -> Result<()>) -> Result<()> {
-        self.names.sync_source(|| {
-            self.give_up_gone().map_err(|error| errno_of(&error))?;
-            let known: Vec<_> = self.files().values().map(|known| (known.file.clone(), known.opens > 0)).collect();
-            let may_have_data = |file: &OpenFile, open| self.names.is_kept() && (open || self.lacks(file));
-            // The log may have to forget all the same, where its room is scarce.
-            for (file, _) in known.iter().filter(|(file, open)| may_have_data(file, *open) && file.has_no_name()) {
-                file.note_gone_once(&note_gone)?;
-            }
-            Ok(!known.iter().any(|(file, _)| self.lacks(file) && file.has_no_name()))
-        })
-    }
-
-    /// Whether the file below lacks, or may lose, what the pool has.
-    fn lacks(&self, file: &OpenFile) -> bool {
-        match file.read_state().served_from {
-            ServedFrom::Pool(number) => self.pool.lacks(number),
-            ServedFrom::File | ServedFrom::BesidePool => false,
-        }
-    }
-
-    /// Lets go of files that nobody has open and that are below.
-    pub(crate) fn let_go(&self) -> std::result::Result<(), FileError> {
-        let idle: Vec<_> =
-            self.files().values().filter(|known| known.opens == 0).map(|known| known.file.clone()).collect();
-        for file in idle {
-            if !file.leave_pool(&self.pool)? {
-                continue;
-            }
-            let mut files = self.files();
-            if files.get(&file.identity).is_some_and(Counted::is_unused) {
-                files.remove(&file.identity);
-            }
-        }
-        Ok(())
     }
 
     /// Has the pool forget every file, as at the end of a mount: what is left of a file that was
@@ -884,6 +817,32 @@ mod tests {
         drop(got);
         files.let_go().expect("nothing refuses");
         assert!(files.get(identity).is_none() && files.pool.files().is_empty());
+    }
+
+    /// Where no log of names says when the loss of a name is durable, as here.
+    #[test]
+    fn of_a_file_that_nobody_reaches_the_pool_has_nothing_once_it_is_below() {
+        let (folder, source, files) = testbed();
+        let clean_after = |name: &str, is_forgotten_early: bool| {
+            let file = open(&files, &source, name, || {});
+            let identity = file.identity;
+            files.write(&file, 0, &[5; 9000], Persistence::Synchronous).expect("written");
+            std::fs::remove_file(folder.path().join(name)).expect("removed");
+            file.with_backing(OpenedFile::note_removal);
+            files.close(file);
+            let forget = || files.nobody_reaches(&[identity]);
+            is_forgotten_early.then(forget);
+            files.let_go().expect("nothing refuses");
+            assert!(files.pool.fill().out_of_sync > 0, "its name may come back");
+            files.pool.write_back_step(0, u64::MAX).expect("written back");
+            files.let_go().expect("nothing refuses");
+            let clean = files.pool.clean_bytes();
+            forget();
+            (clean, files.pool.clean_bytes())
+        };
+        assert_eq!(clean_after("one", true), (0, 0));
+        let (clean, left) = clean_after("other", false);
+        assert!(clean >= 9000 && left == 0, "until the kernel forgets it, a program may link it: {clean}, {left}");
     }
 
     /// Nobody has to unmount for that, and the room reserved behind the end goes too.
