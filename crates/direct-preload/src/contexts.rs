@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, FRAMES,
-    FRAMES_MAX, Said, board_place, said_by, said_word, shown_context,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS,
+    FRAMES, FRAMES_MAX, Said, board_place, said_by, said_word, shown_context,
 };
 use tidegate_program_context::{ProgramContexts, StackTop, VERIFY_EVERY};
 
@@ -105,6 +105,11 @@ fn mapped(path: &[u8]) -> Option<Board> {
 /// Whether a device is that of a mount that has a board.
 pub(crate) fn is_device_of_mount(device: u64) -> bool {
     boards().any(|board| board.device == device)
+}
+
+/// The words that change when a program waits for room for mapped pages.
+pub(crate) fn room_words() -> impl Iterator<Item = &'static AtomicU64> {
+    boards().filter_map(|board| board.at(BOARD_ROOM_AT))
 }
 
 /// Whether a mount's policy asks for contexts.

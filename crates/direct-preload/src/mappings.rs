@@ -327,6 +327,7 @@ impl Table {
         for _ in 0..LATER_TRIES {
             self.map = NO_MAP;
             self.map.version = VERSION.into();
+            self.map.count = self.all.asks_with.into();
             (self.map.at, self.map.len) = (at.into(), (len.min(ASKED_BYTES) as u64).into());
             if !ask(fd, MAP, &mut self.map) {
                 let errno = std::io::Error::last_os_error();

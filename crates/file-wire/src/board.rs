@@ -7,6 +7,7 @@
 //! | 1 | the service | the mount's device, as `fstat` of its files tells it |
 //! | 2 | the service | whether the mount's policy asks for contexts: 1, or 0 |
 //! | 3 | programs | how many accesses could not be recorded to a trace |
+//! | 4 | the service | changes when a thread waits for room for mapped pages; see below |
 //! | 2 `n` + 8 | the program | [`said_word`] of the thread whose place `n` is |
 //! | 2 `n` + 9 | the service | how many requests of that thread it answered that have a context |
 //!
@@ -14,7 +15,10 @@
 //! find a context takes time, so a thread whose calls do not become requests, as the kernel's page
 //! cache answers them, does not look for it. Two threads may have one place: the later one has it.
 //!
-//! What is on the board is a hint. Whoever may write to it can make the placement err, no more.
+//! Programs wait by futex for the first half of word 4 to change, and give pages back then.
+//!
+//! What is on the board is a hint. Whoever may write to it can make the placement err, and have
+//! pages go that come again when they are touched; no more.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -42,6 +46,9 @@ pub const BOARD_DEVICE_AT: u64 = WORD_BYTES;
 pub const BOARD_WANTED_AT: u64 = 2 * WORD_BYTES;
 /// Offset of the word that counts accesses which could not be recorded.
 pub const BOARD_LOST_AT: u64 = 3 * WORD_BYTES;
+
+/// Offset of the word that changes when room for mapped pages is wanted.
+pub const BOARD_ROOM_AT: u64 = 4 * WORD_BYTES;
 
 const WORD_BYTES: u64 = 8;
 const HEAD_WORDS: u64 = 8;

@@ -23,8 +23,8 @@ mod board;
 
 pub use access::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 pub use board::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES,
-    FRAMES_MAX, Said, board_place, contexts_said, said_by, said_word, shown_context, variable,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS,
+    DIRECT, FRAMES, FRAMES_MAX, Said, board_place, contexts_said, said_by, said_word, shown_context, variable,
 };
 
 use std::mem::offset_of;
@@ -194,7 +194,8 @@ pub struct Map {
     pub at: U64,
     /// Asked: bytes, whole pages that lie within the file.
     pub len: U64,
-    /// How many runs are told, from `at` on; they may be too many for all of `len`.
+    /// Asked: [`WAITS_FOR_ROOM`], or 0. Told: how many runs there are, from `at` on; they may be
+    /// too many for all of `len`.
     pub count: U32,
     /// In which page of the pool, of 4096 bytes, the program says when it stored to these: a
     /// `StoreTimes` of `tidegate-layout`. 0: it does not.
@@ -202,6 +203,10 @@ pub struct Map {
     /// The runs.
     pub runs: [MapRun; MAP_RUNS_MAX],
 }
+
+/// A thread waits for the pages, for which there was no room: programs that can are to give some
+/// back.
+pub const WAITS_FOR_ROOM: u32 = 1;
 
 /// Pages that lie one behind the other in the pool too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]

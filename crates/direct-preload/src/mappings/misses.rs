@@ -5,7 +5,8 @@
 //! then maps them there, as stores may come from that instant on. The kernel does not watch them
 //! before the first `msync` of the extent, which flushes all of it.
 //!
-//! Where the service has no room, the extents that came first go, but for pinned ones. Each has an
+//! Where the service has no room, the extents that came first go, but for pinned ones; likewise
+//! where it says that another program waits for room. Each has an
 //! open file of the pool of its own, and so its own lock. It has other addresses first, then its
 //! own ones become absent in one act, and then it is flushed by the other ones: no store is left
 //! out. The lock goes with the last addresses. Children do not have them: see
@@ -27,6 +28,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::with_exposed_provenance_mut;
+use tidegate_file_wire::WAITS_FOR_ROOM;
 use tidegate_media::{AbsentPages, MappedRuns, OpenShared};
 
 /// How often the service is asked for pages for which it has no room, with a pause of 1 ms in
@@ -40,11 +42,14 @@ const TRIES: u32 = 8;
 /// is mapped then.
 const GOING_PART: usize = 8;
 
+/// Stands for no extent of any mapping.
+const NO_EXTENT: (u16, usize) = (u16::MAX, usize::MAX);
+
 /// Files of paged mappings that ended, which the worker is to close.
 const CLOSING_MAX: usize = 2 * PAGED_MAX;
 
 /// What the threads do that bring pages.
-pub(super) static WORK: TouchWork = TouchWork { serve, bring: bring_asked, tidy_up: close_unused };
+pub(super) static WORK: TouchWork = TouchWork { serve, bring: bring_asked, give_room, tidy_up: close_unused };
 
 /// What a process has of paged mappings.
 pub(super) struct AllPaged {
@@ -52,6 +57,8 @@ pub(super) struct AllPaged {
     queue: Arrivals,
     /// As many extents as there was room for lately.
     room: usize,
+    /// [`WAITS_FOR_ROOM`] while somebody waits for a page for which there was no room, otherwise 0.
+    pub(super) asks_with: u32,
     closing: [i32; CLOSING_MAX],
     /// While a child is made: the files, by descriptors that it will have.
     copies: Files,
@@ -64,6 +71,7 @@ impl AllPaged {
         paged: [None; PAGED_MAX],
         queue: Arrivals::NONE,
         room: usize::MAX,
+        asks_with: 0,
         closing: [-1; CLOSING_MAX],
         copies: NO_FILES,
         has_streams: false,
@@ -78,8 +86,7 @@ impl Wanted {
     /// Maps pages that come when they are touched. `None`: this process cannot have such ones.
     pub(super) fn map_paged(&self, (from, len): (u64, usize), file: (u64, u64)) -> Option<Result<*mut c_void, Errno>> {
         let absent = TOUCH_THREADS.started(&WORK).ok()?;
-        let begun = with(|table| table.begin_paged(self, absent, (from, len), file)).and_then(|begun| begun);
-        let (base, number) = match begun {
+        let (base, number) = match self.begun_paged(absent, (from, len), file) {
             Ok(begun) => begun,
             Err(errno) => return Some(Err(errno)),
         };
@@ -97,8 +104,41 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// Reserves a paged mapping, with its first extent. If there is no room for a page of it, other
+    /// programs are asked for some, unless it is to replace another mapping.
+    fn begun_paged(
+        &self,
+        absent: AbsentPages,
+        place: (u64, usize),
+        file: (u64, u64),
+    ) -> Result<(*mut c_void, u16), Errno> {
+        let tries = if self.place_flags() & libc::MAP_FIXED == 0 { ROOM_TRIES } else { 1 };
+        for number in 0..tries {
+            let begin = |table: &mut Table| table.begin_paged(self, absent, place, file);
+            match with(|table| table.asking(number, begin)).and_then(|begun| begun) {
+                Err(Errno::AGAIN) => pause(),
+                begun => return begun,
+            }
+        }
+        Err(Errno::NOMEM)
+    }
+}
+
 impl Table {
-    /// Reserves a paged mapping, with its first extent. The program is not told yet.
+    /// Does what asks for pages, the first time or again: then it says that somebody waits.
+    fn asking<T>(&mut self, number: u32, act: impl FnOnce(&mut Table) -> T) -> T {
+        if number > 0 {
+            self.all.asks_with = WAITS_FOR_ROOM;
+            TOUCH_THREADS.asks_for_room();
+        }
+        let done = act(self);
+        self.all.asks_with = 0;
+        done
+    }
+
+    /// Reserves a paged mapping, with its first extent. The program is not told yet. `EAGAIN`: no
+    /// room is there.
     fn begin_paged(
         &mut self,
         wanted: &Wanted,
@@ -139,6 +179,7 @@ impl Table {
             unsafe { absent.make(base, len, access) }.map_err(errno_of)?;
             self.bring_page(absent, number, start)
         });
+        let begun = begun.map_err(|errno| if errno == Errno::NOMEM { Errno::AGAIN } else { errno });
         // The descriptor is the program's.
         _ = self.all.paged[place].as_mut().map(|paged| paged.fd = -1);
         begun.map(|_| (base, number)).inspect_err(|_| self.end_untold(&range))
@@ -498,12 +539,12 @@ impl Drop for Aliases {
 fn serve(absent: AbsentPages, at: usize) {
     let page = at / PAGE_BYTES * PAGE_BYTES;
     let page = page..page + PAGE_BYTES;
-    for _ in 0..ROOM_TRIES {
+    for number_of_try in 0..ROOM_TRIES {
         let brought = with(|table| {
             let paged = table.mapped.parts(&page).find_map(|part| part.paged);
             // It was unmapped meanwhile, or something else is there.
             let Some(number) = paged else { return Ok(page.clone()) };
-            table.bring_page(absent, number, page.start)
+            table.asking(number_of_try, |table| table.bring_page(absent, number, page.start))
         });
         match brought.and_then(|brought| brought) {
             Ok(present) => return absent.wake(present.start, present.len()),
@@ -526,6 +567,14 @@ fn bring_asked(absent: AbsentPages, at: usize) -> Result<(), Errno> {
         paged.map_or(Ok(()), |number| table.bring_with_room(absent, number, at).map(drop))
     });
     brought.and_then(|brought| brought)
+}
+
+/// Has a part of the extents go, for which another program waits. On the worker only.
+fn give_room(absent: AbsentPages) {
+    let _ = with(|table| {
+        table.make_room(absent, NO_EXTENT);
+        table.all.room = table.all.queue.present;
+    });
 }
 
 /// Closes the files of mappings that ended. On the worker only.

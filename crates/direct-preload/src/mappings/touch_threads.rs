@@ -6,6 +6,7 @@
 //! programs close descriptors that they do not know, and go on with their memory. Neither calls a
 //! function of libc that this library takes over.
 
+use crate::contexts::room_words;
 use crate::guarded;
 use crate::mappings::paged::PAGED_MAX;
 use crate::mappings::pause;
@@ -13,11 +14,12 @@ use crate::mappings::signals::HeldSignals;
 use rustix::fd::{IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::thread::{futex, gettid};
+use rustix::thread::{ClockId, futex, gettid};
 use std::ffi::{CStr, c_void};
 use std::io::Write as _;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use tidegate_file_wire::BOARDS_MAX;
 use tidegate_media::AbsentPages;
 use tidegate_preload_common::lock::Lock;
 
@@ -45,6 +47,8 @@ pub(super) struct TouchWork {
     pub(super) serve: fn(AbsentPages, usize),
     /// Brings the page of this address.
     pub(super) bring: fn(AbsentPages, usize) -> Result<(), Errno>,
+    /// Called when another program waits for room.
+    pub(super) give_room: fn(AbsentPages),
     /// Called when nobody waits.
     pub(super) tidy_up: fn(),
 }
@@ -65,6 +69,8 @@ pub(super) struct TouchThreads {
     page: AtomicUsize,
     /// An errno, less than 0, or what was asked for.
     answer: AtomicI32,
+    /// Whether this process asked others for room since the worker last waited.
+    asked_for_room: AtomicBool,
     touched: [AtomicUsize; TOUCHES],
     put: AtomicUsize,
     taken: AtomicUsize,
@@ -82,6 +88,7 @@ pub(super) static TOUCH_THREADS: TouchThreads = TouchThreads {
     file: AtomicI32::new(-1),
     page: AtomicUsize::new(0),
     answer: AtomicI32::new(0),
+    asked_for_room: AtomicBool::new(false),
     touched: [const { AtomicUsize::new(0) }; TOUCHES],
     put: AtomicUsize::new(0),
     taken: AtomicUsize::new(0),
@@ -177,6 +184,11 @@ impl TouchThreads {
         opened(self.worker.load(Ordering::Relaxed), fd)
     }
 
+    /// This process is about to ask others for room.
+    pub(super) fn asks_for_room(&self) {
+        self.asked_for_room.store(true, Ordering::Relaxed);
+    }
+
     /// The worker is to look.
     pub(super) fn ring(&self) {
         self.bell.fetch_add(1, Ordering::Release);
@@ -204,6 +216,25 @@ impl TouchThreads {
         self.ring();
     }
 
+    /// Waits until the bell rings, or a program wants room. On the worker.
+    fn wait(&self, heard: u32, wanted: &RoomWanted) {
+        let mut waits = [futex::Wait::new(); 1 + BOARDS_MAX];
+        let bell = (self.bell.as_ptr(), heard, futex::WaitFlags::PRIVATE);
+        let words =
+            room_words().zip(wanted.0).map(|(word, value)| (word.as_ptr().cast(), value, futex::WaitFlags::empty()));
+        let mut count = 0;
+        for (wait, (at, value, flags)) in waits.iter_mut().zip([bell].into_iter().chain(words)) {
+            (wait.val, wait.uaddr) = (value.into(), futex::WaitPtr::new(at.cast()));
+            wait.flags = futex::WaitFlags::SIZE_U32 | flags;
+            count += 1;
+        }
+        match futex::waitv(&waits[..count], futex::WaitvFlags::empty(), None, ClockId::Monotonic) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            // Before Linux 5.16 nobody can wait for several: this program gives nothing.
+            Err(_) => _ = futex::wait(&self.bell, futex::Flags::PRIVATE, heard, None),
+        }
+    }
+
     fn take(&self) -> Option<usize> {
         let taken = self.taken.load(Ordering::Relaxed);
         // Acquire: pairs with `put`.
@@ -225,6 +256,23 @@ impl TouchThreads {
         self.answer.store(done.unwrap_or_else(|errno| -errno.raw_os_error()), Ordering::Relaxed);
         self.request.store(ANSWERED, Ordering::Release);
         let _ = futex::wake(&self.request, futex::Flags::PRIVATE, u32::MAX >> 1);
+    }
+}
+
+/// What the boards of mounts say of room for mapped pages, as far as a futex is: the first halves
+/// of their words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct RoomWanted([u32; BOARDS_MAX]);
+
+impl RoomWanted {
+    fn now() -> RoomWanted {
+        let mut wanted = RoomWanted([0; BOARDS_MAX]);
+        for (place, word) in wanted.0.iter_mut().zip(room_words()) {
+            // Relaxed: the kernel compares again before it waits.
+            let [half, _]: [u32; 2] = zerocopy::transmute!(word.load(Ordering::Relaxed).to_ne_bytes());
+            *place = half;
+        }
+        wanted
     }
 }
 
@@ -288,14 +336,23 @@ extern "C" fn bring_pages(work: *mut c_void) -> *mut c_void {
         TOUCH_THREADS.worker.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         TOUCH_THREADS.is_now(RUNNING);
         let work = work_of(work);
+        let mut wanted = RoomWanted::now();
         loop {
             let heard = TOUCH_THREADS.bell.load(Ordering::Acquire);
+            let now = RoomWanted::now();
+            if std::mem::replace(&mut wanted, now) != now {
+                (work.give_room)(absent);
+            }
             while let Some(at) = TOUCH_THREADS.take() {
                 (work.serve)(absent, at);
             }
             TOUCH_THREADS.answer(absent, work);
             (work.tidy_up)();
-            let _ = futex::wait(&TOUCH_THREADS.bell, futex::Flags::PRIVATE, heard, None);
+            // What this process asked for itself it need not give.
+            if TOUCH_THREADS.asked_for_room.swap(false, Ordering::Relaxed) {
+                wanted = RoomWanted::now();
+            }
+            TOUCH_THREADS.wait(heard, &wanted);
         }
     });
     null_mut()

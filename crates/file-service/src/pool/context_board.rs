@@ -7,7 +7,11 @@ use rustix::fs::{Mode, OFlags, ftruncate};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_file_wire::{BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARD_WANTED_AT, Said, board_place, said_by};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tidegate_file_wire::{
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, Said, board_place, said_by,
+};
 use tidegate_host::owned::{What, accept};
 use tidegate_media::OutlivingMemory;
 use tidegate_policy::placement::NamedPlacement;
@@ -18,7 +22,12 @@ pub(crate) struct ContextBoard {
     /// Where programs find it.
     pub(crate) path: PathBuf,
     counts: [AtomicU64; 2],
+    /// When programs were asked for room last.
+    rung: Mutex<Option<Instant>>,
 }
+
+/// Between two times that programs are asked for room: as long as giving some takes them, about.
+const RING_EVERY: Duration = Duration::from_millis(20);
 
 impl ContextBoard {
     /// The board at `path` of the mount on `device`, which tells programs whether the policy asks
@@ -36,7 +45,7 @@ impl ContextBoard {
         let is_wanted = u64::from(policy.bytes_of_contexts() > 0);
         memory.store_word(BOARD_WANTED_AT, is_wanted).map_err(failed)?;
         memory.store_word(0, BOARD_MAGIC).map_err(failed)?;
-        Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2] })
+        Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2], rung: Mutex::default() })
     }
 
     /// The context by which a thread makes the request that is being answered, if it says one. If
@@ -54,6 +63,18 @@ impl ContextBoard {
         };
         self.counts[count].fetch_add(1, Ordering::Relaxed);
         context
+    }
+
+    /// Has programs give back a part of the pages that they have mapped, if they can. A program
+    /// asks for room again and again; this heeds it seldom.
+    pub(crate) fn ask_for_room(&self) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        if rung.is_none_or(|rung| rung.elapsed() >= RING_EVERY) {
+            *rung = Some(Instant::now());
+            if let Err(error) = self.memory.ring(BOARD_ROOM_AT) {
+                tracing::warn!("programs cannot be asked for room for mapped pages: {error}");
+            }
+        }
     }
 
     /// Requests that had a context, and those that had none.
@@ -77,6 +98,14 @@ impl fmt::Debug for ContextBoard {
 mod tests {
     use super::*;
     use tidegate_file_wire::said_word;
+
+    #[test]
+    fn programs_are_asked_for_room_by_another_word() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let board = ContextBoard::open(folder.path().join("board"), 42, NamedPlacement::Uhnvm).expect("made");
+        board.ask_for_room();
+        assert_eq!(board.word(BOARD_ROOM_AT), 1);
+    }
 
     #[test]
     fn a_thread_that_has_a_place_hears_of_its_requests_and_a_second_server_finds_its_context() {

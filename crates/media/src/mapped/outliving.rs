@@ -43,6 +43,15 @@ impl OutlivingMemory {
         self.taken()
     }
 
+    /// Counts the aligned word at offset `at` up, and wakes every thread that waits by futex for
+    /// its first four bytes to change, in whichever process. Of two threads that count at once, one
+    /// may not be counted.
+    pub fn ring(&self, at: u64) -> io::Result<()> {
+        let word = self.0.load_u64(at).map_err(io::Error::other)?;
+        self.store_word(at, word.wrapping_add(1))?;
+        self.0.mapping().wake(at)
+    }
+
     /// Whether the memory took the stores. Nothing has to be durable, but the fence keeps their
     /// order.
     fn taken(&self) -> io::Result<()> {

@@ -4,7 +4,7 @@ use crate::service::FileService;
 use crate::service::lending::Lending;
 use crate::service::nodes::open_files::OpenFile;
 use rustix::io::{Errno, Result};
-use tidegate_file_wire::{Answer, Map, VERSION};
+use tidegate_file_wire::{Answer, Map, VERSION, WAITS_FOR_ROOM};
 use tidegate_fuse::{Handle, NodeId};
 
 impl FileService {
@@ -30,6 +30,9 @@ impl FileService {
             self.open_files.end_mappings(lending.pool());
             file.lease.set_direct(true);
             mapped = self.map_kept_out((node, handle), map, lending);
+            if mapped == Err(Errno::NOMEM) && map.count.get() == WAITS_FOR_ROOM {
+                self.open_files.board.get().inspect(|board| board.ask_for_room());
+            }
         }
         if mapped.is_err() && !was_direct && self.open_files.mapped_runs(&file).is_empty() {
             file.lease.set_direct(false);
