@@ -14,6 +14,7 @@ mod disk;
 mod encrypted;
 mod examined;
 mod foreign;
+mod hostile;
 mod limits;
 mod listed;
 mod logs;
