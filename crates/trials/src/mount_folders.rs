@@ -110,3 +110,10 @@ pub fn shell(folder: &Path, line: &str) -> String {
     assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
 }
+
+/// Copies a program that is to be run from `to`. Another process does it: children that other
+/// threads start meanwhile would have the copy open for writing, and it could not be run.
+pub fn copy_program(program: &Path, to: &Path) {
+    let copied = Command::new("cp").args([program, to]).status().expect("cp is everywhere");
+    assert!(copied.success(), "cp {} {}: {copied}", program.display(), to.display());
+}

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use tidegate_trials::mount_folders::{MountFolders, shell};
+use tidegate_trials::mount_folders::{MountFolders, copy_program, shell};
 use tidegate_trials::mounted::servers_of;
 use tidegate_trials::served::{program, until};
 
@@ -234,7 +234,7 @@ fn root_recovers_a_users_pool_with_that_users_rights() {
     for folder in [&folder, &source, &bed.at("mnt"), bed.memory()] {
         chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    fs::copy(program(), bed.at("tidegate")).unwrap();
+    copy_program(program(), &bed.at("tidegate"));
     // With a device that is open to every user, as it is on a machine with udev.
     let mut user = Command::new("unshare");
     user.args(["--mount", "--propagation", "private", "sh", "-ec", AS_ROOT, "sh"]).args([&folder, &bed.pool()]);

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tidegate_trials::artefacts::run;
+use tidegate_trials::mount_folders::copy_program;
 use tidegate_trials::mounted::{FSX, MountTestbed, suites};
 
 /// What `fsx` does here beside the usual: with it, all that it can.
@@ -219,7 +220,7 @@ fn acls_decide_as_on_the_disk() {
 fn the_file_of_a_running_program_cannot_be_cut() {
     let testbed = MountTestbed::new();
     let program = testbed.mountpoint().join("program");
-    fs::copy("/bin/cat", &program).unwrap();
+    copy_program(Path::new("/bin/cat"), &program);
     // It waits for its standard input.
     let mut running = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     for writes in [OFlags::WRONLY, OFlags::RDONLY | OFlags::TRUNC] {
