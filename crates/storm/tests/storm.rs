@@ -219,6 +219,13 @@ fn unsynced_writes_leave_dram_without_the_lock() {
     passes(Script { acts: 200, ..files(8) });
 }
 
+/// A process was killed that had cut a file below and not synced it. The next one took the cut for
+/// durable, and lengthened the file; after a power cut, bytes from before the cut were there.
+#[test]
+fn a_cut_of_a_killed_process_is_durable_before_the_file_grows() {
+    passes(Script { acts: 200, ..files(2597) });
+}
+
 /// Digests of seeds 0 to 2 with files.
 const FILE_DIGESTS: [u64; 3] = [0x1f15fae81cd6b6d4, 0xf8186f49d0715c64, 0xbe6b72c69c571ff9];
 

@@ -111,8 +111,12 @@ impl<R: Region> FileCache<R> {
             let durable = cached.record.map_or(len, |record| record.size);
             let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
             let cuts = cached.record.is_some() && len > cut_to;
+            if cached.record.is_some() && (cuts || cached.changed_below) {
+                // A killed process may have cut it to that length, and not synced it.
+                cached.cut_below = Some(cut_to);
+            }
             if cuts {
-                (cached.cut_below, cached.uncut) = (Some(cut_to), Some(cut_to));
+                cached.uncut = Some(cut_to);
                 lane.touch(file)?;
             }
             (size, reached)
