@@ -147,12 +147,6 @@ impl<R: Region> FileCache<R> {
         Ok(true)
     }
 
-    /// The file's length in bytes, as the program sees it. A lease goes on.
-    pub fn size(&self, file: FileId) -> Result<u64, FileError> {
-        self.refresh(file)?;
-        Ok(self.lane().file(file)?.size)
-    }
-
     /// Every file that is open, or not all below yet.
     pub fn files(&self) -> Vec<(FileId, FileIdentity)> {
         let lane = self.lane();

@@ -58,7 +58,7 @@ impl<R: Region> FileCache<R> {
     }
 
     fn read_adopted(&self, file: FileId, at: u64, out: &mut [u8]) -> Result<(usize, u64), FileError> {
-        self.refresh(file)?;
+        self.refresh_where(file, FileBelow::MayChange)?;
         for _ in 0..READ_TRIES {
             if let Some(read) = self.try_read(file, at, out, FileBelow::MayChange)? {
                 return Ok(read);
@@ -139,22 +139,35 @@ impl<R: Region> FileCache<R> {
         Ok(appended_at)
     }
 
+    /// The file's length in bytes, as the program sees it. A lease goes on.
+    pub fn size(&self, file: FileId) -> Result<u64, FileError> {
+        self.refresh_where(file, FileBelow::MayChange)?;
+        Ok(self.lane().file(file)?.size)
+    }
+
     /// Adopts what a process with a lease wrote, and takes the length over that the kernel's path
-    /// left, if it may have touched the file.
+    /// left, if it may have touched the file. For exclusive operations, when they begin.
     pub(crate) fn refresh(&self, file: FileId) -> Result<(), FileError> {
-        let backing = {
+        self.refresh_where(file, FileBelow::StandsStill)
+    }
+
+    /// [Refreshes](Self::refresh) for an operation beside which an exclusive one may be under way.
+    /// That one knows the length, from its beginning on.
+    fn refresh_where(&self, file: FileId, below: FileBelow) -> Result<(), FileError> {
+        let (backing, touched) = {
             let mut lane = self.lane();
             lane.adopt(file)?;
             let cached = lane.file(file)?;
-            if !cached.passed {
+            if !cached.passed || (below == FileBelow::MayChange && cached.busy) {
                 return Ok(());
             }
-            cached.backing()?.clone()
+            (cached.backing()?.clone(), cached.touched)
         };
         let len = backing.status()?.len;
         let mut lane = self.lane();
         let cached = lane.file(file)?;
-        if cached.passed && cached.size != len { lane.set_size(file, len) } else { Ok(()) }
+        let stands = below == FileBelow::StandsStill || (!cached.busy && cached.touched == touched);
+        if cached.passed && stands && cached.size != len { lane.set_size(file, len) } else { Ok(()) }
     }
 
     /// A write that goes below, for room there, for the file's first record or for want of room
@@ -166,7 +179,7 @@ impl<R: Region> FileCache<R> {
         how: Persistence,
         without: WithoutRoom,
     ) -> Result<Option<()>, FileError> {
-        let end = end_of_write(at, data)?;
+        let end = end_in_file(at, data.len() as u64)?;
         self.refresh(file)?;
         self.reserve(file, at, data.len() as u64)?;
         let written = self.around_mapped(file, (at, data), |part| match how {
@@ -288,7 +301,7 @@ impl<R: Region> Lane<R> {
 
     /// Writes if nothing is to be done below for that; says whether it was done.
     fn write(&mut self, file: FileId, at: u64, data: &[u8], how: Persistence) -> Result<bool, FileError> {
-        let end = end_of_write(at, data)?;
+        let end = end_in_file(at, data.len() as u64)?;
         let cached = self.file(file)?;
         let needs_gate = cached.passed || cached.is_detached() || cached.lacks_room(at, data.len() as u64).is_some();
         if needs_gate || self.is_mapped_in(file, &(at..end))? {
@@ -328,11 +341,6 @@ impl<R: Region> Lane<R> {
         cached.passed = false;
         if end > cached.size { self.set_size(file, end) } else { Ok(()) }
     }
-}
-
-/// Where a write ends, if a file may be that long.
-fn end_of_write(at: u64, data: &[u8]) -> Result<u64, FileError> {
-    end_in_file(at, data.len() as u64)
 }
 
 /// Where `len` bytes from `at` on end, if a file may be that long.

@@ -226,6 +226,13 @@ fn a_cut_of_a_killed_process_is_durable_before_the_file_grows() {
     passes(Script { acts: 200, ..files(2597) });
 }
 
+/// A client asked for the length of a file that the kernel's path might have changed, while its
+/// owner lengthened it: the length that was there before came back.
+#[test]
+fn a_length_that_was_looked_up_beside_a_change_is_not_taken_over() {
+    passes(Script { acts: 200, ..files(14510) });
+}
+
 /// Digests of seeds 0 to 2 with files.
 const FILE_DIGESTS: [u64; 3] = [0x1f15fae81cd6b6d4, 0xf8186f49d0715c64, 0xbe6b72c69c571ff9];
 

@@ -277,15 +277,15 @@ const FILE_SEEDS: [&str; 12] = [
     "--base",
     "files",
     "--seeds",
-    "100",
+    "1000",
     "--acts",
     "200",
     "--operations-min",
-    "60000",
+    "600000",
     "--cuts-min",
-    "200",
+    "2000",
     "--recovery-cuts-min",
-    "50",
+    "500",
 ];
 
 /// Seeds of 4 clients and 1,000 operations each, and what has to come of them.

@@ -111,10 +111,8 @@ impl<R: Region> FileCache<R> {
             let durable = cached.record.map_or(len, |record| record.size);
             let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
             let cuts = cached.record.is_some() && len > cut_to;
-            if cached.record.is_some() && (cuts || cached.changed_below) {
-                // A killed process may have cut it to that length, and not synced it.
-                cached.cut_below = Some(cut_to);
-            }
+            // A killed process may have cut it to that length, and not synced it.
+            cached.cut_below = (cuts || cached.changed_below).then_some(cut_to);
             if cuts {
                 cached.uncut = Some(cut_to);
                 lane.touch(file)?;

@@ -179,7 +179,7 @@ impl<R: Region> Lane<R> {
         let cached = self.file(file)?;
         let (backing, touched, recast) = (cached.backing()?.clone(), cached.touched, cached.recast);
         let modified = cached.modified;
-        let ranges = joined(self.newest_up_to(cached, version));
+        let ranges = in_pieces(united(self.newest_up_to(cached, version)), WRITE_BYTES_MAX);
         Ok(Some(Batch { file, backing, version, bytes, ranges, size: record.size, touched, recast, modified }))
     }
 
@@ -213,7 +213,7 @@ impl<R: Region> Lane<R> {
     pub(crate) fn newer_than_below(&self, file: &File) -> Vec<Range<u64>> {
         let mut ranges = self.newest_up_to(file, VERSION_MAX);
         ranges.extend(runs(&file.written));
-        joined(ranges)
+        in_pieces(united(ranges), WRITE_BYTES_MAX)
     }
 
     /// The newest durable copies that the pool has of a range; zeroes where it has none. Those may
@@ -274,27 +274,5 @@ impl<R: Region> Lane<R> {
         let mut written = std::mem::take(&mut cached.written);
         self.unsynced.clear(&mut written);
         Ok(())
-    }
-}
-
-/// Ranges in ascending order, neighbours and overlapping ones as one, none longer than a write.
-fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    in_pieces(united(ranges), WRITE_BYTES_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn joined_ranges_are_ascending_and_at_most_a_write_long() {
-        assert_eq!(joined(vec![5..9, 0..2, 2..3, 8..12]), [0..3, 5..12]);
-        let long = 10..10 + 2 * WRITE_BYTES_MAX + 1;
-        let middle = 10 + WRITE_BYTES_MAX;
-        assert_eq!(joined(vec![long]), [10..middle, middle..long_end() - 1, long_end() - 1..long_end()]);
-    }
-
-    fn long_end() -> u64 {
-        10 + 2 * WRITE_BYTES_MAX + 1
     }
 }

@@ -46,4 +46,10 @@ mod tests {
         assert_eq!(rest(&[[5, 7], [7, 9], [12, 20]]), [[9, 12]]);
         assert_eq!(rest(&[[6, 7]]), [[5, 6], [7, 20]]);
     }
+
+    #[test]
+    fn united_ranges_are_ascending_and_their_pieces_no_longer_than_asked() {
+        assert_eq!(in_pieces(united(vec![5..9, 0..2, 2..3, 8..12]), 100), [0..3, 5..12]);
+        assert_eq!(in_pieces(united(vec![10..20, 20..31]), 10), [10..20, 20..30, 30..31]);
+    }
 }
