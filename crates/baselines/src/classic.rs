@@ -232,8 +232,16 @@ pub(crate) fn run(stack: &dyn Stack, writes: u64) -> anyhow::Result<Done> {
     Ok(stack.done() - before)
 }
 
-/// Blocks of a step to the disk.
-const STEP_BLOCKS: u32 = 64;
+/// Destages a little if more than `dirty_max` blocks are dirty. False if not.
+pub fn destage_above<R: Region>(cache: &DiskCache<R>, dirty_max: u32) -> bool {
+    /// Blocks of a step to the disk.
+    const STEP_BLOCKS: u32 = 64;
+    let is_over = cache.dirty_blocks() > u64::from(dirty_max);
+    if is_over {
+        cache.destage_step(STEP_BLOCKS);
+    }
+    is_over
+}
 
 /// What becomes of blocks that are read from the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,11 +322,7 @@ impl Stack for Choosy {
     }
 
     fn step(&self) -> anyhow::Result<bool> {
-        let is_over = self.dirty_max.is_some_and(|most| self.cache.dirty_blocks() > u64::from(most));
-        if is_over {
-            self.cache.destage_step(STEP_BLOCKS);
-        }
-        Ok(is_over)
+        Ok(self.dirty_max.is_some_and(|most| destage_above(&self.cache, most)))
     }
 }
 

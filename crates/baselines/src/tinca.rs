@@ -22,8 +22,8 @@
 //!
 //! What the publication leaves open, and the choice made:
 //! - *Blocks read in* are stored and not flushed, and have no entry until they are written
-//!   ([`Reads::Forgotten`]): the published lines flushed fall below Classic's the further the more
-//!   reads there are (Fig. 7b), and they would not if reads had lines flushed. With
+//!   ([`Reads::Forgotten`]). The more reads, the larger is the published gap to the lines that
+//!   Classic flushes (Fig. 7b); it would shrink if lines were flushed for reads. With
 //!   [`Reads::Kept`], they are durable before their entry names them.
 //! - *When dirty blocks go to the disk*: when more are dirty than the owner says, the oldest first;
 //!   a writer that finds nothing clean does so itself.

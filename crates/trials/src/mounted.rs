@@ -240,6 +240,10 @@ impl MountTestbed {
         until("a server", || self.server().is_some());
         let former = servers_of(self.service.id());
         former.iter().for_each(|server| _ = kill_process(*server, Signal::KILL));
+        self.await_server_after(&former);
+    }
+
+    fn await_server_after(&self, former: &[Pid]) {
         until("the next server", || servers_of(self.service.id()).iter().any(|server| !former.contains(server)));
     }
 
@@ -256,7 +260,7 @@ impl MountTestbed {
         }
         change();
         kill_process(supervisor, Signal::CONT).expect("the supervisor is this process' child");
-        until("the next server", || servers_of(self.service.id()).iter().any(|server| !former.contains(server)));
+        self.await_server_after(&former);
     }
 
     /// An error of the disk of SOURCE: its file system, ext4, can only be read until it is mounted

@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use tidegate_sim::Rng;
 
 /// Mutations of each corpus, unless `TIDEGATE_TEXTS` says another number.
 const TEXTS: u64 = 60;
@@ -48,7 +49,7 @@ struct Texts {
     folder: PathBuf,
     texts: Vec<Vec<u8>>,
     kinds: BTreeSet<String>,
-    dice: u64,
+    rng: Rng,
 }
 
 impl Texts {
@@ -59,28 +60,20 @@ impl Texts {
         paths.sort();
         let texts: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
         assert!(texts.len() > 3, "the corpus is there");
-        Texts { folder, texts, kinds: BTreeSet::new(), dice: 0x9e37_79b9_7f4a_7c15 }
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        usize::try_from(self.dice >> 33).unwrap() % end.max(1)
+        Texts { folder, texts, kinds: BTreeSet::new(), rng: Rng::new(1) }
     }
 
     /// One of the texts, with one to four changes.
     fn mutation(&mut self) -> Vec<u8> {
         let mut text = self.any();
-        for _ in 0..=self.below(4) {
-            let (from, len) = (self.below(text.len() + 1), self.below(40));
+        for _ in 0..=self.rng.below(4) {
+            let (from, len) = (self.rng.index(text.len() + 1), self.rng.index(40));
             let to = (from + len).min(text.len());
-            match self.below(5) {
+            match self.rng.below(5) {
                 0 => drop(text.drain(from..to)),
-                1 => text.insert(from, u8::try_from(self.below(256)).unwrap()),
+                1 => text.insert(from, u8::try_from(self.rng.below(256)).unwrap()),
                 2 => {
-                    let word = WORDS[self.below(WORDS.len())];
+                    let word = WORDS[self.rng.index(WORDS.len())];
                     drop(text.splice(from..to, word.bytes()));
                 }
                 3 => {
@@ -89,7 +82,7 @@ impl Texts {
                 }
                 _ => {
                     let other = self.any();
-                    let cut = self.below(other.len() + 1);
+                    let cut = self.rng.index(other.len() + 1);
                     text.truncate(from);
                     text.extend_from_slice(&other[cut..]);
                 }
@@ -100,7 +93,7 @@ impl Texts {
     }
 
     fn any(&mut self) -> Vec<u8> {
-        let nth = self.below(self.texts.len());
+        let nth = self.rng.index(self.texts.len());
         self.texts[nth].clone()
     }
 

@@ -6,10 +6,10 @@
 //! before the first `msync` of the extent, which flushes all of it.
 //!
 //! Where the service has no room, the extents that came first go, but for pinned ones; likewise
-//! where it says that another program waits for room. Each has an
-//! open file of the pool of its own, and so its own lock. It has other addresses first, then its
-//! own ones become absent in one act, and then it is flushed by the other ones: no store is left
-//! out. The lock goes with the last addresses. Children do not have them: see
+//! where it says that another program waits for room. Each has an open file of the pool of its own,
+//! and so its own lock. It has other addresses first, then its own ones become absent in one act,
+//! and then it is flushed by the other ones: no store is left out. The lock goes with the last
+//! addresses. Children do not have them: see
 //! [`after_fork_in_child`].
 
 use crate::mapped_ranges::{MappedPages, Pin, Reach};
@@ -102,9 +102,7 @@ impl Wanted {
         });
         Some(done.and_then(|done| done))
     }
-}
 
-impl Wanted {
     /// Reserves a paged mapping, with its first extent. If there is no room for a page of it, other
     /// programs are asked for some, unless it is to replace another mapping.
     fn begun_paged(

@@ -123,7 +123,6 @@ impl<R: Region> NamespaceLog<R> {
     /// After a failure no operation may be done any more. Settles the log if that was not done.
     pub fn begin(&self) -> Result<NamesWriting<'_, R>, NamespaceError> {
         let order = self.order.lock();
-        self.cursors.lock().check()?;
         self.settle_in_order()?;
         Ok(NamesWriting { log: self, _order: order })
     }

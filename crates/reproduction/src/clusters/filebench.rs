@@ -3,11 +3,10 @@
 
 use super::{Column, SUBJECTS, Subject, figures, programs_are_there};
 use crate::Scale;
-use crate::caiti::load::whole;
 use crate::figure::Figure;
 use crate::hybrid::{disk_is_there, in_turn};
 use crate::personalities::Personality;
-use crate::tinca::files::transaction_blocks;
+use crate::tinca::files::blocks_at_speed;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tidegate_measure::cluster::gluster::{BrickProfile, Gluster, PROGRAMS, REMEDY, Replication};
@@ -47,9 +46,6 @@ impl Size {
 const NODES: f64 = 4.0;
 const REPLICAS: f64 = 2.0;
 
-/// Seconds between two commits of a brick's journal.
-const COMMIT_SECONDS: f64 = 5.0;
-
 /// What a sample took, on the whole cluster.
 struct Sample {
     load: Personality,
@@ -70,8 +66,7 @@ impl Sample {
     /// Blocks that are dirty at a brick when its journal commits: of as many rounds as it gets
     /// until then, at the speed of this sample.
     fn transaction_blocks(&self) -> f64 {
-        let between = COMMIT_SECONDS * self.rounds / self.time.as_secs_f64() * REPLICAS / NODES;
-        transaction_blocks(self.load, u32::try_from(whole(between)).unwrap_or(u32::MAX).max(1))
+        blocks_at_speed(self.load, self.rounds / self.time.as_secs_f64() * REPLICAS / NODES)
     }
 }
 

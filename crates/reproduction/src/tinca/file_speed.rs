@@ -10,7 +10,7 @@ use super::super::Scale;
 use super::super::figure::{Chart, Figure, Series};
 use super::super::kernel::path_ns;
 use super::super::personalities::Personality;
-use super::files::{Files, figure, transaction_blocks};
+use super::files::{Files, blocks_at_speed, figure, transaction_blocks};
 use super::testbed::{Kind, Setup, Testbed};
 use super::{FIO, frame, point, series};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,9 +26,6 @@ const THREADS: u32 = 32;
 
 /// Blocks that are dirty when a thread commits them.
 const DIRTY_BLOCKS: usize = 1024;
-
-/// Seconds between two commits of the journal.
-const COMMIT_SECONDS: f64 = 5.0;
 
 /// The place of Fig. 13 at which rounds between two commits are the measured ones.
 const AT_ITS_SPEED: &str = "at its speed";
@@ -54,9 +51,9 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let rounds = if scale == Scale::SMOKE { &all[..2] } else { &all[..] };
     for (personality, published) in PERSONALITIES.into_iter().zip([1.0, 2.0]) {
         let per_second = rounds_per_second(personality, scale)?;
-        let between = super::super::caiti::load::whole(per_second * COMMIT_SECONDS);
-        let mut points: Vec<_> = rounds.iter().map(|&rounds| at(personality, &rounds.to_string(), rounds)).collect();
-        let measured = at(personality, AT_ITS_SPEED, u32::try_from(between)?.max(1));
+        let at = |&rounds: &u32| point(rounds.to_string(), transaction_blocks(personality, rounds), None);
+        let mut points: Vec<_> = rounds.iter().map(at).collect();
+        let measured = point(AT_ITS_SPEED, blocks_at_speed(personality, per_second), None);
         points.push(super::super::figure::Point { published: Some(published), ..measured });
         blocks.series.push(Series { label: personality.label().to_owned(), points });
         speed.series.push(series(personality.label(), vec![point("rounds", per_second, None)]));
@@ -74,10 +71,6 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             .to_owned(),
     );
     Ok(vec![speed, blocks])
-}
-
-fn at(personality: Personality, place: &str, rounds: u32) -> super::super::figure::Point {
-    point(place, transaction_blocks(personality, rounds), None)
 }
 
 /// Operations on files in a round: each is a request to the kernel.

@@ -11,6 +11,7 @@
 //! writes the blocks that its file needs. A new file takes the place of the deleted one.
 
 use super::super::Scale;
+use super::super::caiti::load::whole;
 use super::super::figure::{Chart, Figure};
 use super::super::personalities::Personality;
 use super::{frame, point, series};
@@ -326,8 +327,16 @@ fn traffic(scale: Scale) -> anyhow::Result<Figure> {
     Ok(figure)
 }
 
+/// Blocks of a transaction that the journal commits after five seconds of so many rounds a second.
+pub(crate) fn blocks_at_speed(personality: Personality, rounds_per_second: f64) -> f64 {
+    /// Seconds between two commits of the journal.
+    const COMMIT_SECONDS: f64 = 5.0;
+    let rounds = u32::try_from(whole(rounds_per_second * COMMIT_SECONDS)).unwrap_or(u32::MAX);
+    transaction_blocks(personality, rounds.max(1))
+}
+
 /// Blocks of a transaction, on the mean of ten.
-pub(crate) fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
+pub(super) fn transaction_blocks(personality: Personality, rounds: u32) -> f64 {
     let (mut files, mut blocks) = (Files::new(personality), 0);
     for _ in 0..10 {
         for _ in 0..rounds {

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidegate_baselines::classic::{Ablations, FlashCache, Journal, RING, Stack};
+use tidegate_baselines::classic::{Ablations, FlashCache, Journal, RING, Stack, destage_above};
 use tidegate_baselines::tinca::Tinca;
 use tidegate_baselines::ubj::{Replaced, Ubj};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
@@ -18,9 +18,6 @@ use tidegate_virtual_cores::{How, Machine, Order, Plan, now_ns, pass_time};
 
 /// Between two looks of a thread that found nothing to do.
 const LOOK_NS: u64 = 20_000;
-
-/// Blocks that the transactional cache destages outside of time at once.
-const STEP_BLOCKS: u32 = 64;
 
 /// Flashcache has four blocks on their way to the disk at most, two of a set.
 const CLEANERS: usize = 2;
@@ -290,13 +287,7 @@ fn tidegate(
     let (of_thread, ending, limits) = (cache.clone(), over.clone(), setup.limits());
     let beside: BackgroundThread = Box::new(move || destage(&of_thread, limits, &ending));
     let of_step = cache.clone();
-    let step: Step = Box::new(move || {
-        let is_over = of_step.dirty_blocks() > u64::from(limits.dirty_blocks);
-        if is_over {
-            of_step.destage_step(STEP_BLOCKS);
-        }
-        Ok(is_over)
-    });
+    let step: Step = Box::new(move || Ok(destage_above(&of_step, limits.dirty_blocks)));
     Ok((cache, vec![beside], step))
 }
 

@@ -1,11 +1,12 @@
 //! Guests that mean harm: rings and requests of random bytes, changed while the device reads them.
 
+use crate::scribble::scribble;
 use crate::served::Served;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tidegate_nbd_client::ram::Ram;
+use tidegate_sim::Rng;
 use tidegate_vhost_user_blk::BrokenQueue;
 use tidegate_virtio_driver::{Command, DriverQueue, Machine, Shape};
 use vm_memory::{Bytes, GuestAddress};
@@ -16,26 +17,6 @@ const INDIRECT: u16 = 4;
 
 /// How long something may take that is certain to come, on a machine that is busy with much else.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn among<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.next() as usize % all.len()]
-    }
-
-    fn of(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
-    }
-}
 
 /// Attaches `served` to a machine, however often its guest breaks it.
 fn attach(served: &Served) -> Machine {
@@ -99,33 +80,6 @@ fn each_kind_of_damage_stops_the_queue_and_is_told_once() {
     assert!(matches!(too_many, BrokenQueue::Ring(_)), "{too_many:?}");
 }
 
-/// Changes the queue's memory somewhere, by what may mean something there.
-fn scribble(queue: &DriverQueue, dice: &mut Dice) {
-    let places = queue.places();
-    let addresses = [0, places.descriptors, places.slots, places.slots + 40, u64::MAX - 3, u64::MAX];
-    let lengths = [0, 1, 15, 16, 17, 32, 512, 1 << 20, u32::MAX];
-    match dice.next() % 4 {
-        0 => {
-            let (at, len) = (dice.among(&addresses), dice.among(&lengths));
-            queue.describe(dice.of(0..16) as u16, (at, len), dice.next() as u16 % 8, dice.of(0..18) as u16);
-        }
-        1 => {
-            let at = dice.of(places.available..places.used);
-            queue.memory().write_obj(dice.next() as u8 % 20, GuestAddress(at)).unwrap();
-        }
-        2 => {
-            let header = [dice.among(&[0_u32, 1, 4, 8, 11, 13, 99]).to_le_bytes(), [0; 4]].concat();
-            queue.memory().write_slice(&header, GuestAddress(places.slots)).unwrap();
-            let sector = dice.among(&[0, 1, 63, 64, u64::MAX]);
-            queue.memory().write_obj(sector, GuestAddress(places.slots + 8)).unwrap();
-        }
-        _ => {
-            let at = dice.of(places.descriptors..places.slots + 600);
-            queue.memory().write_obj(dice.next() as u8, GuestAddress(at)).unwrap();
-        }
-    }
-}
-
 /// Changes that a guest makes in one test, unless `TIDEGATE_INPUTS` says another number.
 const INPUTS: u64 = 200_000;
 /// Changes between two new beginnings of a queue, which a device that stopped it needs.
@@ -149,16 +103,17 @@ fn a_guest_that_writes_anything_anywhere_harms_itself_alone() {
             let (memory, places) = (queue.memory().clone(), queue.places());
             let over = &is_over;
             scope.spawn(move || {
-                let mut dice = Dice(seed | 1 << 40);
+                let mut rng = Rng::new(seed | 1 << 40);
                 while !over.load(Ordering::Relaxed) {
-                    let at = dice.of(places.descriptors..places.slots + 600);
-                    memory.write_obj(dice.next() as u8 & 7, GuestAddress(at)).unwrap();
+                    let at = places.descriptors + rng.below(places.slots + 600 - places.descriptors);
+                    memory.write_obj(rng.below(8) as u8, GuestAddress(at)).unwrap();
                 }
             });
-            let mut dice = Dice(seed);
+            let mut rng = Rng::new(seed);
+            let mut pick = |below| rng.below(below);
             for _ in 0..CHANGES {
-                scribble(queue, &mut dice);
-                queue.offer(dice.of(0..17) as u16);
+                scribble(queue, &mut pick);
+                queue.offer(pick(17) as u16);
                 queue.ring();
             }
             over.store(true, Ordering::Relaxed);

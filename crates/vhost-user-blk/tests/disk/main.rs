@@ -5,4 +5,5 @@
 mod connections;
 mod hostile;
 mod requests;
+mod scribble;
 mod served;
