@@ -25,14 +25,25 @@ struct Expected {
     may: BTreeSet<Vec<u8>>,
     /// Every state that the file has had.
     history: BTreeSet<Vec<u8>>,
-    /// Whether it was drained or has holes, which is not atomic.
+    /// Whether it was brought below, or has holes, which is not atomic.
     drained: bool,
+    /// What the cut may have left, once it was made.
+    cut: Option<Allowed>,
 }
 
 impl Expected {
     fn allowed(&self) -> Allowed {
         let contents = if self.drained { &self.history } else { &self.may };
         Allowed::of(contents.iter().cloned(), self.drained)
+    }
+
+    /// The act that ended now went below for want of room; the cut fell into it if it was made
+    /// `meanwhile`.
+    fn went_below(&mut self, meanwhile: bool) {
+        self.drained = true;
+        if meanwhile {
+            self.cut = Some(self.allowed());
+        }
     }
 }
 
@@ -90,7 +101,14 @@ impl Owner {
             }
         };
         self.expect(after.may.iter().chain(&self.model.may).cloned().collect(), &after);
+        let cut_before = self.expected.lock().cut.is_some();
+        let below = self.pool.counters().below;
         let atomic = act().map_err(Failure::new)?;
+        if self.pool.counters().below != below {
+            let mut expected = self.expected.lock();
+            let meanwhile = !cut_before && expected.cut.is_some();
+            expected.went_below(meanwhile);
+        }
         after.known &= atomic && !self.expected.lock().drained;
         self.model = after;
         self.expect(self.model.may.clone(), &self.model.clone());
@@ -112,13 +130,14 @@ fn background(
     files: &[PoolFile],
     expected: &[Arc<Mutex<Expected>>],
     mut rng: Rng,
-) -> Result<(JointCut, Vec<Allowed>), Failure> {
+) -> Result<JointCut, Failure> {
     let (cut_at, drains) = (rng.below(ACTS), rng.one_in(2));
     let mut cut = None;
     for act in 0..ACTS {
         if act == cut_at {
-            let expected: Vec<_> = expected.iter().map(|expected| expected.lock()).collect();
-            cut = Some((machine.cut(), expected.iter().map(|expected| expected.allowed()).collect()));
+            let mut expected: Vec<_> = expected.iter().map(|expected| expected.lock()).collect();
+            cut = Some(machine.cut());
+            expected.iter_mut().for_each(|expected| expected.cut = Some(expected.allowed()));
         }
         let file = rng.index(FILES);
         if drains && rng.one_in(3) {
@@ -149,7 +168,7 @@ pub fn judge_threads(small: &SmallPool, seed: u64) -> Result<(), Failure> {
     let files: Vec<PoolFile> = (0..FILES).map(open).collect::<Result<_, _>>()?;
     let expected = olds.map(|old| {
         let now = BTreeSet::from([old.to_vec()]);
-        Arc::new(Mutex::new(Expected { may: now.clone(), history: now, drained: false }))
+        Arc::new(Mutex::new(Expected { may: now.clone(), history: now, drained: false, cut: None }))
     });
     let mut threads = Vec::new();
     for number in 0..FILES {
@@ -168,15 +187,17 @@ pub fn judge_threads(small: &SmallPool, seed: u64) -> Result<(), Failure> {
             owner.run()
         }));
     }
-    let shared = (machine.clone(), pool.clone(), Rng::new(rng.next_u64()));
+    let shared = (machine.clone(), pool.clone(), expected.clone(), Rng::new(rng.next_u64()));
     let last = thread::spawn(move || {
         set_thread_token(u32::try_from(FILES).expect("few files"));
-        background(&shared.0, &shared.1, &files, &expected, shared.2)
+        background(&shared.0, &shared.1, &files, &shared.2, shared.3)
     });
     for thread in threads {
         thread.join().expect("no thread panics")?;
     }
-    let (cut, allowed) = last.join().expect("no thread panics")?;
+    let cut = last.join().expect("no thread panics")?;
+    let allowed = expected.iter().map(|expected| expected.lock().cut.take());
+    let allowed: Vec<_> = allowed.collect::<Option<_>>().ok_or_else(|| Failure::new("no cut was made"))?;
     let images = cut.files_images();
     let files = images[rng.index(images.len())].clone();
     let region = Region::with_line_order(cut.region.sample(&mut rng), small.order);
