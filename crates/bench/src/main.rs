@@ -156,10 +156,10 @@ struct Targets {
     #[arg(required_unless_present_any = ["list", "only"])]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TOPICS.iter().map(|topic| topic.name).chain([ALL])))]
     topic: Option<String>,
-    /// Only the row of this name, see --list
-    #[arg(long, value_name = "ROW", hide_possible_values = true)]
+    /// Only the rows of these names, see --list
+    #[arg(long, value_name = "ROW,...", value_delimiter = ',', hide_possible_values = true)]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(row_names()))]
-    only: Option<String>,
+    only: Vec<String>,
     /// Print JSON lines
     #[arg(long)]
     json: bool,
@@ -217,7 +217,8 @@ impl Targets {
         let chosen = |topic: &&Topic| self.topic.as_deref().is_none_or(|name| name == ALL || name == topic.name);
         let topics = TOPICS.iter().filter(chosen);
         topics.map(|topic| {
-            (topic, topic.rows.iter().filter(|row| self.only.as_deref().is_none_or(|only| row.name == only)))
+            let rows = topic.rows.iter();
+            (topic, rows.filter(|row| self.only.is_empty() || self.only.iter().any(|only| row.name == only)))
         })
     }
 }

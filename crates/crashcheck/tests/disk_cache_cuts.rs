@@ -1,7 +1,7 @@
 //! Every power cut of every short script over small caches; what is judged stands in
 //! `tidegate_crashcheck::disk_cache`. `TIDEGATE_SCRIPTS=all` judges every script of three steps on
 //! the first four caches, not one in 499, every one of two steps on the others, not one in 211, and
-//! every one of one step on the rest, not one in three; `TIDEGATE_STEPS` gives longer ones.
+//! every one of one step on the rest, not one in six; `TIDEGATE_STEPS` gives longer ones.
 
 use std::time::Instant;
 use tidegate_crashcheck::checker::Seen;
@@ -29,10 +29,10 @@ fn all_asked() -> bool {
     ["TIDEGATE_STEPS", "TIDEGATE_SCRIPTS"].into_iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// Judges one in three scripts of one step, or all of them if the environment asks for that: for
+/// Judges one in six scripts of one step, or all of them if the environment asks for that: for
 /// caches that combine options of those above.
 fn some_steps(name: &str, caches: impl IntoIterator<Item = SmallCache>) {
-    let one_in = if all_asked() { 1 } else { 3 };
+    let one_in = if all_asked() { 1 } else { 6 };
     for cache in caches {
         let judged = judge_some_cache_scripts(&cache, |region: Watched| region, 1, one_in, &Seen::default());
         println!("one step, {name}: {}", judged.unwrap_or_else(|failure| panic!("{failure}")));

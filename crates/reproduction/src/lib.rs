@@ -564,7 +564,12 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
         run_apart(experiment, scale, folder)?;
         return Ok(Some(begin.elapsed()));
     }
-    for mut figure in (experiment.measure)(scale)? {
+    let figures = (experiment.measure)(scale)?;
+    let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
+    anyhow::ensure!(ids == experiment.figures, "{} made {ids:?}, not {:?}", experiment.name, experiment.figures);
+    for mut figure in figures {
+        let empty = figure.series.iter().find(|series| series.points.is_empty());
+        anyhow::ensure!(empty.is_none(), "{}: a series of {} is empty: {empty:?}", experiment.name, figure.id);
         figure.run = Some(experiment.provenance(scale));
         let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
         // The figure counts as there when its JSON is.

@@ -19,14 +19,14 @@ use std::path::PathBuf;
 /// Bytes that are flipped in one image, at most.
 const FLIPS_MAX: u64 = 8;
 
-/// The numbers of the images of each format: as many as `TIDEGATE_IMAGES` says, or 120; or the one
+/// The numbers of the images of each format: as many as `TIDEGATE_IMAGES` says, or 60; or the one
 /// that `TIDEGATE_IMAGE` names. Before them comes image 0, which has no flipped byte and shows that
 /// everything works otherwise.
 pub fn images() -> impl Iterator<Item = u64> {
     let number = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().expect("a number"));
     let flipped = match number("TIDEGATE_IMAGE") {
         Some(one) => one..one + 1,
-        None => 1..number("TIDEGATE_IMAGES").unwrap_or(120) + 1,
+        None => 1..number("TIDEGATE_IMAGES").unwrap_or(60) + 1,
     };
     std::iter::once(0).chain(flipped)
 }

@@ -282,7 +282,7 @@ writes() { # DEVICE WRITES DEPTH
         --norandommap --number_ios=$2 --iodepth=$3
 }
 programs() { /guest-device /dev/$1 32 60; }
-for form in 'writes 1000 1' 'writes 3000 32' programs; do
+for form in 'writes 1000 1' 'writes 2000 32' programs; do
     for device in nbd0 ublkb0; do
         set -- $form
         echo 'hist:keys=common_pid' >$calls/trigger
