@@ -24,6 +24,8 @@ const BLOCK: u32 = 4096;
 const _: () = assert!(BLOCK as usize == BLOCK_BYTES);
 /// Writes under way where there are many.
 const MANY: u16 = 32;
+/// Writes after which each block of the volume is there.
+pub(super) const WARMING: u64 = MANY as u64 * 2000;
 /// How long a driver waits for an answer.
 const PATIENCE_MILLISECONDS: i32 = 20_000;
 /// How long an idle server is watched.
@@ -168,7 +170,7 @@ pub(super) fn compare(
     for driver in &mut drivers {
         let driver = driver.as_mut().map_err(|error| anyhow::anyhow!("{error:#}"))?;
         // Each block is there before it is measured.
-        on_core(DRIVER_CORE, || driver.rate(u64::from(MANY) * 2000, Depth::Many, waiting))?;
+        on_core(DRIVER_CORE, || driver.rate(WARMING, Depth::Many, waiting))?;
     }
     let [over, under] = drivers;
     let (mut over, mut under) = (over?, under?);

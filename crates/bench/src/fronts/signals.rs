@@ -1,5 +1,6 @@
 //! What a write through shared memory cannot do without: a signal each way, and the write.
 
+use super::drivers::WARMING;
 use super::{drivers, writes};
 use crate::target::Outcome;
 use std::os::fd::AsRawFd;
@@ -19,8 +20,9 @@ pub(super) fn compare(effort: Effort) -> anyhow::Result<Outcome> {
     let (_server, mut rate) = drivers::vhost_together()?;
     let btt = medium::btt()?;
     sweep(&BlockWrites(&btt));
+    // Each block is there before it is measured, as below.
+    rate(WARMING)?;
     let count = writes(effort);
-    rate(count)?;
     let pairs = Pairs::try_alternate(effort.pairs, || Ok(1e9 / rate(count)?), || bare(&btt, count))?;
     Ok(Outcome::ratio(&pairs, "ns"))
 }

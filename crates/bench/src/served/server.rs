@@ -134,6 +134,7 @@ impl Server {
         let vhost = ScratchPath::new();
         let option = [OsStr::new("--vhost-user"), vhost.as_path().as_os_str()];
         let mut server = Server::tidegate_with(place, &option)?;
+        await_file(vhost.as_path())?;
         server.vhost = Some(vhost);
         Ok(server)
     }
@@ -148,7 +149,7 @@ impl Server {
         let export = "type=vhost-user-blk,id=disk,node-name=disk,writable=on,addr.type=unix";
         command.arg("--export").arg(format!("{export},addr.path={listening}"));
         let server = Server::start_unasked(command, place, socket, file)?;
-        server.await_file()?;
+        await_file(server.socket.as_path())?;
         Ok(server)
     }
 
@@ -163,16 +164,6 @@ impl Server {
         let (_, fields) = stat.rsplit_once(") ").context("the kernel tells no processor time")?;
         let times = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
         Ok(times.collect::<Result<Vec<_>, _>>()?.iter().sum())
-    }
-
-    /// Waits for the socket of a server that serves one client, so that none may be tried.
-    fn await_file(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.socket.as_path().exists() {
-            anyhow::ensure!(Instant::now() < deadline, "{} does not come", self.socket.as_path().display());
-            pause();
-        }
-        Ok(())
     }
 
     fn start(command: Command, place: Place, socket: ScratchPath, file: ScratchPath) -> anyhow::Result<Server> {
@@ -225,6 +216,16 @@ impl Server {
         let kibibytes: u64 = line.trim_end_matches("kB").trim().parse()?;
         Ok(kibibytes << 10)
     }
+}
+
+/// Waits for the `socket` of a server that serves one client, so that none may be tried.
+fn await_file(socket: &Path) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !socket.exists() {
+        anyhow::ensure!(Instant::now() < deadline, "{} does not come", socket.display());
+        pause();
+    }
+    Ok(())
 }
 
 impl Drop for Server {
