@@ -29,7 +29,7 @@ use tidegate_server::cached_disk::disk::{self, DiskPlan};
 use tidegate_server::cached_disk::volatile;
 use tidegate_server::options::{MirrorPlan, Plan, TlsIdentity, UblkPlan, VolumePlan, access};
 use tidegate_server::sockets::access::Peers;
-use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::sockets::listen::{ListenAddress, socket_path};
 use tidegate_server::volume::write_cache::WriteCacheSize;
 use toml::Spanned;
 
@@ -379,7 +379,7 @@ pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
             gids: written.allow_gids.into_iter().map(|Group(gid)| gid).collect(),
         },
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
-        control: written.control.map(|control| folder.join(control)),
+        control: written.control.map(|control| folder.join(socket_path(control))),
         metrics: written.metrics,
         metrics_token: written.metrics_token.map(|file| folder.join(file)),
         sandbox: written.sandbox,
@@ -432,7 +432,7 @@ impl WrittenVolume {
             cache: self.write_cache,
             level_wear: self.wear_leveling,
             disk,
-            vhost_user: self.vhost_user.map(|socket| folder.join(socket)),
+            vhost_user: self.vhost_user.map(|socket| folder.join(socket_path(socket))),
             ublk: self
                 .ublk
                 .flatten()

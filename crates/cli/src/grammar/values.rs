@@ -1,9 +1,10 @@
 //! Values of flags and of keys in configuration files, read from text.
 
 use crate::errors::UsageFailure;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use rustix::fs::Mode;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use tidegate_disk_cache::Mode as CacheMode;
 use tidegate_host::units;
@@ -15,7 +16,7 @@ use tidegate_policy::evict::Replacement;
 use tidegate_policy::placement::{Bypass, NamedPlacement};
 use tidegate_sandbox::SandboxWish;
 use tidegate_server::sockets::access;
-use tidegate_server::sockets::listen::ListenAddress;
+use tidegate_server::sockets::listen::{ListenAddress, socket_path};
 use tidegate_server::volume::write_cache::WriteCacheSize;
 use tidegate_top::SortKey;
 
@@ -94,6 +95,11 @@ pub(super) fn listen(text: &str) -> Result<ListenAddress, UsageFailure> {
 /// Reads the same, and leaves a relative path as it is written.
 pub(crate) fn listen_as_written(text: &str) -> Result<ListenAddress, UsageFailure> {
     Ok(ListenAddress::as_written(text)?)
+}
+
+/// Reads the path of a unix socket, which may have `unix:` before it, as places to listen have.
+pub(super) fn socket() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(socket_path)
 }
 
 /// Reads a user: a number, or a name that the system knows.

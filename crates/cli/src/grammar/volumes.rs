@@ -3,7 +3,7 @@
 use super::disk_cache::{DISK_CACHE, DiskFlags};
 use super::values::{
     BLOCK_WORDS, VERSION_WORDS, block_size, cache, from_one_on, group, listen, metrics, profile, sandbox_wishes, size,
-    socket_mode, sort_keys, user, version,
+    socket, socket_mode, sort_keys, user, version,
 };
 use super::words::words;
 use clap::{Args, ValueHint};
@@ -172,7 +172,7 @@ pub(crate) struct Serve {
 
     /// Let virtual machines attach the volume as a disk, by vhost-user-blk on this unix socket. One
     /// machine at a time, unless --read-only
-    #[arg(long, help_heading = CONNECTIONS, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = CONNECTIONS, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = socket())]
     pub(crate) vhost_user: Option<PathBuf>,
 
     /// Make the volume a block device of this machine, /dev/ublkbN: the number N, or a free one. It
@@ -220,7 +220,7 @@ pub(crate) struct Serve {
     pub(crate) connections_max: Option<NonZeroUsize>,
 
     /// The control socket, which `tidegate stat` asks [default: beside each volume, FILE.control]
-    #[arg(long, help_heading = MONITORING, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = MONITORING, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = socket())]
     pub(crate) control: Option<PathBuf>,
 
     /// Answer Prometheus and browsers over HTTP on this port: tcp:127.0.0.1:9809. Every user of
@@ -281,7 +281,7 @@ pub(crate) struct Stop {
     pub(crate) region: NamedRegion,
 
     /// The server's control socket [default: beside the volume, FILE.control]
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = socket())]
     pub(crate) control: Option<PathBuf>,
 }
 
@@ -316,7 +316,7 @@ pub(crate) struct Stat {
     pub(crate) pmem: Option<PathBuf>,
 
     /// The server's control socket [default: beside the volume, FILE.control]
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "pmem")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = socket(), conflicts_with = "pmem")]
     pub(crate) control: Option<PathBuf>,
 
     /// Show all counts since the server's start, then every second the growth of each counter and

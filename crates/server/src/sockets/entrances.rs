@@ -25,6 +25,16 @@ struct WantedEntrance {
     protocol: Protocol,
 }
 
+impl WantedEntrance {
+    /// Why it is not opened, with the option that named it.
+    fn failed(&self, failure: Failure) -> Failure {
+        match self.protocol {
+            Protocol::Nbd => failure,
+            Protocol::VhostUserBlk(_) => failure.named_by("--vhost-user PATH"),
+        }
+    }
+}
+
 impl Entrance {
     /// What there is to say about a client that connects here.
     pub fn client(&self) -> EnteredBy {
@@ -97,7 +107,7 @@ impl Entrances {
             {
                 default_paths::make_own_folder_of(path)?;
             }
-            let listener = Listener::bind(&wanted.place, access)?;
+            let listener = Listener::bind(&wanted.place, access).map_err(|failure| wanted.failed(failure))?;
             opened.push(Entrance { listener, wanted: Some(wanted), number: self.numbers });
             self.numbers += 1;
         }

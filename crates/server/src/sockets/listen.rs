@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Gid;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -32,6 +33,13 @@ pub enum ListenAddress {
     Unix(PathBuf),
     /// A TCP port.
     Tcp(SocketAddr),
+}
+
+/// The path of a unix socket that `written` means: with `unix:` before it, as [`ListenAddress`] has
+/// it, or alone.
+pub fn socket_path(written: PathBuf) -> PathBuf {
+    let path = written.as_os_str().as_bytes().strip_prefix(b"unix:").map(|path| OsStr::from_bytes(path).into());
+    path.unwrap_or(written)
 }
 
 impl ListenAddress {
@@ -431,6 +439,12 @@ impl tidegate_nbd::Stream for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_may_be_written_as_a_place() {
+        let read = |path: &str| socket_path(path.into());
+        assert_eq!(["/a:b", "unix:/a", "unix:a", "unixa"].map(read), ["/a:b", "/a", "a", "unixa"].map(PathBuf::from));
+    }
 
     #[test]
     fn places_are_read() {

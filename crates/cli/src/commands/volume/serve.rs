@@ -149,7 +149,8 @@ fn add_default_volume(plan: &mut Plan, args: &Serve) -> Result<bool, Failure> {
         ublk: args.ublk(),
         ..VolumePlan::of(path, access(args.read_only))
     });
-    Ok(created)
+    // Its sockets were in no plan before.
+    plan::conflicts(plan).into_iter().next().map_or(Ok(created), |conflict| Err(conflict.into()))
 }
 
 /// What keeps the sockets that were given with the start from being served: ports that are open to
