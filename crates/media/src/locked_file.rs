@@ -29,7 +29,7 @@ const LOCK_TRIED_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct LockedFile {
     file: File,
-    /// Whose lock it is; None: there is none.
+    /// Who gives the lock up; None: there is none, or it ends with the open file.
     owner: Option<Process>,
 }
 
@@ -42,6 +42,15 @@ impl LockedFile {
     /// Locks `file`, found at `path`, against whoever wants it for itself. Does not wait.
     pub fn shared(path: &Path, file: File) -> Result<LockedFile, MapError> {
         LockedFile::lock(path, file, FlockOperation::NonBlockingLockShared)
+    }
+
+    /// Like [`LockedFile::exclusive`], of a file that other processes have open too, by the same
+    /// open file: the lock is theirs as well, and ends with the last descriptor of it.
+    pub fn in_common(path: &Path, file: File) -> Result<LockedFile, MapError> {
+        LockedFile::exclusive(path, file).map(|mut locked| {
+            locked.owner = None;
+            locked
+        })
     }
 
     /// Takes `file` without a lock, for readers only.
@@ -111,6 +120,21 @@ mod tests {
         drop(owner);
         LockedFile::exclusive(&path, open()).expect("the lock went with its owner");
         drop(duplicate);
+    }
+
+    #[test]
+    fn a_lock_in_common_ends_with_its_last_descriptor() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let path = folder.path().join("file");
+        let open = || File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+        let first = LockedFile::exclusive(&path, open()).expect("nobody has it");
+        let second = first.try_clone().expect("a second descriptor");
+        drop(LockedFile::in_common(&path, second).expect("it is the same open file"));
+        assert!(matches!(LockedFile::shared(&path, open()), Err(MapError::InUse { .. })), "the first one has it");
+        let alone = LockedFile::in_common(&path, first.try_clone().expect("another descriptor")).expect("the same");
+        drop(first);
+        drop(alone);
+        LockedFile::exclusive(&path, open()).expect("the lock went with its last owner");
     }
 
     #[test]

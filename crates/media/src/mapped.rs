@@ -111,9 +111,9 @@ impl MappedRegion {
     }
 
     /// Like [`MappedRegion::open`] for reading and writing, of a file that is open and was found at
-    /// `path`. Takes over the lock of an earlier process with the same open file.
+    /// `path`. Has the lock in common with other processes that have the same open file.
     pub fn of_file(path: &Path, file: File) -> Result<MappedRegion, MapError> {
-        MappedRegion::lock_and_map(path, file, Access::ReadWrite)
+        MappedRegion::map(path, LockedFile::in_common(path, file)?, Access::ReadWrite)
     }
 
     /// Ends the mapping and retains the lock. None: this is anonymous memory.

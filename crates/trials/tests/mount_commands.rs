@@ -1,6 +1,7 @@
 //! What the commands beside a mount say of it: `status`, `umount`, `check`, `list`.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -8,6 +9,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 use tidegate_layout::disk_cache::SUPERBLOCK_COPIES_AT;
 use tidegate_trials::mount_folders::{MountFolders, shell, tidegate};
 use tidegate_trials::mounted::kill_all;
@@ -57,6 +59,27 @@ fn status_counts_files_by_state_syncs_with_what_they_save_and_reads_by_tier() {
     assert!(service.wait().unwrap().success());
     let gone = bed.tidegate("status", &bed.pool());
     assert!(!gone.status.success() && said(&gone).contains("no file service has the pool"), "{gone:?}");
+}
+
+/// A script runs the next command as soon as `umount` has ended, which waits for SOURCE.
+#[test]
+fn who_finds_source_free_after_a_mount_finds_its_pool_free() {
+    let bed = MountFolders::new();
+    let is_free = |path: &Path| flock(File::open(path).unwrap(), FlockOperation::NonBlockingLockExclusive).is_ok();
+    for round in 0..3 {
+        let mut service = bed.mount();
+        let mnt = bed.at("mnt");
+        shell(&mnt, "head -c 8M /dev/zero > file; sync file");
+        thread::scope(|scope| {
+            let umount = scope.spawn(|| bed.tidegate("umount", &mnt));
+            while !is_free(&bed.at("source")) {
+                thread::yield_now();
+            }
+            assert!(is_free(&bed.pool()), "round {round}");
+            assert_eq!(umount.join().unwrap().status.code(), Some(0));
+        });
+        assert!(service.wait().unwrap().success());
+    }
 }
 
 #[test]

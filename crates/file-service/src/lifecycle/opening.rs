@@ -45,16 +45,28 @@ pub(crate) fn open_covered_source(path: &Path) -> Result<FoundSource, ServiceFai
     Ok(FoundSource { source: Arc::new(source), lock, below: Some(below) })
 }
 
-/// Locks SOURCE for one service alone, or takes over the lock of an earlier process with the same
-/// open directory.
-pub(crate) fn lock_source(source: &SourceDirectory, path: &Path) -> Result<LockedFile, ServiceFailure> {
+/// Locks SOURCE for one service alone.
+fn lock_source(source: &SourceDirectory, path: &Path) -> Result<LockedFile, ServiceFailure> {
+    locked_source(source, path, LockedFile::exclusive)
+}
+
+/// Has the lock of SOURCE in common with the process that keeps the mount alive.
+pub(crate) fn lock_in_common(source: &SourceDirectory, path: &Path) -> Result<LockedFile, ServiceFailure> {
+    locked_source(source, path, LockedFile::in_common)
+}
+
+fn locked_source(
+    source: &SourceDirectory,
+    path: &Path,
+    lock: fn(&Path, File) -> Result<LockedFile, MapError>,
+) -> Result<LockedFile, ServiceFailure> {
     let lock = unlocked(|| {
         let descriptor = source.root().try_clone_to_owned().map_err(|source| MapError::Io {
             path: path.to_owned(),
             action: "open it again",
             source,
         })?;
-        LockedFile::exclusive(path, File::from(descriptor))
+        lock(path, File::from(descriptor))
     });
     lock.map_err(|error| match error {
         MapError::InUse { path, .. } => ServiceFailure::SourceInUse { source_directory: path },

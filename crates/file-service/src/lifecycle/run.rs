@@ -123,7 +123,8 @@ fn kept_alive(
     })
 }
 
-/// What this process has for itself until the mount ends.
+/// What this process has for itself until the mount ends. The lock of the pool goes before that of
+/// SOURCE, for which `umount` waits: whoever comes next finds both free.
 type Retained = ([LockedFile; 2], Option<BelowDead>);
 
 /// Covers SOURCE as before where a mount was refused that had to take a dead one away.
@@ -172,5 +173,5 @@ fn task_of(
         memory("tidegate-nodes")?,
         memory("tidegate-handles")?,
     ];
-    Ok((ServersTask { text: served.to_text(), descriptors }, ([lock, pool], below)))
+    Ok((ServersTask { text: served.to_text(), descriptors }, ([pool, lock], below)))
 }
