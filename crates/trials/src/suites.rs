@@ -9,6 +9,7 @@ mod git;
 mod leveldb;
 pub(crate) mod sources;
 mod sqlite;
+mod stressors;
 
 use crate::artefacts::MissingError;
 use crate::mounted::{Journaled, MountTestbed};
@@ -55,7 +56,7 @@ pub struct Suite {
 }
 
 /// Every suite.
-pub const SUITES: [Suite; 4] = [fsx::SUITE, leveldb::SUITE, sqlite::SUITE, git::SUITE];
+pub const SUITES: [Suite; 5] = [fsx::SUITE, stressors::SUITE, leveldb::SUITE, sqlite::SUITE, git::SUITE];
 
 /// A case that ended in two ways. None: it was not reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,6 +241,11 @@ mod tests {
         assert_eq!(read("sqlite", "wal-1.2... Omitted"), case("wal-1.2", Verdict::Skipped));
         assert_eq!(read("leveldb", "[       OK ] DBTest.Empty (3 ms)"), case("DBTest.Empty", Verdict::Passed));
         assert_eq!(read("leveldb", "[  FAILED  ] DBTest.Get (3 ms)"), case("DBTest.Get", Verdict::Failed));
+        let skipped = "stress-ng: info:  [7] fiemap: FS_IOC_FIEMAP not supported, skipping stressor";
+        assert_eq!(read("stress-ng", skipped), case("it runs", Verdict::Skipped));
+        let failed = "stress-ng: fail:  [7] rename: cannot rename a to b";
+        assert_eq!(read("stress-ng", failed), case("rename: cannot rename a to b", Verdict::Failed));
+        assert_eq!(read("stress-ng", "stress-ng: info:  [7] successful run completed in 1.01s"), None);
         assert_eq!(read("leveldb", "[----------] Global test environment"), None);
     }
 }

@@ -63,12 +63,13 @@ pub(crate) const PACKAGES: [Package; 43] = [
 ];
 
 /// What the long form of the tests needs beside them.
-pub(crate) const PACKAGES_OF_LONG: [Package; 6] = [
+pub(crate) const PACKAGES_OF_LONG: [Package; 7] = [
     package("g++", "LevelDB's own tests, and the engine of fuzzing"),
     package("libgtest-dev", "what they are written with"),
     package("libgmock-dev", "another part of it"),
     package("libbenchmark-dev", "a library that they are linked to"),
     package("tcl-dev", "SQLite's own tests"),
+    package("stress-ng", "calls about files of every kind, on a mount"),
     package("zlib1g-dev", "Git, whose own tests run on a mount"),
 ];
 

@@ -169,3 +169,23 @@ fn a_printed_mount_ends_where_no_server_answers() {
     assert!(server.stop().success());
     assert_ne!(printed.attach(&folder).code, 0, "it does not wait for a disk that never comes");
 }
+
+#[test]
+fn a_socket_for_machines_that_cannot_be_made_is_told_with_its_option() {
+    let folder = Folder::new();
+    let (volume, listen) = (folder.volume("v"), format!("unix:{}", folder.text("listen")));
+    let file = folder.text("file");
+    fs::write(&file, "").unwrap();
+    // With and without unix: before it, as places to listen have.
+    let [prefixed, long] = [format!("unix:{file}"), folder.text(&"s".repeat(120))];
+    for (place, code, words) in [
+        (&file, 5, ["no socket", "choose another place: --vhost-user"]),
+        (&prefixed, 5, ["no socket", "choose another place: --vhost-user"]),
+        (&long, 5, ["107 bytes", "choose another place: --vhost-user"]),
+        (&listen, 2, ["named twice", "name another place"]),
+    ] {
+        let refused = run(&["serve", "--pmem", &volume, "--listen", &listen, "--vhost-user", place]);
+        assert_eq!(refused.code, code, "{}", refused.stderr);
+        words.iter().for_each(|words| assert!(refused.stderr.contains(words), "{words:?}: {}", refused.stderr));
+    }
+}

@@ -108,7 +108,6 @@ fn command_lines_that_are_never_right() {
         (&["serve", "--write-cache", "1"], &["cache of 1 bytes is too small", "64K or more"]),
         (&["serve", "--listen", "unix:/s", "--listen", "unix:/s"], &["/s is named twice"]),
         (&["serve", "--listen", "unix:/s", "--control", "/s"], &["/s is named twice"]),
-        (&["serve", "--listen", "unix:/s", "--vhost-user", "unix:/s"], &["/s is named twice"]),
         (
             &["serve", "--insecure", "--listen", "tcp:127.0.0.1:9", "--metrics", "tcp:127.0.0.1:9"],
             &["127.0.0.1:9 is named twice"],
@@ -500,14 +499,6 @@ fn places_where_nobody_can_listen() {
         &["is in use", "next: choose another place: --metrics"],
     );
     assert_tells(&serve_with("--control", &file), ENVIRONMENT, &["no socket", "next: choose another place: --control"]);
-    let long = folder.text(&"s".repeat(120));
-    for (place, words) in [(&file, "no socket"), (&format!("unix:{file}"), "no socket"), (&long, "107 bytes")] {
-        assert_tells(
-            &serve_with("--vhost-user", place),
-            ENVIRONMENT,
-            &[words, "next: choose another place: --vhost-user"],
-        );
-    }
     let long = folder.text(&"x".repeat(120));
     assert_tells(&serve_at(&format!("unix:{long}")), ENVIRONMENT, &["cannot listen", "107 bytes"]);
     let elsewhere = "tcp:192.0.2.1:10809";

@@ -9,13 +9,13 @@ use clap::Parser;
 use std::process::ExitCode;
 use tidegate_trials::suites::{Compared, SUITES, Suite};
 
-/// SQLite's, LevelDB's and Git's own tests and `fsx`, each in a mount and on the file system of its
-/// SOURCE. Fetches and builds them the first time. A case that ends differently and is not a known
-/// difference ends the program with exit code 1.
+/// SQLite's, LevelDB's and Git's own tests, `fsx` and stress-ng's stressors, each in a mount and on
+/// the file system of its SOURCE. Fetches and builds them the first time. A case that ends
+/// differently and is not a known difference ends the program with exit code 1.
 #[derive(Parser)]
 #[command(name = "others-suites")]
 struct Arguments {
-    /// Only this suite: fsx, leveldb, sqlite or git.
+    /// Only this suite: fsx, stress-ng, leveldb, sqlite or git.
     #[arg(long)]
     suite: Option<String>,
     /// Only scripts whose names begin so, as in `t1 t20`.
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let Arguments { suite, begin } = Arguments::parse();
     let mut wanted = SUITES.iter().filter(|one| suite.as_ref().is_none_or(|name| name == one.name)).peekable();
     if wanted.peek().is_none() {
-        eprintln!("no suite has this name: fsx, leveldb, sqlite or git do");
+        eprintln!("no suite has this name: fsx, stress-ng, leveldb, sqlite or git do");
         return ExitCode::from(2);
     }
     // One that differs keeps none from being compared.
