@@ -15,9 +15,9 @@
 //! - **L6** A function that is called back returns, and does not close the handle that called it.
 //!
 //! A handle belongs to the process that got it. A child of it has a copy of everything in memory,
-//! and no part in what its parent does from then on: there [`Cache::own`] and [`Transaction::own`]
-//! refuse, and giving a handle back frees the copy and leaves the region, the disk and their locks
-//! alone.
+//! and no part in what its parent does from then on: there every function but those that give a
+//! handle back refuses, and giving one back frees the copy and leaves the region, the disk and
+//! their locks alone.
 //!
 //! `include/tidegate.h` is made from this file by cbindgen; a test compares them.
 

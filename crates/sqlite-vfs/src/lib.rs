@@ -2,7 +2,7 @@
 //! journal on the medium, each as one atomic group of writes.
 //!
 //! The VFS `tidegate` stands over SQLite's own for Unix, which has locks, shared memory, logs and
-//! temporary files. Of a database on a mount it takes over the rollback journal ([`transaction`]
+//! temporary files. Of a database on a mount it takes over the rollback journal (`transaction`
 //! has the rules), and everything else goes through. SQLite loads it as an extension, or a program
 //! that links it hands [`sqlite3_tidegate_init`] to `sqlite3_auto_extension`.
 //!

@@ -330,12 +330,14 @@ const STORM_SEEDS_LONG: [&str; 8] =
     ["--seeds", "2688", "--operations-min", "10000000", "--cuts-min", "10000", "--recovery-cuts-min", "1000"];
 
 /// The book, and the documentation of all libraries and of the program: other programs are read
-/// in their sources.
+/// in their sources. One after the other, as the program and the C interface have one name.
 fn documentation() -> Result<()> {
     book::check()?;
-    let mut command = cargo_command(&["doc", "--workspace", "--lib", "--bin", "tidegate", "--no-deps", "--quiet"]);
-    command.env("RUSTDOCFLAGS", "--deny warnings");
-    run(&mut command)
+    for of in [&["--workspace", "--lib"][..], &["--package", "tidegate-cli", "--bin", "tidegate"]] {
+        let mut command = cargo_command(&["doc", "--no-deps", "--quiet"]);
+        run(command.args(of).env("RUSTDOCFLAGS", "--deny warnings"))?;
+    }
+    Ok(())
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {

@@ -2,14 +2,14 @@
 //! writes, as the direct path does, measures how long that takes, and unwinds the stack each time
 //! to verify what was found.
 //!
-//! When the program ends, the file that [`REPORT`] names gets one line of JSON:
+//! When the program ends, the file that `REPORT` names gets one line of JSON:
 //!
 //! | key | |
 //! | --- | --- |
 //! | `calls` | contexts that were looked for |
 //! | `known` | those whose key was known |
 //! | `wrong` | those of them that unwinding denied |
-//! | `contexts` | different contexts, at most [`CONTEXTS_MAX`] |
+//! | `contexts` | different contexts, at most `CONTEXTS_MAX` |
 //! | `median_ns` | how long one took in the median, the clock's own time taken off |
 //! | `clock_ns` | the clock's own time |
 //! | `sum` | a digest of the contexts that there were, which is the same in every run |
