@@ -154,8 +154,8 @@ impl Drop for LargePool {
         let _ = unmount(self.folder.join("root"), UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&self.folder);
         let id: String = self.uuid.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
-        for lane in 0..4 {
-            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{id}-{lane}"));
+        for name in ["0", "1", "2", "3", "contexts", "gone"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{id}-{name}"));
         }
     }
 }
