@@ -179,15 +179,16 @@ impl Drop for LargePages {
 /// good leaves it.
 pub fn remove_left_memory(folder: &Path) {
     let pools = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    for (uuid, lanes) in pools.filter_map(|entry| uuid_and_lanes(&entry.path())) {
-        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        for name in ["gone", "contexts"] {
-            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{name}"));
-        }
-        for lane in 0..lanes {
-            // A service that ended by itself has removed it.
-            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{lane}"));
-        }
+    pools.filter_map(|entry| uuid_and_lanes(&entry.path())).for_each(|(uuid, lanes)| remove_memory_of(uuid, lanes));
+}
+
+/// Removes the same of the pool with `uuid`, which has or had so many `lanes`.
+pub fn remove_memory_of(uuid: [u8; 16], lanes: u32) {
+    let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let names = ["gone", "contexts"].map(str::to_owned).into_iter().chain((0..lanes).map(|lane| lane.to_string()));
+    for name in names {
+        // A service that ended by itself has removed it.
+        let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{uuid}-{name}"));
     }
 }
 

@@ -136,6 +136,20 @@ impl Experiment {
             scale: Some(scale),
         }
     }
+
+    /// Whether it made `figures`, as it says, and measured something for each of their series.
+    fn check(&self, figures: &[Figure], scale: Scale) -> anyhow::Result<()> {
+        let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
+        anyhow::ensure!(ids == self.figures, "{} made {ids:?}, not {:?}", self.name, self.figures);
+        for (figure, series) in figures.iter().flat_map(|figure| figure.series.iter().map(move |one| (figure, one))) {
+            let is_there = !series.points.is_empty();
+            // The smallest scale is there to see that all of it is measured.
+            let is_judged = scale == Scale::SMOKE && self.driver == Driver::Threads;
+            let is_something = !is_judged || series.points.iter().all(|point| point.median > 0.0);
+            anyhow::ensure!(is_there && is_something, "{}: {} lacks values: {series:?}", self.name, figure.id);
+        }
+        Ok(())
+    }
 }
 
 /// Every experiment. Built for virtual cores, it lacks most of those that run elsewhere, for a
@@ -565,11 +579,8 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
         return Ok(Some(begin.elapsed()));
     }
     let figures = (experiment.measure)(scale)?;
-    let ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
-    anyhow::ensure!(ids == experiment.figures, "{} made {ids:?}, not {:?}", experiment.name, experiment.figures);
+    experiment.check(&figures, scale)?;
     for mut figure in figures {
-        let empty = figure.series.iter().find(|series| series.points.is_empty());
-        anyhow::ensure!(empty.is_none(), "{}: a series of {} is empty: {empty:?}", experiment.name, figure.id);
         figure.run = Some(experiment.provenance(scale));
         let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
         // The figure counts as there when its JSON is.

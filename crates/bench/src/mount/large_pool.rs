@@ -21,6 +21,7 @@ use tidegate_file_cache::{
     BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolOpenError, Refused, Sought, Stamp,
     Synced, dram_bytes, identify,
 };
+use tidegate_measure::medium::remove_memory_of;
 use tidegate_measure::subject::{BLOCK_BYTES, Block};
 use tidegate_measure::workload::Effort;
 use tidegate_media::{Access, MapError, MappedRegion, Region};
@@ -153,9 +154,8 @@ impl Drop for LargePool {
         let _ = self.mounted.kill();
         let _ = unmount(self.folder.join("root"), UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&self.folder);
-        let id: String = self.uuid.iter().flatten().map(|byte| format!("{byte:02x}")).collect();
-        for name in ["0", "1", "2", "3", "contexts", "gone"] {
-            let _ = std::fs::remove_file(format!("/dev/shm/tidegate-{id}-{name}"));
+        if let Some(uuid) = self.uuid {
+            remove_memory_of(uuid, 4);
         }
     }
 }

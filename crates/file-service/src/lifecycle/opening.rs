@@ -17,7 +17,7 @@ use tidegate_source_files::{SourceDirectory, about};
 pub(crate) fn open_source(path: &Path) -> Result<(Arc<SourceDirectory>, LockedFile), ServiceFailure> {
     let failed = |error| ServiceFailure::NoSource { source_directory: path.to_owned(), error };
     let source = SourceDirectory::open(path).map_err(|errno| failed(errno.into()))?;
-    let lock = lock_source(&source, path)?;
+    let lock = lock_source(&source, path, LockedFile::exclusive)?;
     Ok((Arc::new(source), lock))
 }
 
@@ -41,21 +41,13 @@ pub(crate) fn open_covered_source(path: &Path) -> Result<FoundSource, ServiceFai
     let source =
         below.directory.try_clone().map_err(|error| ServiceFailure::System { doing: "copying a descriptor", error })?;
     let source = SourceDirectory::of(source).map_err(system("looking at SOURCE"))?;
-    let lock = lock_source(&source, path)?;
+    let lock = lock_source(&source, path, LockedFile::exclusive)?;
     Ok(FoundSource { source: Arc::new(source), lock, below: Some(below) })
 }
 
-/// Locks SOURCE for one service alone.
-fn lock_source(source: &SourceDirectory, path: &Path) -> Result<LockedFile, ServiceFailure> {
-    locked_source(source, path, LockedFile::exclusive)
-}
-
-/// Has the lock of SOURCE in common with the process that keeps the mount alive.
-pub(crate) fn lock_in_common(source: &SourceDirectory, path: &Path) -> Result<LockedFile, ServiceFailure> {
-    locked_source(source, path, LockedFile::in_common)
-}
-
-fn locked_source(
+/// Locks SOURCE for one service, which may be of several processes with one open directory, by
+/// `lock`: for this process alone, or in common.
+pub(crate) fn lock_source(
     source: &SourceDirectory,
     path: &Path,
     lock: fn(&Path, File) -> Result<LockedFile, MapError>,

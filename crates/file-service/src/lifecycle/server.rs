@@ -11,7 +11,7 @@
 use crate::lifecycle::control::{ControlReply, ControlSocket, Question};
 use crate::lifecycle::failure::{ServiceFailure, system};
 use crate::lifecycle::mounted::end;
-use crate::lifecycle::opening::{lock_in_common, record_of};
+use crate::lifecycle::opening::{lock_source, record_of};
 use crate::lifecycle::recovered::{FormerNames, recover};
 use crate::lifecycle::run::Listener;
 use crate::lifecycle::served_mount::ServedMount;
@@ -135,7 +135,7 @@ impl MountServer {
         survived: Survived,
     ) -> Result<MountServer, ServiceFailure> {
         let source = Arc::new(SourceDirectory::of(source).map_err(system("looking at SOURCE"))?);
-        let lock = lock_in_common(&source, &mount.source)?;
+        let lock = lock_source(&source, &mount.source, LockedFile::in_common)?;
         let lending = Lending::new(device, (pool.as_fd(), &mount.pool), mount.pinned_bytes_max);
         let pool = Pool::of_file(mount.pool.clone(), pool.into())?;
         let no_record =

@@ -150,7 +150,8 @@ fn add_default_volume(plan: &mut Plan, args: &Serve) -> Result<bool, Failure> {
         ..VolumePlan::of(path, access(args.read_only))
     });
     // Its sockets were in no plan before.
-    plan::conflicts(plan).into_iter().next().map_or(Ok(created), |conflict| Err(conflict.into()))
+    plan::refuse_conflicts(plan)?;
+    Ok(created)
 }
 
 /// What keeps the sockets that were given with the start from being served: ports that are open to

@@ -30,7 +30,7 @@ impl fmt::Display for Answering {
 /// Runs `tidegate top`.
 pub(crate) fn run(args: &Top, json: bool) -> Result<Exit, Failure> {
     let plan = port(args);
-    plan::conflicts(&plan).into_iter().next().map_or(Ok(()), Err)?;
+    plan::refuse_conflicts(&plan)?;
     if let Some(port) = MountsPort::open(&plan)? {
         return answer(port, json);
     }

@@ -17,7 +17,8 @@ pub(super) fn of(args: &Serve) -> Result<Plan, Failure> {
         None => Plan::default(),
     };
     let plan = with_flags(plan, args);
-    conflicts(&plan).into_iter().next().map_or(Ok(plan), |conflict| Err(conflict.into()))
+    refuse_conflicts(&plan)?;
+    Ok(plan)
 }
 
 /// `plan`, with what the command line says.
@@ -61,6 +62,11 @@ pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
 pub(crate) fn conflicts(plan: &Plan) -> Vec<UsageFailure> {
     let exposed = plan.listen.iter().filter_map(|place| place.check_exposure(plan.may_be_exposed()).err());
     exposed.map(UsageFailure::from).chain(of_metrics(plan)).chain(places_twice(plan)).collect()
+}
+
+/// Refuses a plan with [`conflicts`].
+pub(crate) fn refuse_conflicts(plan: &Plan) -> Result<(), UsageFailure> {
+    conflicts(plan).into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Metrics leave this machine only encrypted, and for those who have the token.
