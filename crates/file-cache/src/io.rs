@@ -200,10 +200,12 @@ impl<R: Region> FileCache<R> {
             Err(FileError::Changed) => return Ok(()),
             unchanged => unchanged?,
         }
-        let (backing, before) = {
+        let (backing, known_by, touched) = {
             let mut lane = self.lane();
-            let before = lane.touch_for_room(file)?;
-            (lane.file(file)?.backing()?.clone(), before)
+            let known_by = lane.file(file)?.stamp();
+            lane.touch(file)?;
+            let cached = lane.file(file)?;
+            (cached.backing()?.clone(), known_by, cached.touched)
         };
         // With what will be needed next if there is room for it; what is needed, if there is not.
         match backing.fallocate(lacking.start, lacking.end - lacking.start, Fallocate::Reserve) {
@@ -213,7 +215,8 @@ impl<R: Region> FileCache<R> {
             Err(_) => backing.fallocate(at, len, Fallocate::Reserve)?,
         }
         let now = backing.status()?.stamp;
-        self.lane().room_was_reserved(file, &before, now)
+        let is_unchanged = known_by.is_some_and(|stamp| now.has_contents_of(stamp));
+        if is_unchanged { self.lane().room_was_reserved(file, touched, now) } else { Ok(()) }
     }
 
     /// An error if others changed the file below since the cache knows it. Before the cache changes
@@ -222,7 +225,7 @@ impl<R: Region> FileCache<R> {
         let (backing, stamp) = {
             let lane = self.lane();
             let cached = lane.file(file)?;
-            (cached.backing()?.clone(), cached.record.and_then(|record| Stamp::of_word(record.stamp)))
+            (cached.backing()?.clone(), cached.stamp())
         };
         let BackingStatus { stamp: now, is_removed, .. } = backing.status()?;
         let is_own = |stamp| stamp == Stamp::DISPLACED || now.has_contents_of(stamp);

@@ -124,6 +124,7 @@ impl<R: Region> Lane<R> {
                 return Err(broken_rule(0, "unsynced writes belong to the file that has their number"));
             }
             file.written = written;
+            file.room_stamp = raw.room_stamp.get();
             if raw.modified.get() != 0 {
                 file.modified = raw.modified.get();
             }

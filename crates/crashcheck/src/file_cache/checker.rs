@@ -486,7 +486,8 @@ impl Campaign<'_> {
     ) -> Result<(), Failure> {
         let contents: Vec<&[u8]> = files.iter().map(SimFile::contents).collect();
         let times: Vec<u64> = files.iter().map(SimFile::durable_time).collect();
-        let key = hash_of(&(region.hash(), allowed, contents, times));
+        let marks: Vec<u64> = files.iter().map(SimFile::stamp).collect();
+        let key = hash_of(&(region.hash(), allowed, contents, times, marks));
         if !self.seen.lock().expect("no holder panics").insert(key) {
             return Ok(());
         }

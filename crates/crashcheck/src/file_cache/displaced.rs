@@ -8,7 +8,7 @@ use tidegate_file_cache::{
     Refused,
 };
 use tidegate_layout::file_cache::LEASE_CLASS;
-use tidegate_sim::Region;
+use tidegate_sim::{Region, Rng};
 
 const OLD: &[u8] = b"what the file had before";
 
@@ -107,6 +107,52 @@ fn a_file_that_was_opened_again_and_then_changed_is_not_written_over() {
     let below = Decided { machine: machine.clone(), found: Ok(true), disposition: |_| Disposition::Retain };
     assert_eq!(pool.recover(&below).unwrap()[0].outcome, Outcome::Retained(Displaced::Changed));
     assert_eq!(machine.contents()[0], changed);
+}
+
+/// The time that a reservation gave the file below may be durable there, and not the one that was
+/// put back.
+#[test]
+fn a_file_whose_room_was_reserved_before_a_power_cut_is_no_changed_one() {
+    let small = SmallPool::of(4);
+    let machine = machine();
+    let pool = machine.open().unwrap();
+    assert_eq!(pool.recover(&SimBelow { machine: machine.clone(), missing: None }).unwrap().len(), 1);
+    pool.write_back_step(0, u64::MAX).unwrap();
+    let open = || pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    assert!(pool.close_if_done(open(), || Ok(())).unwrap());
+    pool.write(open(), 5, b"LATELY", Persistence::Synchronous).unwrap();
+    let cut = machine.cut();
+    let images = cut.files_images();
+    assert!(images.len() > 1, "the time may be durable or not");
+    for files in images {
+        let region = Region::with_line_order(cut.region.sample(&mut Rng::new(1)), small.order);
+        let restarted = Machine::new(&small, region, files, None, None);
+        let (pool, outcome) = recover(&restarted, Ok(true), |_| Disposition::Retain);
+        assert_eq!(outcome, Outcome::Attached);
+        let file = pool.open_file(&backing(&restarted, 0), b"a path").unwrap();
+        assert_eq!(read(&pool, file)[..12], *b"WRITTLATELYK");
+    }
+}
+
+/// The next process syncs the file below, which gives it another time.
+#[test]
+fn a_file_whose_room_was_reserved_before_a_kill_is_no_changed_one() {
+    let machine = machine();
+    let pool = machine.open().unwrap();
+    let below = SimBelow { machine: machine.clone(), missing: None };
+    pool.recover(&below).unwrap();
+    pool.write_back_step(0, u64::MAX).unwrap();
+    let open = |pool: &FilePool<Watched>| pool.open_file(&backing(&machine, 0), b"a path").unwrap();
+    assert!(pool.close_if_done(open(&pool), || Ok(())).unwrap());
+    pool.write(open(&pool), 5, b"LATELY", Persistence::Asynchronous).unwrap();
+    drop(pool);
+    let pool = machine.open().unwrap();
+    assert_eq!(pool.recover(&below).unwrap()[0].outcome, Outcome::Attached);
+    let file = open(&pool);
+    machine.note(0, 77);
+    pool.sync(file).unwrap();
+    pool.write_back_step(0, u64::MAX).unwrap();
+    assert_eq!(machine.contents()[0][..12], *b"WRITTLATELYK");
 }
 
 #[test]

@@ -81,10 +81,17 @@ pub struct SimFile {
     durable_time: u64,
     /// The time that whoever has the file open gives it with each sync, unless it is 0.
     noted: u64,
+    /// The mark that it had while its room was changed, since the last sync. The file system's
+    /// journal may have that mark and not yet the one that was put back.
+    passing: Option<u64>,
 }
 
 /// What a file system stores as a whole.
 const PAGE_BYTES: u64 = 4096;
+
+/// How far marks are from others that pass, or that a power cut leaves.
+const MARK_OF_ROOM: u64 = 2000;
+const MARK_OF_CUT: u64 = 1000;
 
 /// The time of a change that no program made.
 pub(crate) const BY_THE_CACHE: u64 = u64::MAX;
@@ -163,8 +170,14 @@ impl SimFile {
         self.change(Change::Zeroes(at, len));
     }
 
+    /// Reserves room, or gives it back: the file's time changes, and is put back.
+    pub fn change_room(&mut self) {
+        self.passing = Some(self.stamp + MARK_OF_ROOM);
+    }
+
     /// Makes durable what is visible.
     pub fn sync(&mut self) {
+        self.passing = None;
         for change in std::mem::take(&mut self.pending) {
             carry_out(&mut self.durable, &change);
         }
@@ -172,8 +185,9 @@ impl SimFile {
         self.durable_time = self.time;
     }
 
-    /// Gives it the time that was noted.
+    /// Gives it the time that was noted, which its mark tells of too.
     fn set_noted(&mut self) {
+        self.stamp += u64::from(self.time != self.seen_time());
         self.time = self.seen_time();
     }
 
@@ -195,12 +209,16 @@ impl SimFile {
             firsts.chain((0..count).map(|lost| (0..count).map(|change| change != lost).collect())).collect()
         };
         let mut images: Vec<SimFile> = subsets.iter().map(|arrived| self.image(arrived)).collect();
+        images.extend(self.passing.map(|mark| self.image_marked(mark)));
         images.dedup_by(|one, other| one == other);
         images
     }
 
     /// One of the states that a power cut may leave: any changes may have arrived.
     pub fn sample(&self, rng: &mut Rng) -> SimFile {
+        if let Some(mark) = self.passing.filter(|_| rng.one_in(4)) {
+            return self.image_marked(mark);
+        }
         let arrived: Vec<bool> = match rng.below(4) {
             0 => vec![false; self.pending.len()],
             1 => vec![true; self.pending.len()],
@@ -215,10 +233,15 @@ impl SimFile {
             carry_out(&mut bytes, change);
         }
         let changed = arrived.contains(&true);
-        let stamp = if changed { self.stamp + 1000 } else { self.durable_stamp };
+        let stamp = if changed { self.stamp + MARK_OF_CUT } else { self.durable_stamp };
         let time = self.durable_time;
         let (visible, durable) = (bytes.clone(), bytes);
         SimFile { visible, durable, stamp, durable_stamp: stamp, time, durable_time: time, ..SimFile::default() }
+    }
+
+    /// Nothing has arrived but this mark.
+    fn image_marked(&self, mark: u64) -> SimFile {
+        SimFile { stamp: mark, durable_stamp: mark, ..self.image(&[]) }
     }
 }
 
@@ -332,9 +355,11 @@ impl Machine {
         self.files.lock().expect("no holder panics")[number].noted = time;
     }
 
-    /// Gives a file the time that was noted, visibly.
+    /// Gives back a file's reserved room, and gives it the time that was noted, visibly.
     pub(crate) fn settle(&self, number: usize) {
-        self.files.lock().expect("no holder panics")[number].set_noted();
+        let mut files = self.files.lock().expect("no holder panics");
+        files[number].change_room();
+        files[number].set_noted();
     }
 
     /// When the files below were changed last, as programs see it.
@@ -551,7 +576,10 @@ impl BackingFile for SimBacking {
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
         if how == Fallocate::Reserve {
-            self.file(|file| file.time = BY_THE_CACHE);
+            self.file(|file| {
+                file.time = BY_THE_CACHE;
+                file.change_room();
+            });
             return self.machine.refusal().map_or(Ok(()), |_| Err(NO_SPACE));
         }
         self.machine.instant();

@@ -316,6 +316,7 @@ impl BackingFile for SimBacking {
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
         if how == Fallocate::Reserve {
+            self.machine.tree(|tree| tree.reserve(self.identity));
             return Ok(());
         }
         self.machine.changes()?;

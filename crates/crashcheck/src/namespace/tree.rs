@@ -49,6 +49,8 @@ pub(crate) struct Contents {
     pub(crate) durable: Vec<u8>,
     pub(crate) stamp: u64,
     pub(crate) durable_stamp: u64,
+    /// The mark that it had while room was reserved, since the last sync.
+    passing: Option<u64>,
 }
 
 /// The file system.
@@ -303,6 +305,12 @@ impl Tree {
         contents.stamp += 1;
     }
 
+    /// Reserves room for a file: its time changes, and is put back.
+    pub(crate) fn reserve(&mut self, identity: FileIdentity) {
+        let contents = self.contents.get_mut(&identity.generation).expect("the file was made");
+        contents.passing = Some(contents.stamp + 2000);
+    }
+
     /// A sync of one file: every operation before it is durable too.
     pub(crate) fn sync_file(&mut self, identity: FileIdentity) {
         self.sync_names();
@@ -369,6 +377,7 @@ impl Contents {
     fn settle(&mut self) {
         self.durable.clone_from(&self.visible);
         self.durable_stamp = self.stamp;
+        self.passing = None;
     }
 
     fn sample(&self, rng: &mut Rng) -> Contents {
@@ -388,7 +397,7 @@ impl Contents {
         }
         // The time of modification is one of neither.
         let stamp = self.stamp + 1000;
-        Contents { visible: bytes.clone(), durable: bytes, stamp, durable_stamp: stamp }
+        Contents { visible: bytes.clone(), durable: bytes, stamp, durable_stamp: stamp, passing: None }
     }
 
     fn images(&self) -> Vec<Contents> {
@@ -397,11 +406,13 @@ impl Contents {
             durable: bytes.clone(),
             stamp,
             durable_stamp: stamp,
+            passing: None,
         };
         let mut images = vec![of(&self.durable, self.durable_stamp)];
         if self.stamp != self.durable_stamp {
             images.push(of(&self.visible, self.stamp));
         }
+        images.extend(self.passing.map(|mark| of(&self.durable, mark)));
         images
     }
 }

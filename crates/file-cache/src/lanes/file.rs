@@ -1,6 +1,6 @@
 //! A file of the lane, as DRAM knows it.
 
-use crate::below::{BackingFile, FileIdentity};
+use crate::below::{BackingFile, FileIdentity, Stamp};
 use crate::error::FileError;
 use crate::io::reserved::ReservedRoom;
 use crate::lanes::segments::Segments;
@@ -56,6 +56,9 @@ pub(crate) struct File {
     pub(crate) tail: Option<u32>,
     /// Where room below is reserved.
     pub(crate) room: ReservedRoom,
+    /// The file's own mark of its last change, if nothing but reserved room has changed it since
+    /// its record had one; otherwise 0.
+    pub(crate) room_stamp: u64,
     /// Goes up when bytes that were read from here come to be read from below.
     pub(crate) dropped: u64,
     /// The least length that the file was cut to below since it was last synced there.
@@ -147,6 +150,7 @@ impl File {
             time_page: None,
             tail: None,
             room: ReservedRoom::default(),
+            room_stamp: 0,
             dropped: 0,
             cut_below: None,
             uncut: None,
@@ -163,6 +167,11 @@ impl File {
 
     pub(crate) fn is_detached(&self) -> bool {
         matches!(self.below, Attachment::Detached { .. })
+    }
+
+    /// The mark by which the file below is known, as long as the power stays on.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        Stamp::of_word(self.record?.stamp).or_else(|| Stamp::of_word(self.room_stamp))
     }
 
     /// The file below.

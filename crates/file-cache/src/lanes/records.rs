@@ -39,6 +39,9 @@ impl<R: Region> Lane<R> {
     /// Before the cache changes the file below: its mark is no longer that of a file nobody
     /// touched, durably.
     pub(crate) fn touch(&mut self, file: FileId) -> Result<(), FileError> {
+        if std::mem::take(&mut self.file_mut(file)?.room_stamp) != 0 {
+            self.unsynced.set_room_stamp(file.0, 0);
+        }
         let cached = self.file_mut(file)?;
         cached.touched += 1;
         cached.changed_below = true;
@@ -67,29 +70,15 @@ impl<R: Region> Lane<R> {
         Ok(())
     }
 
-    /// Before room is reserved below, which changes no byte of the file: [`Lane::touch`], which
-    /// [`Lane::room_was_reserved`] takes back.
-    pub(crate) fn touch_for_room(&mut self, file: FileId) -> Result<BeforeRoom, FileError> {
-        let cached = self.file(file)?;
-        let (stamp, changed_below) = (cached.record.map_or(0, |record| record.stamp), cached.changed_below);
-        self.touch(file)?;
-        Ok(BeforeRoom { stamp, changed_below, touched: self.file(file)?.touched })
-    }
-
-    /// Room was reserved, and the file below has the mark `now`. If that is the one of the same
-    /// contents, and nothing else was done to the file, the record may say so: whether the room
-    /// survives a power cut, the contents do.
-    pub(crate) fn room_was_reserved(&mut self, file: FileId, before: &BeforeRoom, now: Stamp) -> Result<(), FileError> {
+    /// Room was reserved for a file that was known by a mark, and nothing else was done to it since
+    /// it was touched for that. It is known by the mark `now` until the power fails: the file below
+    /// may be found with the time of the reservation then, as the one that was put back is not
+    /// durable.
+    pub(crate) fn room_was_reserved(&mut self, file: FileId, touched: u64, now: Stamp) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
-        let is_as_before = Stamp::of_word(before.stamp).is_some_and(|stamp| now.has_contents_of(stamp));
-        if cached.touched != before.touched || !is_as_before {
-            return Ok(());
-        }
-        cached.touched -= 1;
-        cached.changed_below = before.changed_below;
-        if let Some(record) = &mut cached.record {
-            record.stamp = now.word();
-            self.medium.store_stamp(file.0, now.word());
+        if cached.touched == touched {
+            cached.room_stamp = now.word();
+            self.unsynced.set_room_stamp(file.0, now.word());
         }
         Ok(())
     }
@@ -116,11 +105,4 @@ impl<R: Region> Lane<R> {
         all.into_iter().for_each(|slot| self.free_slot(slot));
         Ok(())
     }
-}
-
-/// What was known of a file before room was reserved.
-pub(crate) struct BeforeRoom {
-    stamp: u64,
-    changed_below: bool,
-    touched: u64,
 }

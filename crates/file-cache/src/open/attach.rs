@@ -1,6 +1,6 @@
 //! A detached file gets its file below.
 
-use crate::below::{BackingFile, BackingStatus, FileIdentity, Stamp};
+use crate::below::{BackingFile, BackingStatus, FileIdentity};
 use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{Attachment, File, FileId};
@@ -47,10 +47,10 @@ impl<R: Region> FileCache<R> {
                 if backing.identity() != cached.identity {
                     return Err(FileError::Replaced);
                 }
-                (cut_to, cached.record.map_or(0, |record| record.stamp))
+                (cut_to, cached.stamp())
             };
             let BackingStatus { len, stamp: now, .. } = backing.status()?;
-            if Stamp::of_word(stamp).is_some_and(|stamp| !now.has_contents_of(stamp)) {
+            if stamp.is_some_and(|stamp| !now.has_contents_of(stamp)) {
                 let mut lane = self.lane();
                 if !lane.file(file)?.lacks_only_its_time() {
                     return Err(FileError::Changed);
@@ -60,7 +60,7 @@ impl<R: Region> FileCache<R> {
                 lane.forget_modified(file)?;
             }
             self.lane().takes_length_from_below(file, len)?;
-            if stamp != now.word() {
+            if stamp != Some(now) {
                 self.lane().drop_clean(file)?;
             }
             self.bind(file, backing, cut_to).or_else(|error| self.detach(file, cut_to, error))
@@ -106,13 +106,15 @@ impl<R: Region> FileCache<R> {
             let cached = lane.file_mut(file)?;
             cached.below = Attachment::Attached(backing.clone());
             cached.changed_below = cached.record.is_some_and(|record| record.stamp == 0);
-            // A killed process may have punched a hole that was never synced.
-            cached.owes_sync_below = cached.changed_below;
+            // A killed process may have punched a hole that was never synced. Of a file that is
+            // known by a mark, it changed nothing but the room.
+            let was_changed = cached.stamp().is_none();
+            cached.owes_sync_below = cached.changed_below && was_changed;
             let durable = cached.record.map_or(len, |record| record.size);
             let (size, reached) = (cached.size, durable.max(end_of(&cached.written)));
             let cuts = cached.record.is_some() && len > cut_to;
             // A killed process may have cut it to that length, and not synced it.
-            cached.cut_below = (cuts || cached.changed_below).then_some(cut_to);
+            cached.cut_below = (cuts || cached.owes_sync_below).then_some(cut_to);
             if cuts {
                 cached.uncut = Some(cut_to);
                 lane.touch(file)?;

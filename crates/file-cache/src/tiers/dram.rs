@@ -203,6 +203,11 @@ impl Unsynced {
         self.memory.store_u64(self.plan.file_at(file) + VolatileFile::MODIFIED_AT, modified);
     }
 
+    /// The file below has this mark, as long as the power stays on; 0: the record says.
+    pub(crate) fn set_room_stamp(&self, file: u32, stamp: u64) {
+        self.memory.store_u64(self.plan.file_at(file) + VolatileFile::ROOM_STAMP_AT, stamp);
+    }
+
     /// A synchronous write is about to give the file this length, or the file is about to be cut
     /// (0).
     pub(crate) fn grows_to(&self, file: u32, size: u64) {

@@ -17,7 +17,7 @@ on_media! {
         8: void: U64,
         /// entries up to this version count only below `size`
         16: version: U64,
-        /// the file's own mark of its last change, if nothing but reserved room has changed it
+        /// the file's own mark of its last change, durable there too, if nothing has changed it
         /// since; all ones: its data was to be salvaged, and no file is taken for it; otherwise 0
         24: stamp: U64,
         /// 1: the record is in use; 0: it is not

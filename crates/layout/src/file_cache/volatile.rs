@@ -75,8 +75,11 @@ on_media! {
         48: grows_to: U64,
         /// when a program changed the contents last, as the record has it; 0: the file below says
         56: modified: U64,
+        /// the file's own mark of its last change, where nothing but reserved room has changed it
+        /// since and the record says none; otherwise 0
+        64: room_stamp: U64,
         /// zero
-        64: reserved2: [u8; 16],
+        72: reserved2: U64,
         /// where the file was when it was opened
         80: hint: [u8; 176],
     }
@@ -193,6 +196,8 @@ impl VolatileFile {
     pub const GROWS_TO_AT: u64 = 48;
     /// See the field.
     pub const MODIFIED_AT: u64 = 56;
+    /// See the field.
+    pub const ROOM_STAMP_AT: u64 = 64;
 
     /// A file, not open yet.
     pub fn new(identity: [u64; 3], hint: &[u8], size: u64) -> VolatileFile {
@@ -209,7 +214,8 @@ impl VolatileFile {
             reserved: U32::ZERO,
             grows_to: U64::ZERO,
             modified: U64::ZERO,
-            reserved2: [0; 16],
+            room_stamp: U64::ZERO,
+            reserved2: U64::ZERO,
             hint: bytes,
         }
     }

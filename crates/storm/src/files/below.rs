@@ -108,8 +108,9 @@ impl BackingFile for FileBelow {
 
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused> {
         self.pass(ROOM, at, len);
-        if how != Fallocate::Reserve {
-            self.file().zero(at, len);
+        match how {
+            Fallocate::Reserve => self.file().change_room(),
+            _ => self.file().zero(at, len),
         }
         Ok(())
     }
