@@ -4,7 +4,7 @@
 use rustix::thread::set_current_timer_slack;
 use std::hint;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 use tidegate_policy::polling::busy_poll::{Arrival, BUSY_POLL_MAX, BusyPoll, Company, Others, Wait};
@@ -20,13 +20,26 @@ pub struct PollBudget {
     /// How often one of them had something to do.
     served: AtomicU64,
     cores: usize,
+    /// Whether any of them may poll.
+    allowed: AtomicBool,
 }
 
 impl Default for PollBudget {
     /// No connection yet, on the cores that this process may use.
     fn default() -> PollBudget {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        PollBudget { awake: AtomicUsize::new(0), served: AtomicU64::new(0), cores }
+        PollBudget { awake: AtomicUsize::new(0), served: AtomicU64::new(0), cores, allowed: AtomicBool::new(true) }
+    }
+}
+
+impl PollBudget {
+    /// Whether connections may poll from now on. If not, each sleeps until its client wakes it.
+    pub fn allow(&self, allowed: bool) {
+        self.allowed.store(allowed, Ordering::Relaxed);
+    }
+
+    fn is_allowed(&self) -> bool {
+        self.allowed.load(Ordering::Relaxed)
     }
 }
 
@@ -87,6 +100,9 @@ impl<'a> Poller<'a> {
     }
 
     fn may_poll(&self) -> bool {
+        if !self.budget.is_allowed() {
+            return false;
+        }
         let (awake, cores) = (self.budget.awake.load(Ordering::Relaxed), self.budget.cores);
         let lately = usize::try_from(self.others.lately()).unwrap_or(usize::MAX);
         self.busy_poll.wait(Company { awake: awake.max(lately.saturating_add(1)), cores }) == Wait::Poll
@@ -135,7 +151,7 @@ mod tests {
 
     /// On two cores.
     fn budget() -> PollBudget {
-        PollBudget { awake: AtomicUsize::new(0), served: AtomicU64::new(0), cores: 2 }
+        PollBudget { cores: 2, ..PollBudget::default() }
     }
 
     fn quick(budget: &PollBudget) -> Poller<'_> {
@@ -184,6 +200,17 @@ mod tests {
         assert!((192..100_000).contains(&before_a_trial), "{before_a_trial} calls before the first trial");
         assert_eq!(current_timer_slack().unwrap(), 1);
         assert_eq!(budget.awake.load(Ordering::Relaxed), 1, "it rests no longer");
+    }
+
+    #[test]
+    fn nobody_looks_where_it_is_not_allowed() {
+        let budget = budget();
+        let poller = quick(&budget);
+        budget.allow(false);
+        let vain = poller.poll(|| -> Option<()> { panic!("nobody should look") }).err().unwrap();
+        assert!(matches!(vain.ended(), Arrival::Slept(_)));
+        budget.allow(true);
+        assert!(poller.poll(|| Some(())).is_ok());
     }
 
     #[test]

@@ -37,7 +37,7 @@ use toml::Spanned;
 pub(crate) const EXAMPLE: &str = include_str!("../systemd/example.toml");
 
 /// Every key at the top of the file.
-pub(crate) const KEYS: [&str; 12] = [
+pub(crate) const KEYS: [&str; 13] = [
     "listen",
     "insecure",
     "tls",
@@ -45,6 +45,7 @@ pub(crate) const KEYS: [&str; 12] = [
     "allow_uids",
     "allow_gids",
     "connections_max",
+    "busy_poll",
     "control",
     "metrics",
     "metrics_token",
@@ -68,6 +69,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "one_or_more")]
     allow_gids: Vec<Group>,
     connections_max: Option<NonZeroUsize>,
+    busy_poll: Option<bool>,
     control: Option<PathBuf>,
     #[serde(default, deserialize_with = "metrics")]
     metrics: Option<SocketAddr>,
@@ -379,6 +381,7 @@ pub(crate) fn planned(path: &Path, text: &str) -> Result<Plan, ConfigFailure> {
             gids: written.allow_gids.into_iter().map(|Group(gid)| gid).collect(),
         },
         connections_max: written.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
+        busy_poll: written.busy_poll.unwrap_or(usual.busy_poll),
         control: written.control.map(|control| folder.join(socket_path(control))),
         metrics: written.metrics,
         metrics_token: written.metrics_token.map(|file| folder.join(file)),
@@ -524,6 +527,7 @@ mod tests {
             allow_uids = [7, "8", "root"]
             allow_gids = [70]
             connections_max = 5
+            busy_poll = false
             control = "c"
             metrics = "tcp:127.0.0.1:9"
             metrics_token = "t"
@@ -583,6 +587,7 @@ mod tests {
         assert_eq!(plan.socket_mode.as_raw_mode(), 0o660);
         assert_eq!(plan.peers, Peers { uids: vec![7, 8, 0], gids: vec![70] });
         assert_eq!(plan.connections_max, 5);
+        assert!(!plan.busy_poll);
         assert_eq!(plan.control.as_deref(), Some(Path::new("/etc/tidegate/c")));
         assert_eq!(plan.metrics.map(|address| address.port()), Some(9));
         assert_eq!(plan.metrics_token.as_deref(), Some(Path::new("/etc/tidegate/t")));

@@ -9,4 +9,4 @@
 mod reload;
 pub mod uris;
 
-pub use reload::{Difference, Reloaded, Running, TakesEffect, connections_max, differences};
+pub use reload::{Difference, Reloaded, Running, TakesEffect, differences, terms};

@@ -19,7 +19,7 @@ use tidegate_server::failure::{ControlFailure, Failure, Refused};
 use tidegate_server::fronts::nbd;
 use tidegate_server::options::Plan;
 use tidegate_server::sockets::capacity;
-use tidegate_server::sockets::connections::{Connections, Terms};
+use tidegate_server::sockets::connections::{Connections, Services, Terms};
 use tidegate_server::sockets::entrances::Entrances;
 use tidegate_server::sockets::listen::Stream;
 
@@ -51,7 +51,7 @@ pub struct Reloaded {
 }
 
 /// Returns how many of the connections that `plan` wants the system has room for.
-pub fn connections_max(plan: &Plan) -> usize {
+fn connections_max(plan: &Plan) -> usize {
     let wanted = plan.connections_max;
     let room = capacity::connections(wanted, plan.queues_max());
     if room < wanted {
@@ -95,7 +95,7 @@ impl Running {
     /// The terms of the plan `new`, with its identity as it is now.
     fn terms_of(&self, new: &Plan) -> Result<Terms, Failure> {
         let services = nbd::services_like(new, &self.connections.terms().services.unix)?;
-        Ok(Terms { services, peers: new.peers.clone(), connections_max: connections_max(new) })
+        Ok(terms(services, new))
     }
 
     /// Changes the permissions of sockets that stay, and the modes of caches, or none of them.
@@ -132,6 +132,12 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// The terms of a plan on which these services are served.
+pub fn terms(services: Services, plan: &Plan) -> Terms {
+    let (peers, connections_max) = (plan.peers.clone(), connections_max(plan));
+    Terms { services, peers, connections_max, busy_poll: plan.busy_poll }
 }
 
 /// The plan `old`, with everything of `new` that a running server can follow.

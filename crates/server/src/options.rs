@@ -37,6 +37,8 @@ pub struct Plan {
     pub peers: Peers,
     /// Connections served at once.
     pub connections_max: usize,
+    /// Whether threads of connections may poll for their clients.
+    pub busy_poll: bool,
     /// The control socket; None: one beside each volume.
     pub control: Option<PathBuf>,
     /// Where Prometheus is answered.
@@ -57,6 +59,7 @@ impl Default for Plan {
             socket_mode: Mode::RUSR | Mode::WUSR,
             peers: Peers::default(),
             connections_max: CONNECTIONS_MAX,
+            busy_poll: true,
             control: None,
             metrics: None,
             metrics_token: None,

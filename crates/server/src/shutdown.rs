@@ -213,6 +213,7 @@ mod tests {
                 services: Services { unix, tcp },
                 peers: Peers::default(),
                 connections_max: 1,
+                busy_poll: true,
             }),
             devices: BlockDevices::default(),
             volumes: vec![volume("/a", None), volume("/b", Some(3 << 20)), volume("/c", Some(0))],

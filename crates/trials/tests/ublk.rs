@@ -266,11 +266,12 @@ fn a_kernel_without_the_driver_is_told_apart() {
 
 /// Requests of 4 KiB to the kernel's NBD client and to ublk, of one server: what they cost in
 /// system calls of the server, and in switches away from any thread of the machine. The kernel
-/// counts both. Its own housekeeping (`rcu_preempt`) and idle processors are left out.
+/// counts both. Its own housekeeping (`rcu_preempt`) and idle processors are left out. The server
+/// never polls: how often that pays depends on the time.
 const COSTS: &str = r#"
 load ublk_drv nbd
 /tidegate create --pmem /run/v.pmem --size 96M >/dev/null
-begin serve serve --pmem /run/v.pmem --write-cache off --ublk --ublk-queues 1 --listen unix:/run/s.sock
+begin serve serve --pmem /run/v.pmem --write-cache off --no-busy-poll --ublk --ublk-queues 1 --listen unix:/run/s.sock
 nbd-client -unix /run/s.sock /dev/nbd0 -b 4096 >/dev/null 2>&1
 mount -t tracefs tracefs /sys/kernel/tracing
 calls=/sys/kernel/tracing/events/raw_syscalls/sys_enter

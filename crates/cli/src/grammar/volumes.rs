@@ -219,6 +219,12 @@ pub(crate) struct Serve {
     #[arg(long, help_heading = CONNECTIONS, value_name = "COUNT", value_parser = from_one_on::<NonZeroUsize>)]
     pub(crate) connections_max: Option<NonZeroUsize>,
 
+    /// Never poll for a client's next request, as on a machine that needs its processors for other
+    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs if its
+    /// client is quick, and no more than half of the processors have such a thread
+    #[arg(long, help_heading = CONNECTIONS)]
+    pub(crate) no_busy_poll: bool,
+
     /// The control socket, which `tidegate stat` asks [default: beside each volume, FILE.control]
     #[arg(long, help_heading = MONITORING, value_name = "PATH", value_hint = ValueHint::FilePath, value_parser = socket())]
     pub(crate) control: Option<PathBuf>,

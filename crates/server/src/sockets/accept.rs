@@ -100,7 +100,8 @@ mod tests {
         let export = || Export::new("", "", Arc::new(Ram::new(512, 8)));
         let service = || Service::plain(Exports::new(vec![export()]).unwrap());
         let services = Services { unix: service(), tcp: service() };
-        let connections = Connections::new(Terms { services, peers: Peers::default(), connections_max: 0 });
+        let connections =
+            Connections::new(Terms { services, peers: Peers::default(), connections_max: 0, busy_poll: true });
         let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
         for met in [64, 100, 100] {
             assert!(accept_waiting(entrance, &connections));

@@ -68,6 +68,8 @@ pub struct Terms {
     pub peers: Peers,
     /// How many may be connected at once.
     pub connections_max: usize,
+    /// Whether threads of connections may poll for their clients, also of those that are connected.
+    pub busy_poll: bool,
 }
 
 /// By which entrance a client came.
@@ -122,6 +124,7 @@ impl Connections {
     /// No connections yet, to be served on these `terms`.
     pub fn new(terms: Terms) -> Arc<Connections> {
         let unix = &terms.services.unix;
+        unix.poll_budget.allow(terms.busy_poll);
         Arc::new(Connections {
             exports: Arc::clone(&unix.exports),
             poll_budget: Arc::clone(&unix.poll_budget),
@@ -174,6 +177,7 @@ impl Connections {
 
     /// Serves clients on these `terms` from the next one on.
     pub fn set_terms(&self, terms: Terms) {
+        self.poll_budget.allow(terms.busy_poll);
         *self.terms.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(terms);
     }
 
@@ -390,7 +394,8 @@ mod tests {
         let device: Arc<dyn BlockDevice> = Arc::new(Intercepted { device, by: Meeting(Arc::clone(&meeting)) });
         let service = || Service::plain(Exports::new(vec![Export::new("", "", Arc::clone(&device))]).unwrap());
         let services = Services { unix: service(), tcp: service() };
-        let connections = Connections::new(Terms { services, peers: Peers::default(), connections_max: 1 });
+        let connections =
+            Connections::new(Terms { services, peers: Peers::default(), connections_max: 1, busy_poll: true });
         let (near, far) = UnixStream::pair().unwrap();
         connections.admit(Stream::Unix(far), EnteredBy { entrance: 0, protocol: Protocol::Nbd });
         let mut client = Client::connect(near, "", Dialect::Simple).unwrap();

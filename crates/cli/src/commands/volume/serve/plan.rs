@@ -50,6 +50,7 @@ pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
     plan.peers.uids.extend(&args.allow_uid);
     plan.peers.gids.extend(&args.allow_gid);
     plan.connections_max = args.connections_max.map_or(plan.connections_max, NonZeroUsize::get);
+    plan.busy_poll &= !args.no_busy_poll;
     plan.control = args.control.clone().or(plan.control);
     plan.metrics = args.metrics.or(plan.metrics);
     plan.metrics_token = args.metrics_token.clone().or(plan.metrics_token);
