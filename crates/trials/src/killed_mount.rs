@@ -2,17 +2,18 @@
 //! the next boot, from what the NVDIMM and the disk kept.
 //!
 //! The guest runs Debian's kernel and the program itself. The pool is a file of an ext4 mounted
-//! with DAX, on the NVDIMM; SOURCE is an ext4 on a disk. QEMU is killed: the disk has what the
-//! guest's kernel wrote to it, and not what was in its page cache.
+//! with DAX, on the NVDIMM; SOURCE is an ext4 or an XFS on a disk. QEMU is killed: the disk has what
+//! the guest's kernel wrote to it, and not what was in its page cache.
 //!
 //! Boots have two kernels in turn. With the newer one, which sends requests of a dead server again,
 //! the server of the mount is killed as well, and applications may see no error.
 
-use crate::guest::{Guest, GuestKernel, LIMIT, Running, dax_image, disk_image};
+use crate::guest::{Guest, GuestKernel, LIMIT, Running, dax_image, disk_image, xfs_image};
 use crate::sectors::Dice;
+use clap::ValueEnum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const NVDIMM_BYTES: u64 = 64 << 20;
 const DISK_BYTES: u64 = 512 << 20;
@@ -35,9 +36,20 @@ const SERVER_KILLED: &str = "killed a server";
 /// What the log of a mount says if the kernel does not send requests of a dead server again.
 const LACKS_RESEND: &str = "use Linux 6.9 or later";
 
+/// The file system of SOURCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SourceFileSystem {
+    /// ext4.
+    Ext4,
+    /// XFS.
+    Xfs,
+}
+
 /// What machines survived.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MountSurvived {
+    /// What SOURCE was.
+    pub source: SourceFileSystem,
     /// Kills. After each, every promise was kept.
     pub kills: u32,
     /// Servers that were killed before, amid the work of applications, none of which saw an error.
@@ -50,25 +62,25 @@ pub struct MountSurvived {
 
 impl fmt::Display for MountSurvived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountSurvived { kills, servers, acts, kernels } = self;
+        let MountSurvived { source, kills, servers, acts, kernels } = self;
         let kernels = kernels.iter().map(String::as_str).collect::<Vec<_>>().join(" and ");
         write!(
             f,
-            "a mount on an NVDIMM, killed with its machine {kills} times, and {servers} servers before; {acts} acts, \
-             every promise kept; Linux {kernels}"
+            "a mount of {source:?} on an NVDIMM, killed with its machine {kills} times, and {servers} servers before; \
+             {acts} acts, every promise kept; Linux {kernels}"
         )
     }
 }
 
-/// Kills machines so many times, and judges what is left each time. Every second boot of a machine
-/// is of the newer kernel.
+/// Kills a machine so many times, at instants that `seed` says, and judges what is left each time.
+/// Every second boot is of the newer kernel.
 ///
 /// # Panics
 /// If a promise is broken, or a part of the guest is missing.
-pub fn survive_with_mount(kills: u32) -> MountSurvived {
-    let machine = MachineWithMount::new();
-    let mut survived = MountSurvived::default();
-    let (mut done, mut dice) = (BTreeMap::new(), Dice::new(u64::from(kills)));
+pub fn survive_with_mount(source: SourceFileSystem, kills: u32, seed: u64) -> MountSurvived {
+    let machine = MachineWithMount::new(source);
+    let mut survived = MountSurvived { source, kills: 0, servers: 0, acts: 0, kernels: BTreeSet::new() };
+    let (mut done, mut dice) = (BTreeMap::new(), Dice::new(seed));
     for boot in 0..=kills {
         let mut running = machine.boot(boot, &done);
         // The third word of `uname -a` is the release.
@@ -107,15 +119,37 @@ fn owned((process, act): (&str, &str)) -> (String, String) {
     (process.to_owned(), act.to_owned())
 }
 
+impl SourceFileSystem {
+    /// All that there are.
+    pub const BOTH: [SourceFileSystem; 2] = [SourceFileSystem::Ext4, SourceFileSystem::Xfs];
+
+    /// Makes an empty one.
+    fn make(self, image: &Path) {
+        match self {
+            SourceFileSystem::Ext4 => disk_image(image, DISK_BYTES),
+            SourceFileSystem::Xfs => xfs_image(image, DISK_BYTES),
+        }
+    }
+
+    /// Has the guest mount the one on its disk.
+    fn script(self) -> &'static str {
+        match self {
+            SourceFileSystem::Ext4 => "mount -t ext4 /dev/vda /source",
+            SourceFileSystem::Xfs => "load libcrc32c xfs; mount -t xfs /dev/vda /source",
+        }
+    }
+}
+
 struct MachineWithMount {
     folder: tempfile::TempDir,
+    source: SourceFileSystem,
 }
 
 impl MachineWithMount {
-    fn new() -> MachineWithMount {
-        let machine = MachineWithMount { folder: tempfile::tempdir().expect("a temporary folder") };
+    fn new(source: SourceFileSystem) -> MachineWithMount {
+        let machine = MachineWithMount { folder: tempfile::tempdir().expect("a temporary folder"), source };
         dax_image(&machine.nvdimm(), NVDIMM_BYTES);
-        disk_image(&machine.disk(), DISK_BYTES);
+        source.make(&machine.disk());
         machine
     }
 
@@ -140,7 +174,8 @@ impl MachineWithMount {
         let lines: Vec<String> = done.iter().map(|(process, act)| format!("{process} {act}\n")).collect();
         guest.file("done", lines.concat());
         guest.script("mkdir -p /dev/shm /source /view; mount -t tmpfs tmpfs /dev/shm; mkfifo /said");
-        guest.script("mount_dax 0; disks; load fuse; mount -t ext4 /dev/vda /source");
+        guest.script("mount_dax 0; disks; load fuse");
+        guest.script(self.source.script());
         guest.script("/tidegate mount /source /view --pool /mnt/pool --pool-size 24M >/said 2>&1 & mount=$!");
         guest.script("exec 3</said; until [ \"$word\" = mounted ]; do read word rest <&3; echo $word $rest; done");
         guest.script("cat <&3 &");

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The modules a guest may load, by the folder of the kernel's tree they lie in: persistent memory
-/// as block and character devices, ext4 with what that needs, FUSE, disks, those of servers, and
-/// the kernel's own caches in front of them.
-pub(super) const MODULES: [&str; 25] = [
+/// as block and character devices, ext4 and XFS with what they need, FUSE, disks, those of servers,
+/// and the kernel's own caches in front of them.
+pub(super) const MODULES: [&str; 27] = [
     "drivers/nvdimm/libnvdimm.ko",
     "drivers/acpi/nfit/nfit.ko",
     "drivers/nvdimm/nd_btt.ko",
@@ -21,6 +21,8 @@ pub(super) const MODULES: [&str; 25] = [
     "fs/mbcache.ko",
     "fs/jbd2/jbd2.ko",
     "fs/ext4/ext4.ko",
+    "lib/libcrc32c.ko",
+    "fs/xfs/xfs.ko",
     "fs/fuse/fuse.ko",
     "drivers/virtio/virtio_ring.ko",
     "drivers/virtio/virtio.ko",

@@ -311,9 +311,22 @@ pub fn disk_image(image: &Path, bytes: u64) {
     make_image(image, bytes, 0);
 }
 
-fn make_image(image: &Path, bytes: u64, start: u64) {
+/// Makes the sparse file `image`, of `bytes`, a disk with an empty XFS on it.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn xfs_image(image: &Path, bytes: u64) {
+    sparse(image, bytes);
+    run(Command::new("mkfs.xfs").arg("-q").arg(image), "xfsprogs").unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn sparse(image: &Path, bytes: u64) {
     let file = fs::File::create_new(image).expect("a new image");
     file.set_len(bytes).expect("a sparse image");
+}
+
+fn make_image(image: &Path, bytes: u64, start: u64) {
+    sparse(image, bytes);
     let mut make = Command::new("mkfs.ext4");
     make.args(["-q", "-b", "4096", "-J", "size=4", "-E", &format!("offset={start}")]);
     make.arg(image).arg(format!("{}k", (bytes - start) >> 10));
