@@ -2,8 +2,8 @@
 //! the next boot, from what the NVDIMM and the disk kept.
 //!
 //! The guest runs Debian's kernel and the program itself. The pool is a file of an ext4 mounted
-//! with DAX, on the NVDIMM; SOURCE is an ext4 or an XFS on a disk. QEMU is killed: the disk has what
-//! the guest's kernel wrote to it, and not what was in its page cache.
+//! with DAX, on the NVDIMM; SOURCE is an ext4 or an XFS on a disk. QEMU is killed: the disk has
+//! what the guest's kernel wrote to it, and not what was in its page cache.
 //!
 //! Boots have two kernels in turn. With the newer one, which sends requests of a dead server again,
 //! the server of the mount is killed as well, and applications may see no error.
