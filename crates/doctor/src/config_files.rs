@@ -3,7 +3,6 @@
 
 use crate::answers::{PlaceAnswer, answer_of, leads_to};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -59,7 +58,6 @@ pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
     let monitors = plan.volumes.iter().filter_map(|volume| volume.vhost_user.clone());
     let sockets: Vec<_> = listeners.chain(monitors).chain(plan.control.clone()).collect();
     found.extend(sockets.iter().filter_map(|path| of_socket(path)));
-    found.extend(devices_twice(plan));
     if let Err(failure) = nbd::identity(plan) {
         let error = if let ListenFailure::Identity { error } = &failure { error.to_string() } else { String::new() };
         found.push(FileMistake::new(
@@ -78,17 +76,6 @@ pub fn server_files(plan: &Plan) -> Vec<FileMistake> {
         ));
     }
     found
-}
-
-/// The kernel refuses the second of two devices with one number.
-fn devices_twice(plan: &Plan) -> impl Iterator<Item = FileMistake> {
-    let mut seen = BTreeSet::new();
-    let numbers = plan.volumes.iter().filter_map(|volume| Some((&volume.name, volume.ublk?.number?)));
-    numbers.filter(move |(_, number)| !seen.insert(*number)).map(|(name, number)| {
-        let what = format!("volume {name:?}: another volume is to be /dev/ublkb{number} too");
-        let next = "name another number in one of them, or none: ublk = true has the kernel choose";
-        FileMistake::new(what, "a block device is one volume", next)
-    })
 }
 
 fn of_volume(plan: &VolumePlan) -> Vec<FileMistake> {
@@ -317,7 +304,7 @@ mod tests {
     use std::fs;
     use std::os::unix::net::UnixListener;
     use tidegate_media::Access;
-    use tidegate_server::options::{MirrorPlan, TlsIdentity, UblkPlan};
+    use tidegate_server::options::{MirrorPlan, TlsIdentity};
 
     fn words(found: &[FileMistake]) -> String {
         found.iter().map(|mistake| format!("{}: {}\n", mistake.what, mistake.why)).collect()
@@ -356,21 +343,6 @@ mod tests {
             assert!(mistake.next.contains(&rebuild), "{mistake:?}");
             fs::remove_file(left).expect("removed");
         }
-    }
-
-    #[test]
-    fn a_block_device_is_one_volume() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join("v"), "").expect("written");
-        let told = |numbers: [Option<u32>; 2]| {
-            let volumes = numbers.map(|number| VolumePlan {
-                ublk: Some(UblkPlan { number, queues: None }),
-                ..VolumePlan::of(folder.path().join("v"), Access::ReadWrite)
-            });
-            words(&server_files(&Plan { volumes: volumes.into(), ..Plan::default() }))
-        };
-        assert!(told([Some(3), Some(3)]).contains("/dev/ublkb3 too"));
-        assert_eq!([told([Some(3), Some(4)]), told([None, None]), told([None, Some(0)])], ["", "", ""]);
     }
 
     #[test]

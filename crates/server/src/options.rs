@@ -20,6 +20,8 @@ use tidegate_media::Access;
 use tidegate_media::emulate::Profile;
 use tidegate_sandbox::SandboxWish;
 
+pub use tidegate_ublk::{DEVICE_NUMBER_MAX, DEVICE_QUEUES_MAX};
+
 /// A server to be.
 #[derive(Clone, Debug)]
 pub struct Plan {

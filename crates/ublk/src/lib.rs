@@ -13,6 +13,12 @@
 
 #![deny(unsafe_code)]
 
+/// The greatest number of a device.
+pub const DEVICE_NUMBER_MAX: u32 = (1 << 20) - 1;
+
+/// The most queues of a device.
+pub const DEVICE_QUEUES_MAX: u16 = 4096;
+
 mod claim;
 mod control;
 mod device;

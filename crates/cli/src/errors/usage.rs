@@ -11,6 +11,7 @@ use tidegate_policy::admit::Admit;
 use tidegate_policy::evict::Replacement;
 use tidegate_policy::placement::BadGlob;
 use tidegate_server::failure::{Exposed, Exposure, NoListenAddress};
+use tidegate_server::options::{DEVICE_NUMBER_MAX, DEVICE_QUEUES_MAX};
 
 /// What metrics need beyond this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +158,30 @@ pub(crate) enum UsageFailure {
         /// The place, as it is spelt first.
         first: String,
     },
+    /// Two volumes that are to be one block device.
+    #[error("volume {volume:?}: another volume is to be /dev/ublkb{number} too")]
+    DeviceTwice {
+        /// The second one's name.
+        volume: String,
+        /// The device's number.
+        number: u32,
+    },
+    /// A block device whose number the kernel's driver cannot give.
+    #[error("volume {volume:?}: there can be no /dev/ublkb{number}")]
+    DeviceNumber {
+        /// The volume's name.
+        volume: String,
+        /// The number.
+        number: u32,
+    },
+    /// A block device with more queues than the kernel's driver makes.
+    #[error("volume {volume:?}: a block device cannot have {queues} queues")]
+    DeviceQueues {
+        /// The volume's name.
+        volume: String,
+        /// How many.
+        queues: u16,
+    },
     /// What the help has nothing about.
     #[error("there is no help about {text:?}")]
     NoHelp {
@@ -233,6 +258,9 @@ impl From<&UsageFailure> for Report {
             UsageFailure::NoUser { .. } => no_user(what),
             UsageFailure::NoGroup { .. } => no_group(what),
             UsageFailure::PlaceTwice { .. } | UsageFailure::PlaceSpeltTwice { .. } => place_twice(what),
+            UsageFailure::DeviceTwice { .. } => device_twice(what),
+            UsageFailure::DeviceNumber { .. } => device_number(what),
+            UsageFailure::DeviceQueues { .. } => device_queues(what),
             UsageFailure::NoHelp { text, known } => no_help(what, text, known),
             UsageFailure::Value { of, command } => value(Report::from(&**of), command),
             UsageFailure::Grammar { why, tip, command, .. } => grammar(what, why, tip.as_deref(), command),
@@ -359,6 +387,21 @@ const UNKNOWN_NAME: &str = "it is neither a number nor a name that the system kn
 
 fn place_twice(what: String) -> Report {
     usage("place-twice", what, "there is one socket in one place", "leave one of them out, or name another place")
+}
+
+fn device_twice(what: String) -> Report {
+    let next = "name another number in one of them, or none: --ublk or ublk = true has the kernel choose";
+    usage("device-twice", what, "a block device is one volume", next)
+}
+
+fn device_number(what: String) -> Report {
+    let why = format!("the kernel numbers these devices from 0 to {DEVICE_NUMBER_MAX}");
+    usage("bad-device-number", what, why, "name a smaller number, or none: --ublk or ublk = true has the kernel choose")
+}
+
+fn device_queues(what: String) -> Report {
+    let why = format!("the kernel gives a device {DEVICE_QUEUES_MAX} queues at most");
+    usage("too-many-queues", what, why, "leave --ublk-queues and ublk_queues out: one for each processor, up to 4")
 }
 
 fn no_help(what: String, text: &str, known: &[&str]) -> Report {

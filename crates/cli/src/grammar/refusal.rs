@@ -24,7 +24,7 @@ pub(super) fn refusal(error: &clap::Error, command: String) -> UsageFailure {
         None => what,
     };
     let mut tips = paragraphs.filter_map(|tip| tip.strip_prefix("tip: ").map(str::to_owned));
-    let tip = tips.find(|tip| tip.contains("similar"));
+    let tip = tips.find(|tip| tip.contains("similar")).or_else(|| number_apart(error, &command));
     UsageFailure::Grammar { what, why: reason(error, &command), tip, command }
 }
 
@@ -46,6 +46,14 @@ fn reason(error: &clap::Error, command: &str) -> String {
             ToString::to_string,
         ),
     }
+}
+
+/// How to write the number of a block device that stands apart from its option: `serve` takes no
+/// other number by itself.
+fn number_apart(error: &clap::Error, command: &str) -> Option<String> {
+    let (ErrorKind::UnknownArgument, "tidegate serve") = (error.kind(), command) else { return None };
+    let Some(ContextValue::String(number)) = error.get(ContextKind::InvalidArg) else { return None };
+    number.parse::<u32>().is_ok().then(|| format!("the number of a block device follows at once: --ublk={number}"))
 }
 
 /// Whether the line ends, or goes on with the next option, where a value should be.

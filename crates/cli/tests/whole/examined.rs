@@ -179,6 +179,19 @@ fn one_socket_in_two_spellings_is_no_configuration() {
 }
 
 #[test]
+fn block_devices_that_the_kernel_cannot_make_are_refused_at_once() {
+    for (words, told) in [
+        (&["--ublk=1048576"][..], "from 0 to 1048575"),
+        (&["--ublk=4294967295"], "there can be no /dev/ublkb4294967295"),
+        (&["--ublk", "3"], "follows at once: --ublk=3"),
+        (&["--ublk", "--ublk-queues", "4097"], "4096 queues at most"),
+    ] {
+        let refused = run(&[&["serve", "--pmem", "/nowhere/v"], words].concat());
+        assert!(refused.code == USAGE && refused.stderr.contains(told), "{words:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
 fn two_volumes_as_one_block_device_are_no_configuration() {
     let folder = Folder::new();
     let config = folder.text("t.toml");
@@ -191,6 +204,7 @@ fn two_volumes_as_one_block_device_are_no_configuration() {
     fs::write(&config, text("3", "3")).unwrap();
     let refused = run(&["config", "check", &config]);
     assert!(refused.code == USAGE && refused.stderr.contains("is to be /dev/ublkb3 too"), "{}", refused.stderr);
+    assert_eq!(run(&["serve", "--config", &config]).stderr, refused.stderr, "before anything is opened");
     for (one, other) in [("3", "4"), ("true", "true"), ("3", "false")] {
         fs::write(&config, text(one, other)).unwrap();
         let checked = run(&["config", "check", &config]);

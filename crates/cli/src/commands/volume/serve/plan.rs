@@ -3,10 +3,11 @@
 use crate::config;
 use crate::errors::{Failure, MetricsLack, UsageFailure};
 use crate::grammar::Serve;
-use std::num::NonZeroUsize;
+use std::collections::BTreeSet;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use tidegate_host::files::place_of;
-use tidegate_server::options::{Plan, TlsIdentity, VolumePlan, access};
+use tidegate_server::options::{DEVICE_NUMBER_MAX, DEVICE_QUEUES_MAX, Plan, TlsIdentity, UblkPlan, VolumePlan, access};
 use tidegate_server::sockets::listen::ListenAddress;
 
 /// What the command line asks for, with the configuration file that it names. Flags win over
@@ -59,10 +60,27 @@ pub(super) fn with_flags(mut plan: Plan, args: &Serve) -> Plan {
 }
 
 /// Everything that no server does: ports that are open to all by mistake, a token that nobody is
-/// asked for, two sockets in one place.
+/// asked for, two sockets in one place, block devices that cannot be.
 pub(crate) fn conflicts(plan: &Plan) -> Vec<UsageFailure> {
     let exposed = plan.listen.iter().filter_map(|place| place.check_exposure(plan.may_be_exposed()).err());
-    exposed.map(UsageFailure::from).chain(of_metrics(plan)).chain(places_twice(plan)).collect()
+    exposed.map(UsageFailure::from).chain(of_metrics(plan)).chain(places_twice(plan)).chain(of_devices(plan)).collect()
+}
+
+/// Block devices that the kernel's driver cannot make, or not twice.
+fn of_devices(plan: &Plan) -> Vec<UsageFailure> {
+    let (mut numbers, mut found) = (BTreeSet::new(), Vec::new());
+    for VolumePlan { name, ublk, .. } in &plan.volumes {
+        let (Some(UblkPlan { number, queues }), volume) = (*ublk, || name.clone()) else { continue };
+        if let Some(number) = number {
+            let is_new = numbers.insert(number);
+            found.extend((!is_new).then(|| UsageFailure::DeviceTwice { volume: volume(), number }));
+            let is_too_large = number > DEVICE_NUMBER_MAX;
+            found.extend(is_too_large.then(|| UsageFailure::DeviceNumber { volume: volume(), number }));
+        }
+        let too_many = queues.map(NonZeroU16::get).filter(|queues| *queues > DEVICE_QUEUES_MAX);
+        found.extend(too_many.map(|queues| UsageFailure::DeviceQueues { volume: volume(), queues }));
+    }
+    found
 }
 
 /// Refuses a plan with [`conflicts`].
