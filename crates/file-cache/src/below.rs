@@ -48,10 +48,22 @@ pub trait BackingFile: Send + Sync {
     /// The end of the file is a hole.
     fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused>;
 
+    /// Gives the file the time at which its program changed it, if there is one, as a change of the
+    /// file below. Durable after the next good sync.
+    fn set_times(&self) -> Result<(), Refused> {
+        Ok(())
+    }
+
     /// Makes durable what was stored before: contents, length, the status's number, and the file's
     /// own existence. After a failure nobody knows which of it is, and a later success says nothing
     /// about it.
     fn sync(&self) -> Result<(), Refused>;
+
+    /// Gives the file its program's time, and makes all of it durable.
+    fn sync_with_times(&self) -> Result<(), Refused> {
+        self.set_times()?;
+        self.sync()
+    }
 }
 
 /// What happens to the room of a range, as `fallocate` has it with `FALLOC_FL_KEEP_SIZE`.

@@ -4,7 +4,7 @@ pub(crate) mod direct;
 pub(crate) mod holes;
 pub(crate) mod reserved;
 
-use crate::below::{BackingStatus, Fallocate, Refused, Stamp};
+use crate::below::{BackingFile, BackingStatus, Fallocate, Refused, Stamp};
 use crate::cache::{FileCache, Persistence};
 use crate::error::FileError;
 use crate::lanes::file::{File, FileId};
@@ -12,6 +12,7 @@ use crate::lanes::lane::Lane;
 use crate::sync::finding_room::WithoutRoom;
 use crate::tiers::dram::touching;
 use std::ops::Range;
+use std::sync::Arc;
 use tidegate_layout::file_cache::united;
 use tidegate_media::Region;
 
@@ -200,13 +201,8 @@ impl<R: Region> FileCache<R> {
             Err(FileError::Changed) => return Ok(()),
             unchanged => unchanged?,
         }
-        let (backing, known_by, touched) = {
-            let mut lane = self.lane();
-            let known_by = lane.file(file)?.stamp();
-            lane.touch(file)?;
-            let cached = lane.file(file)?;
-            (cached.backing()?.clone(), known_by, cached.touched)
-        };
+        let (backing, known_by) = self.known_below(file)?;
+        let touched = self.lane().touch(file)?;
         // With what will be needed next if there is room for it; what is needed, if there is not.
         match backing.fallocate(lacking.start, lacking.end - lacking.start, Fallocate::Reserve) {
             Ok(()) => self.lane().file_mut(file)?.room.reserve(lacking),
@@ -219,14 +215,17 @@ impl<R: Region> FileCache<R> {
         if is_unchanged { self.lane().room_was_reserved(file, touched, now) } else { Ok(()) }
     }
 
+    /// The file below, and the mark by which it is known.
+    pub(crate) fn known_below(&self, file: FileId) -> Result<(Arc<dyn BackingFile>, Option<Stamp>), FileError> {
+        let lane = self.lane();
+        let cached = lane.file(file)?;
+        Ok((cached.backing()?.clone(), cached.stamp()))
+    }
+
     /// An error if others changed the file below since the cache knows it. Before the cache changes
     /// it: what they wrote is not written over.
     pub(crate) fn refuse_changed(&self, file: FileId) -> Result<(), FileError> {
-        let (backing, stamp) = {
-            let lane = self.lane();
-            let cached = lane.file(file)?;
-            (cached.backing()?.clone(), cached.stamp())
-        };
+        let (backing, stamp) = self.known_below(file)?;
         let BackingStatus { stamp: now, is_removed, .. } = backing.status()?;
         let is_own = |stamp| stamp == Stamp::DISPLACED || now.has_contents_of(stamp);
         if !is_removed && stamp.is_none_or(is_own) { Ok(()) } else { Err(FileError::Changed) }
@@ -383,7 +382,7 @@ impl File {
 }
 
 /// Reads from below; what lies past the end there is zeroes.
-fn read_below(backing: &dyn crate::below::BackingFile, at: u64, out: &mut [u8]) -> Result<(), Refused> {
+fn read_below(backing: &dyn BackingFile, at: u64, out: &mut [u8]) -> Result<(), Refused> {
     let mut done = 0;
     while done < out.len() {
         match backing.read(at + done as u64, &mut out[done..])? {

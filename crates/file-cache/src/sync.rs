@@ -67,13 +67,15 @@ impl<R: Region> FileCache<R> {
         };
         if nothing {
             // What the kernel's path did, and a length that no record has.
-            backing.sync()?;
+            backing.sync_with_times()?;
             return Ok(Some(Synced::Below));
         }
         self.ensure_record(file)?;
         let owes = self.lane().file(file)?.owes_sync_below;
         if owes {
-            backing.sync()?;
+            // The mark that a write-back beside this has seen is not the file's any more.
+            self.lane().touch(file)?;
+            backing.sync_with_times()?;
             self.lane().file_mut(file)?.owes_sync_below = false;
         }
         if self.lane().commit_all_unsynced(file)? {
@@ -127,16 +129,12 @@ impl<R: Region> FileCache<R> {
     /// Makes the record of a file that has none: at its first sync. Its creation and all that the
     /// kernel's path wrote get durable first.
     pub(crate) fn ensure_record(&self, file: FileId) -> Result<(), FileError> {
-        let backing = {
-            let lane = self.lane();
-            let cached = lane.file(file)?;
-            if cached.record.is_some() {
-                return Ok(());
-            }
-            cached.backing()?.clone()
-        };
+        if self.lane().file(file)?.record.is_some() {
+            return Ok(());
+        }
+        let (backing, _) = self.known_below(file)?;
         self.cut_below(file)?;
-        backing.sync()?;
+        backing.sync_with_times()?;
         let status = backing.status()?;
         self.lane().make_record(file, status)
     }

@@ -34,7 +34,7 @@ impl<R: Region> FileCache<R> {
         if comes_back {
             // The record is about to say this length: what the file has behind that cut must not
             // come back.
-            backing.sync()?;
+            backing.sync_with_times()?;
             self.lane().file_mut(file)?.cut_below = None;
         }
         if grows {

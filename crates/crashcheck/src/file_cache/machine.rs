@@ -185,8 +185,13 @@ impl SimFile {
         self.durable_time = self.time;
     }
 
+    /// Whoever has it open gives it this time with each sync.
+    pub fn note(&mut self, time: u64) {
+        self.noted = time;
+    }
+
     /// Gives it the time that was noted, which its mark tells of too.
-    fn set_noted(&mut self) {
+    pub fn set_noted(&mut self) {
         self.stamp += u64::from(self.time != self.seen_time());
         self.time = self.seen_time();
     }
@@ -604,14 +609,18 @@ impl BackingFile for SimBacking {
         Ok((at < ends).then_some(found))
     }
 
+    fn set_times(&self) -> Result<(), Refused> {
+        if !self.machine.faults(|faults| faults.forgets_times()) {
+            self.file(SimFile::set_noted);
+        }
+        Ok(())
+    }
+
     fn sync(&self) -> Result<(), Refused> {
         self.machine.instant();
         if self.machine.refusal().is_some() {
             self.file(SimFile::fail_to_sync);
             return Err(IO_ERROR);
-        }
-        if !self.machine.faults(|faults| faults.forgets_times()) {
-            self.file(SimFile::set_noted);
         }
         if !self.machine.faults(|faults| faults.lies_about_syncs()) {
             self.file(SimFile::sync);

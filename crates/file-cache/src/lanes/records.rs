@@ -37,13 +37,14 @@ impl<R: Region> Lane<R> {
     }
 
     /// Before the cache changes the file below: its mark is no longer that of a file nobody
-    /// touched, durably.
-    pub(crate) fn touch(&mut self, file: FileId) -> Result<(), FileError> {
+    /// touched, durably. Says how often it was touched.
+    pub(crate) fn touch(&mut self, file: FileId) -> Result<u64, FileError> {
         if std::mem::take(&mut self.file_mut(file)?.room_stamp) != 0 {
             self.unsynced.set_room_stamp(file.0, 0);
         }
         let cached = self.file_mut(file)?;
         cached.touched += 1;
+        let touched = cached.touched;
         cached.changed_below = true;
         cached.modified_below = 0;
         if let Some(record) = &mut cached.record
@@ -56,7 +57,7 @@ impl<R: Region> Lane<R> {
             self.medium.store_stamp(file.0, 0);
             self.medium.fence()?;
         }
-        Ok(())
+        Ok(touched)
     }
 
     /// Before what the cache has of a file goes to another one, durably: whatever is found in its

@@ -88,14 +88,10 @@ impl<R: Region> FileCache<R> {
     /// Whether unsynced writes of a file may go below without a sync: it has no record, and none of
     /// those that have to be whole lies where the file below has bytes.
     pub(crate) fn may_pass_below(&self, file: FileId) -> Result<bool, FileError> {
-        let backing = {
-            let lane = self.lane();
-            let cached = lane.file(file)?;
-            if cached.record.is_some() {
-                return Ok(false);
-            }
-            cached.backing()?.clone()
-        };
+        if self.lane().file(file)?.record.is_some() {
+            return Ok(false);
+        }
+        let (backing, _) = self.known_below(file)?;
         let end = backing.status()?.len;
         Ok(may_tear_before(&self.lane().file(file)?.written, end))
     }

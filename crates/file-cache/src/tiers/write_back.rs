@@ -89,6 +89,8 @@ impl<R: Region> FileCache<R> {
             if batch.backing.status()?.len < batch.size {
                 batch.backing.set_len(batch.size)?;
             }
+            // Here, as others may change the file below while it is synced.
+            batch.backing.set_times()?;
             Ok(Some(batch))
         })?;
         let Some(batch) = batch else { return Ok(0) };
@@ -140,7 +142,7 @@ impl<R: Region> FileCache<R> {
         if backing.status()?.len != size {
             backing.set_len(size)?;
         }
-        backing.sync()?;
+        backing.sync_with_times()?;
         self.lane().end_drain(file, modified)
     }
 }

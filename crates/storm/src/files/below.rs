@@ -17,6 +17,7 @@ const SET_LEN: u64 = 3;
 const ROOM: u64 = 4;
 const SYNC: u64 = 5;
 const SYNCED: u64 = 6;
+const TIME: u64 = 7;
 
 /// All files below.
 pub(crate) struct FilesBelow {
@@ -32,6 +33,11 @@ impl FilesBelow {
     /// The visible contents of a file.
     pub(crate) fn contents(&self, number: usize) -> Vec<u8> {
         self.file(number).contents().to_vec()
+    }
+
+    /// The program that has a file open changed it at this time.
+    pub(crate) fn note(&self, number: usize, time: u64) {
+        self.file(number).note(time);
     }
 
     /// What a power cut leaves of all files.
@@ -120,6 +126,12 @@ impl BackingFile for FileBelow {
         let ends = self.file().contents().len() as u64;
         let found = if sought == Sought::Data { at } else { ends };
         Ok((at < ends).then_some(found))
+    }
+
+    fn set_times(&self) -> Result<(), Refused> {
+        self.pass(TIME, 0, 0);
+        self.file().set_noted();
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), Refused> {

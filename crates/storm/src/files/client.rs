@@ -1,5 +1,6 @@
 //! Who uses the files of a storm: owners, other clients, and threads in the background.
 
+use crate::files::below::FilesBelow;
 use crate::files::seen::{Opened, Seen, seen};
 use crate::files::states::{Change, Wholeness};
 use crate::script::{Script, Step};
@@ -19,6 +20,7 @@ const LONG: usize = 5000;
 /// A client of a storm with files. The first ones own a file each.
 pub(crate) struct FilesClient<R> {
     pub(crate) opened: Opened<R>,
+    pub(crate) below: Arc<FilesBelow>,
     pub(crate) seen: Arc<Mutex<Seen>>,
     pub(crate) script: Arc<Script>,
     pub(crate) number: u32,
@@ -97,7 +99,12 @@ impl<R: Medium> FilesClient<R> {
 
     fn change(&self, change: Change, act: impl FnOnce() -> Result<(), FileError>) -> Result<(), FileError> {
         let file = self.number as usize;
-        self.seen().states[file].begin(change);
+        let time = {
+            let mut seen = self.seen();
+            seen.states[file].begin(change);
+            seen.acts + 1
+        };
+        self.below.note(file, time);
         act()?;
         self.seen().states[file].end();
         Ok(())

@@ -166,8 +166,9 @@ impl FileScene {
         let mut machine = scene::machine_of(&self.script, &mut self.rng, clients + drains, 20 * all);
         self.seen().busy = clients;
         for number in 0..clients {
-            let (opened, seen, script) = (pool.clone(), self.seen.clone(), self.script.clone());
-            let client = FilesClient { opened, seen, script, number };
+            let (opened, below) = (pool.clone(), self.below.clone());
+            let (seen, script) = (self.seen.clone(), self.script.clone());
+            let client = FilesClient { opened, below, seen, script, number };
             machine.spawn(number, move || client.work());
         }
         for number in 0..drains {

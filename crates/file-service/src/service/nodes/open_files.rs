@@ -487,7 +487,7 @@ impl OpenFiles {
             }
             ServedFrom::File | ServedFrom::BesidePool => {
                 self.syncs_beside.fetch_add(1, Ordering::Relaxed);
-                state.below().sync().map_err(|refused| refused_as(&refused))
+                state.below().sync_with_times().map_err(|refused| refused_as(&refused))
             }
         }
     }

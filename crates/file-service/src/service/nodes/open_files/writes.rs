@@ -103,7 +103,7 @@ impl OpenFiles {
             ServedFrom::File | ServedFrom::BesidePool => {
                 state.below().write(at, data).map_err(FileError::from).and_then(|()| match persistence {
                     Persistence::Asynchronous => Ok(()),
-                    Persistence::Synchronous => Ok(state.below().sync()?),
+                    Persistence::Synchronous => Ok(state.below().sync_with_times()?),
                 })
             }
         };
