@@ -52,6 +52,7 @@ pub use checker::{FilesTally, judge_file_scripts};
 pub use failing::judge_refusals;
 #[cfg(not(virtual_cores))]
 pub use lease_threads::judge_lease_threads;
+pub(crate) use machine::{MARK_OF_CUT, MARK_OF_ROOM};
 pub use machine::{Machine, SimFile, SmallPool};
 pub use mutants::FilesBug;
 #[cfg(not(virtual_cores))]

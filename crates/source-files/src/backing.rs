@@ -122,7 +122,7 @@ impl OpenedFile {
             return Ok(());
         }
         self.trim_room()?;
-        self.set_times_below()
+        self.set_times()
     }
 
     /// Gives back the room that was reserved behind the end. The time of the last change stays.
@@ -156,17 +156,6 @@ impl OpenedFile {
         let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access: omitted, last_modification: modified };
         futimens(&self.descriptor, &times).map_err(refused)
-    }
-
-    /// Sets below when a program changed the contents.
-    fn set_times_below(&self) -> Result<(), Refused> {
-        let Some(modified) = self.modified() else { return Ok(()) };
-        let now = about(&self.descriptor).map_err(refused)?.stx_mtime;
-        if (now.tv_sec, u64::from(now.tv_nsec)) == (modified.tv_sec, u64::try_from(modified.tv_nsec).unwrap_or(0)) {
-            // Setting them again would change the file's mark.
-            return Ok(());
-        }
-        self.set_modified_below(modified)
     }
 }
 
@@ -238,7 +227,13 @@ impl BackingFile for OpenedFile {
     }
 
     fn set_times(&self) -> Result<(), Refused> {
-        self.set_times_below()
+        let Some(modified) = self.modified() else { return Ok(()) };
+        let now = about(&self.descriptor).map_err(refused)?.stx_mtime;
+        if (now.tv_sec, u64::from(now.tv_nsec)) == (modified.tv_sec, u64::try_from(modified.tv_nsec).unwrap_or(0)) {
+            // Setting them again would change the file's mark.
+            return Ok(());
+        }
+        self.set_modified_below(modified)
     }
 
     fn sync(&self) -> Result<(), Refused> {

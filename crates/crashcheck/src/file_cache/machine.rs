@@ -90,8 +90,8 @@ pub struct SimFile {
 const PAGE_BYTES: u64 = 4096;
 
 /// How far marks are from others that pass, or that a power cut leaves.
-const MARK_OF_ROOM: u64 = 2000;
-const MARK_OF_CUT: u64 = 1000;
+pub(crate) const MARK_OF_ROOM: u64 = 2000;
+pub(crate) const MARK_OF_CUT: u64 = 1000;
 
 /// The time of a change that no program made.
 pub(crate) const BY_THE_CACHE: u64 = u64::MAX;
@@ -185,7 +185,7 @@ impl SimFile {
         self.durable_time = self.time;
     }
 
-    /// Whoever has it open gives it this time with each sync.
+    /// Whoever has it open gives it this time with each sync; 0: none.
     pub fn note(&mut self, time: u64) {
         self.noted = time;
     }
@@ -357,7 +357,7 @@ impl Machine {
 
     /// Whoever has a file open gives it this time with each sync; 0: none.
     pub(crate) fn note(&self, number: usize, time: u64) {
-        self.files.lock().expect("no holder panics")[number].noted = time;
+        self.files.lock().expect("no holder panics")[number].note(time);
     }
 
     /// Gives back a file's reserved room, and gives it the time that was noted, visibly.

@@ -1,5 +1,6 @@
 //! The file system below: names and contents, what of them is durable, and what a power cut leaves.
 
+use crate::file_cache::{MARK_OF_CUT, MARK_OF_ROOM};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_file_cache::{FileIdentity, FoundNode, Refused, Witness};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
@@ -308,7 +309,7 @@ impl Tree {
     /// Reserves room for a file: its time changes, and is put back.
     pub(crate) fn reserve(&mut self, identity: FileIdentity) {
         let contents = self.contents.get_mut(&identity.generation).expect("the file was made");
-        contents.passing = Some(contents.stamp + 2000);
+        contents.passing = Some(contents.stamp + MARK_OF_ROOM);
     }
 
     /// A sync of one file: every operation before it is durable too.
@@ -396,7 +397,7 @@ impl Contents {
             }
         }
         // The time of modification is one of neither.
-        let stamp = self.stamp + 1000;
+        let stamp = self.stamp + MARK_OF_CUT;
         Contents { visible: bytes.clone(), durable: bytes, stamp, durable_stamp: stamp, passing: None }
     }
 

@@ -54,8 +54,7 @@ pub(crate) fn run(args: &Serve, json: bool) -> Result<Exit, Failure> {
     let exports = nbd::exports(&plan, &volumes);
     let exports = exports.map_err(|error| UsageFailure::Exports { why: error.to_string() })?;
     let services = nbd::services(&plan, exports)?;
-    let terms = terms(services, &plan);
-    let connections = Connections::new(terms);
+    let connections = Connections::new(terms(services, &plan));
     begin(&plan, &volumes, |volume| volume.ublk.is_some())?;
     let devices = BlockDevices::begin(&plan, &volumes, &connections)?;
     let mut serving = serving(&plan, &volumes, created, &entrances, &devices);
