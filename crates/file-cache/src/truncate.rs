@@ -104,7 +104,7 @@ impl<R: Region> Lane<R> {
 
     /// Last: as long as dirty blocks are there, a file that was never synced is cut once more after
     /// a kill.
-    fn cut_unsynced(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
+    pub(crate) fn cut_unsynced(&mut self, file: FileId, size: u64) -> Result<(), FileError> {
         let cached = self.file_mut(file)?;
         cached.dropped += 1;
         let mut written = std::mem::take(&mut cached.written);

@@ -241,6 +241,15 @@ fn a_time_that_is_set_beside_a_write_back_is_no_change_by_others() {
     passes(Script { acts: 200, ..files(1063) });
 }
 
+/// A process was killed amid an append that nobody had synced. The next one made the length before
+/// it durable, the power failed, and the file ended in zeroes. A length that was given by a
+/// truncation, with no byte written up to it, must not be lost by that.
+#[test]
+fn an_unsynced_length_is_not_made_durable_after_a_kill() {
+    passes(Script { schedule: 0, clients: 4, acts: 200, drains: 2, ..files(26_422) });
+    passes(Script { acts: 200, ..files(40_133) });
+}
+
 /// Digests of seeds 0 to 2 with files.
 const FILE_DIGESTS: [u64; 3] = [0x30c356441b48a285, 0x79838e265d9608a4, 0xb599f02c33a6599c];
 

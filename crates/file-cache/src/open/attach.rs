@@ -5,7 +5,7 @@ use crate::cache::FileCache;
 use crate::error::FileError;
 use crate::lanes::file::{Attachment, File, FileId};
 use crate::lanes::lane::Lane;
-use crate::tiers::dram::{bytes_in, end_of};
+use crate::tiers::dram::{bytes_in, end_of, touching};
 use std::sync::Arc;
 use tidegate_media::Region;
 
@@ -123,14 +123,28 @@ impl<R: Region> FileCache<R> {
         };
         let mut cut = self.cut_below(file);
         if size != reached && cut.is_ok() {
-            self.lane().file_mut(file)?.size = reached;
-            cut = self.truncate_exclusively(file, size);
+            cut = self.cut_again(file, size, reached);
         }
         match cut {
             // As when a cut is refused at any other time: it is tried again.
             Err(FileError::Below(_)) => self.lane().cut_here(file, size.min(reached), len),
             cut => cut,
         }
+    }
+
+    /// Cuts a file at `size` that a killed process was lengthening, up to `reached`, or cutting.
+    fn cut_again(&self, file: FileId, size: u64, reached: u64) -> Result<(), FileError> {
+        let mut lane = self.lane();
+        let cached = lane.file_mut(file)?;
+        let durable = cached.record.map_or(u64::MAX, |record| record.size);
+        let written_up_to_it = touching(&cached.written, size.saturating_sub(1)..size).next().is_some();
+        if size < reached && (durable == size || durable < size && written_up_to_it) {
+            // A record of this length would be durable before the unsynced bytes that end there.
+            return lane.cut_unsynced(file, size);
+        }
+        cached.size = reached;
+        drop(lane);
+        self.truncate_exclusively(file, size)
     }
 
     /// The file below could not be used after all. A cut that was committed meanwhile counts.
