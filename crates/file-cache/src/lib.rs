@@ -98,7 +98,8 @@
 //!
 //! # Names
 //!
-//! Records of what was done to names lie in a log of their own, before the lanes: [`NamespaceLog`].
+//! Records of what was done to names lie in a log of their own, before the lanes: the crate
+//! `namespace-log` over this one.
 //!
 //! The crate `crashcheck` enumerates every cut and kill of short scripts against this.
 //!
@@ -122,7 +123,6 @@ mod error;
 mod exclusive;
 mod io;
 mod lanes;
-mod namespace;
 mod open;
 mod pool;
 mod region_io;
@@ -141,10 +141,6 @@ pub use lanes::file::FileId;
 pub use lanes::lane::Renewal;
 pub use lanes::lease::LeaseId;
 pub use lanes::leases::lend::LeaseStock;
-pub use namespace::{
-    Conflict, FoundNode, MadeFile, Mark, NameConflict, NamesReplayed, NamesWriting, NamespaceCounters, NamespaceError,
-    NamespaceLog, NamespaceSource, ReplayedBelow, Whereabouts, Witness,
-};
 pub use open::attach::Detached;
 pub use open::check::{PoolReport, check};
 pub use open::format::{PoolFormatError, PoolOpenError, PoolSpec, dram_bytes, format, identify};

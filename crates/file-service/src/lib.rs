@@ -27,5 +27,6 @@ pub use lifecycle::unmounted::end_mount;
 pub use pool::{default_pool, is_pool};
 pub use service::counts::{FileStates, MountCounts, PatternReads, ReadsByPattern};
 pub use service::explained::{ExtentTemperature, FilePlaces, TierRange, ToldTier};
-pub use tidegate_file_cache::{NamespaceError, PoolOpenError, PoolReport};
+pub use tidegate_file_cache::{PoolOpenError, PoolReport};
 pub use tidegate_mount_transport::{MountError, Unmount, dead_at};
+pub use tidegate_namespace_log::NamespaceError;

@@ -11,13 +11,14 @@ use rustix::io::{Errno, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{
-    MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource, Refused,
-};
+use tidegate_file_cache::Refused;
 use tidegate_host::files::ordered_names::has_ordered_names;
 use tidegate_host::threads::Periodic;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 use tidegate_media::MappedRegion;
+use tidegate_namespace_log::{
+    MadeFile, NamesWriting, NamespaceCounters, NamespaceError, NamespaceLog, NamespaceSource,
+};
 
 /// How often operations are committed that no program syncs.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

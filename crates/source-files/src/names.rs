@@ -16,9 +16,10 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
-use tidegate_file_cache::{FoundNode, NamespaceSource, Refused, Witness};
+use tidegate_file_cache::Refused;
 use tidegate_host::files::directory::for_each_name;
 use tidegate_layout::file_cache::{LoggedTime, NameChange, NodeAttributes, NodeIdentity};
+use tidegate_namespace_log::{FoundNode, NamespaceSource, Witness};
 
 /// The attribute that has the witness. Programs do not see it through the mount.
 pub const WITNESS: &CStr = c"user.tidegate.witness";

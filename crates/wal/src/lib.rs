@@ -1,4 +1,6 @@
-//! The write-ahead log of the caches: it commits many words of persistent memory as one.
+//! The write-ahead logs of the caches: one commits many words of persistent memory as one, the
+//! other keeps records of operations on names ([`NameRing`]; the crate `namespace-log` has its
+//! protocol).
 //!
 //! The caches commit through a **redo ring** ([`RedoRing`]): elements between two cursors.
 //!
@@ -39,8 +41,10 @@
 
 #![forbid(unsafe_code)]
 
+mod name_ring;
 mod recovery;
 mod redo_ring;
 
+pub use name_ring::NameRing;
 pub use recovery::Loaded;
 pub use redo_ring::{Element, RedoRing, Retire, RingPlan};

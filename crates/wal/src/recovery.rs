@@ -49,6 +49,6 @@ impl<E: Element> Loaded<E> {
     }
 }
 
-fn corrupt(at: u64, broken: Broken) -> Corrupt {
+pub(crate) fn corrupt(at: u64, broken: Broken) -> Corrupt {
     Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
 }

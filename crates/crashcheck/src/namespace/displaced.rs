@@ -7,7 +7,8 @@ use crate::namespace::script::NameStep::{Create, Link, Remove, Rename, Sync, Syn
 use crate::namespace::service::Service;
 use crate::namespace::tree::{REGULAR, Tree};
 use std::sync::Arc;
-use tidegate_file_cache::{Conflict, NameConflict, NamespaceError, NamespaceLog, NamespaceSource, Refused, Witness};
+use tidegate_file_cache::Refused;
+use tidegate_namespace_log::{Conflict, NameConflict, NamespaceError, NamespaceLog, NamespaceSource, Witness};
 
 const OTHERS: u32 = REGULAR | 0o777;
 
@@ -48,7 +49,7 @@ fn contents_without_a_place_stay_in_the_pool() {
     let source = SimSource(machine.clone());
     let names = NamespaceLog::replay(machine.memory(), &source).unwrap();
     let below = SimBelow(machine.clone());
-    let recovered = pool.recover(&tidegate_file_cache::ReplayedBelow::new(&names, &below)).unwrap();
+    let recovered = pool.recover(&tidegate_namespace_log::ReplayedBelow::new(&names, &below)).unwrap();
     assert_eq!((recovered.len(), recovered[0].bytes, &recovered[0].path_hint[..]), (1, 20, &b"a"[..]));
     assert_eq!(pool.fill().out_of_sync, 20);
     assert!(machine.tree(|tree| tree.look_up(b"a")).unwrap().empty);
@@ -99,7 +100,7 @@ impl NamespaceSource for Failing {
         if witness.place == 0 { self.0.set_witness(witness) } else { Err(Refused { errno: 5 }) }
     }
 
-    fn look_up(&self, path: &[u8]) -> Result<Option<tidegate_file_cache::FoundNode>, Refused> {
+    fn look_up(&self, path: &[u8]) -> Result<Option<tidegate_namespace_log::FoundNode>, Refused> {
         self.0.look_up(path)
     }
 

@@ -5,11 +5,12 @@ use crate::namespace::mutants::{Faults, NamesBug};
 use crate::namespace::tree::{DEVICE, ENODATA, Tree};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, FoundNode,
-    NamespaceSource, PoolOpenError, PoolSpec, Refused, Sought, Stamp, Witness, dram_bytes, format, identify,
+    BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, FilePool, PoolOpenError,
+    PoolSpec, Refused, Sought, Stamp, dram_bytes, format, identify,
 };
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, PoolPlan};
 use tidegate_media::{LineOrder, Region as Medium, Sealed};
+use tidegate_namespace_log::{FoundNode, NamespaceSource, Witness};
 use tidegate_sim::{Cut, Image, InterceptMemory, InterceptedMemory, Recorded, Reduction, Region, SharedMemory};
 
 /// A pool to be tried.

@@ -7,11 +7,9 @@ use crate::namespace::mutants::NamesBug;
 use crate::namespace::tree::{DEVICE, DIRECTORY, Names, REGULAR};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_file_cache::{
-    BackingFile, FileIdentity, FilePool, MadeFile, NamespaceLog, NamespaceSource, Outcome, PoolFile, ReplayedBelow,
-    Synced,
-};
+use tidegate_file_cache::{BackingFile, FileIdentity, FilePool, Outcome, PoolFile, Synced};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
+use tidegate_namespace_log::{MadeFile, NamespaceLog, NamespaceSource, ReplayedBelow};
 
 const OWNER: u32 = 1000;
 

@@ -2,8 +2,9 @@
 
 use crate::file_cache::{MARK_OF_CUT, MARK_OF_ROOM};
 use std::collections::{BTreeMap, BTreeSet};
-use tidegate_file_cache::{FileIdentity, FoundNode, Refused, Witness};
+use tidegate_file_cache::{FileIdentity, Refused};
 use tidegate_layout::file_cache::{LostName, NameChange, NodeIdentity};
+use tidegate_namespace_log::{FoundNode, Witness};
 use tidegate_sim::Rng;
 
 pub(crate) const DEVICE: u64 = 1;

@@ -4,10 +4,11 @@ use crate::lifecycle::belonging::NotTogether;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use tidegate_file_cache::{FileError, NamespaceError, PoolFormatError, PoolOpenError};
+use tidegate_file_cache::{FileError, PoolFormatError, PoolOpenError};
 use tidegate_host::default_paths::FolderError;
 use tidegate_media::{MapError, Poison};
 use tidegate_mount_transport::{DeviceError, HandoverError, MountError};
+use tidegate_namespace_log::NamespaceError;
 use tidegate_sandbox::SandboxFailure;
 use tidegate_source_files::mark::MarkFailure;
 

@@ -17,12 +17,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_file_cache::{
-    BackingFile, Below, Displaced, Disposition, FileIdentity, FilePool, NameConflict, NamesReplayed, NamespaceError,
-    NamespaceLog, Outcome, Recovered, Refused, ReplayedBelow, Whereabouts,
+    BackingFile, Below, Displaced, Disposition, FileIdentity, FilePool, Outcome, Recovered, Refused,
 };
 use tidegate_layout::file_cache::LEASE_CLASS;
 use tidegate_media::{MappedRegion, MappedRuns};
 use tidegate_mount_transport::{refuse_without_proc, remove_dead};
+use tidegate_namespace_log::{NameConflict, NamesReplayed, NamespaceError, NamespaceLog, ReplayedBelow, Whereabouts};
 use tidegate_source_files::SourceDirectory;
 use tidegate_source_files::mark::PoolMark;
 use tidegate_source_files::name_log::NameLog;

@@ -9,7 +9,7 @@ use crate::source::SourceFile;
 use crate::workspace::{Crate, Workspace};
 
 /// Crates with a protocol between processes or between writers.
-const PROTOCOLS: [&str; 5] = ["nbd", "fuse", "file-wire", "file-cache", "file-direct"];
+const PROTOCOLS: [&str; 6] = ["nbd", "fuse", "file-wire", "file-cache", "namespace-log", "file-direct"];
 /// Least lines of tests, per hundred lines of product code.
 const TESTS_PERCENT_MIN: usize = 20;
 

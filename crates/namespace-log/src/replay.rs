@@ -10,15 +10,15 @@
 //! 5. [`NamesReplayed::finish`]: the witness goes to the head, SOURCE is synced, the tail goes to
 //!    the head. **Fence.**
 
-use crate::below::{FileIdentity, Refused};
-use crate::namespace::error::NamespaceError;
-use crate::namespace::log::NamespaceLog;
-use crate::namespace::ring::NameRing;
-use crate::namespace::source::{FoundNode, NamespaceSource, Witness};
-use crate::open::format::identify;
+use crate::error::NamespaceError;
+use crate::log::NamespaceLog;
+use crate::source::{FoundNode, NamespaceSource, Witness};
 use std::collections::BTreeMap;
+use tidegate_file_cache::identify;
+use tidegate_file_cache::{FileIdentity, Refused};
 use tidegate_layout::file_cache::{LOG_LINE_BYTES, LogRecord, NameChange, NameMap, NodeAttributes, NodeIdentity};
 use tidegate_media::{Error, Region};
+use tidegate_wal::NameRing;
 
 /// The type of a file in `st_mode`.
 const TYPE_BITS: u32 = 0o170_000;

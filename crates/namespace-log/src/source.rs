@@ -1,6 +1,6 @@
 //! The seam below: the served directory, as the log and the recovery of names use it.
 
-use crate::below::Refused;
+use tidegate_file_cache::Refused;
 use tidegate_layout::file_cache::{NameChange, NodeIdentity};
 
 /// What SOURCE says of the operations that it has.

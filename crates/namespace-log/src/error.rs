@@ -1,7 +1,7 @@
 //! The errors of the namespace log.
 
-use crate::below::Refused;
-use crate::open::format::PoolOpenError;
+use tidegate_file_cache::PoolOpenError;
+use tidegate_file_cache::Refused;
 use tidegate_media::{Error, Poison, Sealed};
 
 /// Why the namespace log does not go on.

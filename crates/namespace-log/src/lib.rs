@@ -84,11 +84,12 @@
 //! A replay changes times of files. So the stamp of a file below may not rest on its time of
 //! change, and the cache forgets the stamp before the service sets a file's times.
 
+#![forbid(unsafe_code)]
+
 mod contents;
 mod error;
 mod log;
 mod replay;
-pub(crate) mod ring;
 mod source;
 
 pub use contents::{MadeFile, ReplayedBelow};

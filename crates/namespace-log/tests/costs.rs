@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use tidegate_file_cache::{
-    FoundNode, NamespaceError, NamespaceLog, NamespaceSource, PoolSpec, Refused, Witness, format,
-};
+use tidegate_file_cache::{PoolSpec, Refused, format};
 use tidegate_layout::file_cache::{NAMESPACE_LINES_MIN, NameChange, NodeIdentity};
+use tidegate_namespace_log::{FoundNode, NamespaceError, NamespaceLog, NamespaceSource, Witness};
 use tidegate_sim::Region;
 
 /// A served directory without names.

@@ -1,13 +1,13 @@
 //! The log while the service is at work.
 
-use crate::namespace::error::NamespaceError;
-use crate::namespace::ring::NameRing;
-use crate::namespace::source::{NamespaceSource, Witness};
-use crate::open::format::identify;
+use crate::error::NamespaceError;
+use crate::source::{NamespaceSource, Witness};
 use std::sync::Arc;
+use tidegate_file_cache::identify;
 use tidegate_layout::file_cache::{LOG_LINE_BYTES, LogRecord, NameChange};
 use tidegate_media::Region;
 use tidegate_media::sync::{Mutex, MutexGuard};
+use tidegate_wal::NameRing;
 
 /// A place in the log: everything recorded before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,12 +1,12 @@
 //! Contents and names together: how the recovery of contents uses names that were replayed, and how
 //! the first sync of a new file does without a sync below.
 
-use crate::below::{
+use crate::log::NamespaceLog;
+use crate::replay::{NamesReplayed, Whereabouts};
+use std::sync::Arc;
+use tidegate_file_cache::{
     BackingFile, BackingStatus, Below, Displaced, Disposition, Fallocate, FileIdentity, Refused, Sought, Stamp,
 };
-use crate::namespace::log::NamespaceLog;
-use crate::namespace::replay::{NamesReplayed, Whereabouts};
-use std::sync::Arc;
 use tidegate_media::Region;
 use tidegate_media::sync::{AtomicBool, Ordering};
 
