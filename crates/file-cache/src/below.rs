@@ -44,6 +44,13 @@ pub trait BackingFile: Send + Sync {
     /// Changes the room that a range has, and never the length. Durable after the next good sync.
     fn fallocate(&self, at: u64, len: u64, how: Fallocate) -> Result<(), Refused>;
 
+    /// Whether the file system has so much room that none need be reserved for bytes up to `end`;
+    /// up to where that is so. If others take all of it, a later write is refused.
+    fn has_plenty_for(&self, end: u64) -> Option<u64> {
+        let _ = end;
+        None
+    }
+
     /// Where data or a hole begins at `at` or later (`SEEK_DATA`, `SEEK_HOLE`); `None`: nowhere.
     /// The end of the file is a hole.
     fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused>;

@@ -197,11 +197,15 @@ impl<R: Region> FileCache<R> {
     /// changed is left alone.
     pub(crate) fn reserve(&self, file: FileId, at: u64, len: u64) -> Result<(), FileError> {
         let Some(lacking) = self.lane().file(file)?.lacks_room(at, len) else { return Ok(()) };
+        let (backing, known_by) = self.known_below(file)?;
+        if let Some(end) = backing.has_plenty_for(lacking.end) {
+            self.lane().file_mut(file)?.room.reserve(lacking.start..end.max(lacking.end));
+            return Ok(());
+        }
         match self.refuse_changed(file) {
             Err(FileError::Changed) => return Ok(()),
             unchanged => unchanged?,
         }
-        let (backing, known_by) = self.known_below(file)?;
         let touched = self.lane().touch(file)?;
         // With what will be needed next if there is room for it; what is needed, if there is not.
         match backing.fallocate(lacking.start, lacking.end - lacking.start, Fallocate::Reserve) {
@@ -210,9 +214,9 @@ impl<R: Region> FileCache<R> {
             Err(refused) if refused.is_unsupported() => self.lane().file_mut(file)?.room.reserve(lacking),
             Err(_) => backing.fallocate(at, len, Fallocate::Reserve)?,
         }
+        let Some(known_by) = known_by else { return Ok(()) };
         let now = backing.status()?.stamp;
-        let is_unchanged = known_by.is_some_and(|stamp| now.has_contents_of(stamp));
-        if is_unchanged { self.lane().room_was_reserved(file, touched, now) } else { Ok(()) }
+        if now.has_contents_of(known_by) { self.lane().room_was_reserved(file, touched, now) } else { Ok(()) }
     }
 
     /// The file below, and the mark by which it is known.

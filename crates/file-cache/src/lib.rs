@@ -80,7 +80,7 @@
 //! - *A file changed by others* has another stamp than its record says, which is looked at before
 //!   the cache changes the file, and when it is found again. The record says none before the cache
 //!   itself changes the file, durably. Reserved room changes no byte, and no stamp.
-//! - *Room below* is reserved before a write returns.
+//! - *Room below* is reserved before a write returns, but where there is plenty.
 //!
 //! # When the process ends
 //!

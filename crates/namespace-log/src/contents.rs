@@ -105,6 +105,10 @@ impl<R: Region + Send + Sync> BackingFile for MadeFile<R> {
         self.below.fallocate(at, len, how)
     }
 
+    fn has_plenty_for(&self, end: u64) -> Option<u64> {
+        self.below.has_plenty_for(end)
+    }
+
     fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused> {
         self.below.seek(at, sought)
     }

@@ -5,6 +5,7 @@
 //! the write-back. The stamp by which strangers are found out is made of this time and the length;
 //! both change with the contents only, while a rename or a new mode changes neither.
 
+use crate::counted_room::{COUNTED_BYTES, CountedBeginning, CountedRoom};
 use crate::sync_times::SyncTimes;
 use crate::{SourceDirectory, about, nanoseconds, reopen};
 use rustix::fd::OwnedFd;
@@ -19,6 +20,9 @@ use tidegate_file_cache::{BackingFile, BackingStatus, Fallocate, FileIdentity, F
 /// The bits of a mode by which a program runs as the owner of its file, or in its group.
 const SET_IDS: u32 = 0o6000;
 
+/// The blocks of most file systems.
+const BLOCK_BYTES: u64 = 4096;
+
 /// An open regular file of SOURCE.
 pub struct OpenedFile {
     descriptor: OwnedFd,
@@ -31,6 +35,9 @@ pub struct OpenedFile {
     is_named: AtomicBool,
     keeps_set_ids: bool,
     syncs: Arc<SyncTimes>,
+    /// Room for its beginning, if that may be counted only.
+    room: Option<Arc<CountedRoom>>,
+    counted: CountedBeginning,
 }
 
 impl OpenedFile {
@@ -46,7 +53,10 @@ impl OpenedFile {
         let is_named = AtomicBool::new(about.stx_nlink > 0);
         let keeps_set_ids = source.keeps_set_ids;
         let (written_by, modified) = (None, Mutex::new(None));
-        OpenedFile { descriptor, written_by, identity, modified, is_named, keeps_set_ids, syncs }
+        // Room on another file system that is mounted there was never asked about.
+        let room = (identity.device == source.device).then(|| Arc::clone(&source.room));
+        let counted = CountedBeginning::default();
+        OpenedFile { descriptor, written_by, identity, modified, is_named, keeps_set_ids, syncs, room, counted }
     }
 
     /// Opens a file by `open` for reading and writing. If its file system can only be read, each
@@ -55,7 +65,11 @@ impl OpenedFile {
         open: impl Fn(OFlags) -> rustix::io::Result<OpenedFile>,
     ) -> rustix::io::Result<OpenedFile> {
         match open(OFlags::RDWR) {
-            Err(Errno::ROFS) => Ok(OpenedFile { written_by: Some(OnceLock::new()), ..open(OFlags::RDONLY)? }),
+            Err(Errno::ROFS) => {
+                let mut opened = open(OFlags::RDONLY)?;
+                (opened.written_by, opened.room) = (Some(OnceLock::new()), None);
+                Ok(opened)
+            }
             opened => opened,
         }
     }
@@ -68,6 +82,12 @@ impl OpenedFile {
         }
         let opened = reopen(&self.descriptor, OFlags::RDWR).map_err(refused)?;
         Ok(written_by.get_or_init(|| opened))
+    }
+
+    /// Bytes that it takes below, or will take, when so many are there now.
+    pub fn bytes_below(&self, now: u64, size: u64) -> u64 {
+        let counted = if self.counted.is_counted() { size.min(COUNTED_BYTES).next_multiple_of(BLOCK_BYTES) } else { 0 };
+        now.max(counted)
     }
 
     /// Notes that the mount is about to take a name away, and be it the last one.
@@ -214,6 +234,11 @@ impl BackingFile for OpenedFile {
         Ok(())
     }
 
+    fn has_plenty_for(&self, end: u64) -> Option<u64> {
+        let room = self.room.as_ref().filter(|_| end <= COUNTED_BYTES)?;
+        room.count(&self.counted, &self.descriptor).then_some(COUNTED_BYTES)
+    }
+
     fn seek(&self, at: u64, sought: Sought) -> Result<Option<u64>, Refused> {
         let from = match sought {
             Sought::Data => SeekFrom::Data(at),
@@ -241,6 +266,14 @@ impl BackingFile for OpenedFile {
         fsync(&self.descriptor).map_err(refused)?;
         self.syncs.count(began);
         Ok(())
+    }
+}
+
+impl Drop for OpenedFile {
+    fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            room.end(&self.counted);
+        }
     }
 }
 

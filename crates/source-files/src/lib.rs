@@ -8,6 +8,7 @@
 
 pub mod acls;
 pub mod backing;
+mod counted_room;
 pub mod mark;
 pub mod name_log;
 pub mod nameless;
@@ -19,6 +20,7 @@ mod sync_times;
 pub use route::Route;
 pub use sync_times::SyncTimes;
 
+use crate::counted_room::CountedRoom;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::{Errno, Result};
@@ -45,6 +47,7 @@ pub struct SourceDirectory {
     pub syncs: Arc<SyncTimes>,
     /// Whether a write by this process leaves files their set-user-ID and set-group-ID bits.
     keeps_set_ids: bool,
+    room: Arc<CountedRoom>,
 }
 
 impl SourceDirectory {
@@ -57,8 +60,10 @@ impl SourceDirectory {
     /// The directory that `root` is open for.
     pub fn of(root: OwnedFd) -> Result<SourceDirectory> {
         let device = device_of(&about(&root)?);
-        let keeps_set_ids = capabilities(None)?.effective.contains(CapabilitySet::FSETID);
-        Ok(SourceDirectory { root, device, syncs: Arc::default(), keeps_set_ids })
+        let capabilities = capabilities(None)?.effective;
+        let keeps_set_ids = capabilities.contains(CapabilitySet::FSETID);
+        let room = Arc::new(CountedRoom::of(device, capabilities.contains(CapabilitySet::SYS_RESOURCE)));
+        Ok(SourceDirectory { root, device, syncs: Arc::default(), keeps_set_ids, room })
     }
 
     /// The directory's own descriptor.
