@@ -7,7 +7,7 @@
 
 use crate::counted_room::{COUNTED_BYTES, CountedBeginning, CountedRoom};
 use crate::sync_times::SyncTimes;
-use crate::{SourceDirectory, about, nanoseconds, reopen};
+use crate::{OWN_DEVICE, SourceDirectory, about, nanoseconds, reopen};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Statx, Timespec, Timestamps, UTIME_OMIT};
 use rustix::fs::{fallocate, fchmod, fsync, ftruncate, futimens, seek};
@@ -54,7 +54,7 @@ impl OpenedFile {
         let keeps_set_ids = source.keeps_set_ids;
         let (written_by, modified) = (None, Mutex::new(None));
         // Room on another file system that is mounted there was never asked about.
-        let room = (identity.device == source.device).then(|| Arc::clone(&source.room));
+        let room = (identity.device == OWN_DEVICE).then(|| Arc::clone(&source.room));
         let counted = CountedBeginning::default();
         OpenedFile { descriptor, written_by, identity, modified, is_named, keeps_set_ids, syncs, room, counted }
     }
@@ -381,6 +381,31 @@ mod tests {
         file.sync_with_times().expect("synced");
         let about = about(file.descriptor()).expect("readable");
         assert_eq!((about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec), (77, 88));
+    }
+
+    #[test]
+    fn the_beginning_of_a_file_is_counted_until_the_file_is_closed() {
+        let (_folder, mut file) = opened();
+        let room = Arc::new(CountedRoom::with_plenty());
+        file.room = Some(Arc::clone(&room));
+        assert_eq!(file.has_plenty_for(COUNTED_BYTES + 1), None);
+        assert_eq!((file.bytes_below(0, 5000), room.files()), (0, 0));
+        assert_eq!(file.has_plenty_for(100), Some(COUNTED_BYTES));
+        assert_eq!((file.bytes_below(0, 5000), file.bytes_below(0, 1 << 20), room.files()), (8192, COUNTED_BYTES, 1));
+        assert_eq!((file.bytes_below(1 << 20, 5000), file.bytes_below(512, 0)), (1 << 20, 512));
+        drop(file);
+        assert_eq!(room.files(), 0);
+    }
+
+    /// What the tests of this crate lie on may be any file system.
+    #[test]
+    fn a_file_of_sources_own_file_system_has_its_room_and_no_other() {
+        let (folder, file) = opened();
+        assert!(file.room.is_some());
+        let source = SourceDirectory::open(folder.path()).expect("a directory");
+        let elsewhere = std::fs::File::open("/proc/self/status").expect("there");
+        let elsewhere = OpenedFile::new(&source, elsewhere.into()).expect("readable");
+        assert!(elsewhere.room.is_none() && elsewhere.has_plenty_for(1).is_none());
     }
 
     #[test]

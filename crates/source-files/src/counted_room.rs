@@ -108,16 +108,27 @@ impl CountedBeginning {
 mod tests {
     use super::*;
 
-    /// A file system that has just said that so much is free.
-    fn room(free: u64) -> CountedRoom {
-        let free = Mutex::new(Some((Instant::now() + Duration::from_secs(3600), free)));
-        CountedRoom { is_honest: true, free, files: AtomicU64::new(0) }
+    impl CountedRoom {
+        /// As of an ext4 that has just said that so much is free.
+        fn with(free: u64) -> CountedRoom {
+            let free = Mutex::new(Some((Instant::now() + Duration::from_secs(3600), free)));
+            CountedRoom { is_honest: true, free, files: AtomicU64::new(0) }
+        }
+
+        pub(crate) fn with_plenty() -> CountedRoom {
+            CountedRoom::with(1 << 40)
+        }
+
+        /// Files whose beginning is counted.
+        pub(crate) fn files(&self) -> u64 {
+            self.files.load(Ordering::Relaxed)
+        }
     }
 
     #[test]
     fn a_file_is_counted_once_and_only_while_there_is_plenty_for_all_of_them() {
         let file = tempfile::tempfile().expect("a file");
-        let room = room(FREE_BYTES_MIN);
+        let room = CountedRoom::with(FREE_BYTES_MIN);
         let most = FREE_BYTES_MIN / PART / COUNTED_BYTES;
         let counted: Vec<CountedBeginning> = (0..most).map(|_| CountedBeginning::default()).collect();
         for _ in 0..2 {
@@ -133,8 +144,8 @@ mod tests {
     #[test]
     fn nothing_is_counted_where_room_is_short_or_what_is_free_says_little() {
         let file = tempfile::tempfile().expect("a file");
-        assert!(!room(FREE_BYTES_MIN - 1).count(&CountedBeginning::default(), &file));
-        let other = CountedRoom { is_honest: false, ..room(1 << 40) };
+        assert!(!CountedRoom::with(FREE_BYTES_MIN - 1).count(&CountedBeginning::default(), &file));
+        let other = CountedRoom { is_honest: false, ..CountedRoom::with_plenty() };
         assert!(!other.count(&CountedBeginning::default(), &file));
         assert!(!CountedRoom::of(u64::MAX, true).is_honest, "no such device");
     }

@@ -39,6 +39,9 @@ const WALK: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS
 /// What is asked of the kernel about a file.
 const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
+/// The device of files on SOURCE's own file system.
+pub(crate) const OWN_DEVICE: u64 = 0;
+
 /// A directory whose files are shown.
 pub struct SourceDirectory {
     root: OwnedFd,
@@ -142,12 +145,12 @@ impl SourceDirectory {
         openat(folder, &step[slash + 1..], flags, Mode::empty())
     }
 
-    /// Which file `about` is of. Files on SOURCE's own file system are on device 0, as the number
-    /// of a device may change when the machine starts again.
+    /// Which file `about` is of. Files on SOURCE's own file system are on [`OWN_DEVICE`], as the
+    /// number of a device may change when the machine starts again.
     pub fn identity(&self, about: &Statx) -> FileIdentity {
         let device = device_of(about);
         FileIdentity {
-            device: if device == self.device { 0 } else { device },
+            device: if device == self.device { OWN_DEVICE } else { device },
             inode: about.stx_ino,
             generation: generation_of(about),
         }
