@@ -46,6 +46,16 @@ pub enum Journaled {
 }
 
 impl Journaled {
+    /// Bytes of the disk that can lose its power. The service has plenty of room on one of them and
+    /// counts what short files need; on the other one it reserves that.
+    fn own_bytes(self) -> u64 {
+        match self {
+            Journaled::Ext4 => 2 << 30,
+            // `mkfs.xfs` makes none that is smaller than 300 MiB.
+            Journaled::Xfs => 320 << 20,
+        }
+    }
+
     /// Makes one of so many bytes: the image of `disk`.
     fn make(self, disk: &Path, bytes: u64) {
         let image = disk.join("image");
@@ -76,10 +86,6 @@ enum SourceDisk {
 
 /// Name of the file that says how the file system below fails.
 const PLAN: &str = "plan";
-
-/// Bytes of the disk that can lose its power.
-/// `mkfs.xfs` makes none that is smaller than 300 MiB.
-const OWN_DISK_BYTES: u64 = 320 << 20;
 
 /// Bytes of the disk of suites, of which few are ever written.
 const LARGE_DISK_BYTES: u64 = 8 << 30;
@@ -156,7 +162,7 @@ impl MountTestbed {
         }
         match source_disk {
             SourceDisk::Own(journaled) => {
-                journaled.make(disk.path(), OWN_DISK_BYTES);
+                journaled.make(disk.path(), journaled.own_bytes());
                 mount_disk(disk.path(), "source");
             }
             SourceDisk::Large(journaled) => make_large(disk.path(), journaled),

@@ -10,13 +10,19 @@
 //!
 //! Afterwards each file is written back, whole, and a sync succeeds; nothing is lost if the service
 //! is killed meanwhile.
+//!
+//! On a real ext4 with plenty of room, that of short files is only counted. If others take all of
+//! it, such files wait in the pool, and new ones get `ENOSPC`.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use tidegate_trials::acts::filled;
-use tidegate_trials::mounted::MountTestbed;
+use tidegate_trials::mounted::{Journaled, MountTestbed};
 use tidegate_trials::served::until;
 
 /// `EIO`, and the file system's words.
@@ -26,6 +32,8 @@ const FULL: (i32, &str) = (28, "write 28\nsync 28\n");
 /// No room can be reserved.
 const NO_ROOM: &str = "reserve 28\n";
 const BYTES: usize = 20_000;
+/// Within the beginning of a file for which room is counted.
+const LONGER_BYTES: usize = 60_000;
 const FILES: u64 = 4;
 
 #[test]
@@ -99,6 +107,58 @@ fn nothing_is_lost_if_the_service_is_killed_while_the_disk_fails() {
     for number in 0..FILES {
         assert_eq!(fs::read(testbed.source().join(number.to_string())).unwrap(), filled(10 + number, BYTES));
     }
+}
+
+#[test]
+fn short_files_wait_in_the_pool_if_others_take_the_room_that_was_counted() {
+    let testbed = MountTestbed::on_large_disk(Journaled::Ext4);
+    let path = testbed.mountpoint().join("new");
+    fs::write(&path, b"few bytes").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 8, "as on ext4");
+    let files = known_files(&testbed);
+    until("write-back", || out_of_sync(&testbed) == 0);
+    let filler = fill(&testbed.beside());
+    for (number, file) in (10..).zip(&files) {
+        file.write_all_at(&filled(number, LONGER_BYTES), 0).unwrap();
+        file.sync_data().unwrap();
+    }
+    until("write-back to find no room", || obstacle(&testbed).contains("errno 28"));
+    let mut others = (0..).map(|number| testbed.mountpoint().join(format!("other-{number}")));
+    until("new files to be refused", || {
+        fs::write(others.next().unwrap(), b"few bytes").is_err_and(|error| is_full(&error))
+    });
+    for (number, file) in (10..).zip(&files) {
+        let mut bytes = vec![0; LONGER_BYTES];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, filled(number, LONGER_BYTES));
+    }
+    fs::remove_file(filler).unwrap();
+    until("write-back to go on", || out_of_sync(&testbed) == 0 && obstacle(&testbed) == "null");
+    for number in 0..FILES {
+        let below = fs::read(testbed.source().join(number.to_string())).unwrap();
+        assert_eq!(below, filled(10 + number, LONGER_BYTES));
+    }
+    drop(files);
+    assert!(testbed.end().is_written_back());
+}
+
+/// A file that takes all room of the file system of this folder.
+fn fill(folder: &Path) -> PathBuf {
+    let path = folder.join("filler");
+    let filler = File::create(&path).unwrap();
+    let (mut at, mut piece) = (0, 1_u64 << 30);
+    while piece >= 4096 {
+        match fallocate(&filler, FallocateFlags::empty(), at, piece) {
+            Ok(()) => at += piece,
+            Err(Errno::NOSPC) => piece /= 2,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    path
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
 }
 
 /// Files that the pool knows, open.
