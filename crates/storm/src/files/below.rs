@@ -23,11 +23,18 @@ const TIME: u64 = 7;
 pub(crate) struct FilesBelow {
     files: Vec<Mutex<SimFile>>,
     stage: Arc<Stage>,
+    has_plenty: bool,
 }
 
 impl FilesBelow {
-    pub(crate) fn new(files: Vec<SimFile>, stage: &Arc<Stage>) -> FilesBelow {
-        FilesBelow { files: files.into_iter().map(Mutex::new).collect(), stage: stage.clone() }
+    /// In a file system that has plenty of room, or not.
+    pub(crate) fn new(files: Vec<SimFile>, stage: &Arc<Stage>, has_plenty: bool) -> FilesBelow {
+        FilesBelow { files: files.into_iter().map(Mutex::new).collect(), stage: stage.clone(), has_plenty }
+    }
+
+    /// The same file system with what a cut or a kill left.
+    pub(crate) fn with(&self, files: Vec<SimFile>) -> FilesBelow {
+        FilesBelow::new(files, &self.stage, self.has_plenty)
     }
 
     /// The visible contents of a file.
@@ -119,6 +126,10 @@ impl BackingFile for FileBelow {
             _ => self.file().zero(at, len),
         }
         Ok(())
+    }
+
+    fn has_plenty_for(&self, end: u64) -> Option<u64> {
+        self.files.has_plenty.then_some(end)
     }
 
     /// Holes are not kept apart from zeroes.

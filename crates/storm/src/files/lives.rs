@@ -81,7 +81,8 @@ impl FileScene {
         let image = formatted(lanes, if is_tight { 2 } else { 32 }, files, ring_slots);
         let olds = (0..files).map(|file| if file == 0 { OLD.to_vec() } else { Vec::new() });
         let stage = Arc::new(Stage::new(script.mutant));
-        let below = FilesBelow::new(olds.clone().map(|old| SimFile::new(&old)).collect(), &stage);
+        let has_plenty = [3, 5].contains(&(script.seed % 7));
+        let below = FilesBelow::new(olds.clone().map(|old| SimFile::new(&old)).collect(), &stage, has_plenty);
         let seen = Seen {
             states: olds.map(|old| FileStates::new(old, wholeness)).collect(),
             done: vec![0; script.clients as usize],
@@ -210,12 +211,12 @@ impl FileScene {
             let files = self.below.sample(&mut self.rng);
             digest(&mut self.trace, [1, image.hash()]);
             self.region = Arc::new(Region::with_line_order(image, self.setting.order));
-            self.below = Arc::new(FilesBelow::new(files, &self.stage));
+            self.below = Arc::new(self.below.with(files));
             self.dram = self.fresh_dram();
         } else {
             digest(&mut self.trace, [2, pending.most().hash()]);
             self.region = Arc::new(Region::after_kill(&pending));
-            self.below = Arc::new(FilesBelow::new(self.below.left(), &self.stage));
+            self.below = Arc::new(self.below.with(self.below.left()));
             self.dram = self.dram.iter().map(|dram| Arc::new(SharedMemory::of(dram.left()))).collect();
         }
         self.was_cut |= cut;
