@@ -16,6 +16,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 const NVDIMM_BYTES: u64 = 64 << 20;
+/// A disk with plenty of room: what short files need is counted.
+const LARGE_DISK_BYTES: u64 = 2 << 30;
+/// A disk on which all room is reserved.
 const DISK_BYTES: u64 = 512 << 20;
 /// Acts between two kills: at most so many. A guest does few a second, and goes on behind its last
 /// ones after each kill.
@@ -126,7 +129,7 @@ impl SourceFileSystem {
     /// Makes an empty one.
     fn make(self, image: &Path) {
         match self {
-            SourceFileSystem::Ext4 => disk_image(image, DISK_BYTES),
+            SourceFileSystem::Ext4 => disk_image(image, LARGE_DISK_BYTES),
             SourceFileSystem::Xfs => xfs_image(image, DISK_BYTES),
         }
     }
