@@ -107,6 +107,7 @@ while [ $kill -le KILLS ]; do
         sleep 0.05
     done
     killed
+    echo "waiting $(/tidegate list | grep -c "^left .*/dev/ublkb.*requests wait: process $server served it")"
     hasty
     killed
     begin again serve --config /server.toml
@@ -233,6 +234,7 @@ fn devices_outlive_their_killed_server_and_lose_nothing() {
     assert_eq!(told(&said, "discard"), ["1073741824 zeroes 67108864"]);
     assert_eq!(told(&said, "cached"), ["write back fua 1 requests 63"]);
     assert_eq!(told(&said, "listed").len(), 2, "{:?}", told(&said, "listed"));
+    assert_eq!(told(&said, "waiting"), vec!["2"; usize::try_from(KILLS).unwrap()]);
     assert_eq!(told(&said, "took-over"), vec!["2"; usize::try_from(KILLS).unwrap()]);
     let written: u64 = told(&said, "blocks written")[0].parse().unwrap();
     announce(&format!("ublk: {KILLS} kills, {written} writes by {WRITERS} programs at a time"));

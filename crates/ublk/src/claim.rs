@@ -33,7 +33,10 @@ const FILE_MAX: Duration = Duration::from_secs(5);
 
 /// By which the device of a volume is known again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(u64);
+pub struct Mark(pub(crate) u64);
+
+/// Other servers keep small numbers there, or none.
+const MARK: u64 = 1 << 63;
 
 impl Mark {
     /// The mark of a volume with this UUID in the file with these device and inode numbers: a copy
@@ -41,8 +44,12 @@ impl Mark {
     pub fn of(uuid: [u8; 16], device: u64, inode: u64) -> Mark {
         let half = |from: usize| u64::from_be_bytes(std::array::from_fn(|at| uuid[from + at]));
         let words = [half(0), half(8), device, inode];
-        // Other servers keep small numbers there, or none.
-        Mark(words.into_iter().fold(0, |mark, word| mixed(mark ^ word)) | 1 << 63)
+        Mark(words.into_iter().fold(0, |mark, word| mixed(mark ^ word)) | MARK)
+    }
+
+    /// Whether the word of a device is such a mark.
+    pub(crate) fn is_one(word: u64) -> bool {
+        word & MARK != 0
     }
 }
 
@@ -166,7 +173,7 @@ impl Drop for ClaimedDevice {
 }
 
 /// The numbers of all devices, whether this process has files of them or not.
-fn numbers() -> Vec<u32> {
+pub(crate) fn numbers() -> Vec<u32> {
     let entries = fs::read_dir("/sys/class/ublk-char").into_iter().flatten().flatten();
     let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix("ublkc")?.parse().ok();
     entries.filter_map(|entry| number(entry.file_name())).collect()

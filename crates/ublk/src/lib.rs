@@ -26,6 +26,7 @@ mod driver;
 mod failure;
 #[expect(unsafe_code, reason = "it shares memory with the kernel, by three laws that it proves")]
 mod kernel;
+mod left;
 mod node;
 mod parameters;
 mod queue;
@@ -44,3 +45,4 @@ pub use claim::{ClaimedDevice, Exclusivity, Mark, Wanted, claim};
 pub use device::{EndOutcome, Ended, Ender, UblkVolume};
 pub use failure::UblkFailure;
 pub use kernel::CommandError;
+pub use left::{LeftDevice, left_devices};

@@ -18,6 +18,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_host::kernel_version::KernelVersion;
 use tidegate_media::Access;
 use tidegate_ublk::{ClaimedDevice, EndOutcome, Ended, Ender, Exclusivity, Mark, UblkVolume, Wanted, claim};
+pub use tidegate_ublk::{LeftDevice, left_devices};
 
 /// Queues of a device that is served on a machine with that many processors or more.
 const QUEUES_MAX: usize = 4;

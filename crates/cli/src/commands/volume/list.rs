@@ -3,7 +3,8 @@
 //!
 //! Nothing keeps a register. Servers and mounts are found by what the kernel tells of processes
 //! (`host`'s `processes`), and are asked; what was left is looked for where it lies by default:
-//! caches and unsynced writes in shared memory, pools in the state folder.
+//! caches and unsynced writes in shared memory, pools in the state folder. Block devices that wait
+//! for their server are asked of the kernel's driver.
 
 use crate::errors::{Exit, Failure, Report};
 use crate::output;
@@ -16,6 +17,7 @@ use tidegate_host::processes::{self, Process};
 use tidegate_host::shell::{Ends, shown, word};
 use tidegate_host::units::Human;
 use tidegate_server::control::client;
+use tidegate_server::fronts::ublk::{LeftDevice, left_devices};
 use tidegate_server::stats::snapshot::VolumeCounts;
 use tidegate_server::volume::orphans::{self, Leftover};
 
@@ -79,6 +81,21 @@ struct Leftovers {
     caches: Vec<Leftover>,
     mount_pools: Vec<LeftMountPool>,
     memory: Vec<LeftMemory>,
+    devices: Vec<WaitingDevice>,
+}
+
+/// A block device without a server: whoever uses it waits.
+#[derive(Serialize)]
+struct WaitingDevice {
+    #[serde(with = "tidegate_host::json_path")]
+    path: PathBuf,
+    server_pid: u32,
+}
+
+impl WaitingDevice {
+    fn of(LeftDevice { path, server_pid }: LeftDevice) -> WaitingDevice {
+        WaitingDevice { path, server_pid }
+    }
 }
 
 impl Leftovers {
@@ -95,6 +112,10 @@ impl Leftovers {
         lines.extend(self.memory.iter().map(|LeftMemory { file, bytes }| {
             let (size, remove) = (Human(*bytes), format!("rm {}", word(file)));
             format!("{size} of unsynced writes of a mount; mount again, or if its pool is gone: {remove}")
+        }));
+        lines.extend(self.devices.iter().map(|WaitingDevice { path, server_pid }| {
+            let path = path.display();
+            format!("{path}, whose requests wait: process {server_pid} served it; serve its volume again with --ublk")
         }));
         lines
     }
@@ -215,6 +236,7 @@ pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
         caches: orphans::of_this_user(),
         mount_pools: file_service::left_mount_pools(),
         memory: file_service::left_memory(),
+        devices: left_devices().into_iter().map(WaitingDevice::of).collect(),
     };
     output::give(&Listing { servers: servers(&processes), mounts, leftovers }, json)?;
     Ok(Exit::Done)
