@@ -27,12 +27,12 @@ pub(crate) struct FilesBelow {
 }
 
 impl FilesBelow {
-    /// In a file system that has plenty of room, or not.
+    /// Has these files in a file system that has plenty of room, or not.
     pub(crate) fn new(files: Vec<SimFile>, stage: &Arc<Stage>, has_plenty: bool) -> FilesBelow {
         FilesBelow { files: files.into_iter().map(Mutex::new).collect(), stage: stage.clone(), has_plenty }
     }
 
-    /// The same file system with what a cut or a kill left.
+    /// The file system with what a cut or a kill left.
     pub(crate) fn with(&self, files: Vec<SimFile>) -> FilesBelow {
         FilesBelow::new(files, &self.stage, self.has_plenty)
     }
