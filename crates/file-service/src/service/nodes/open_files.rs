@@ -861,6 +861,17 @@ mod tests {
         assert_eq!((files.len(), std::fs::read(folder.path().join("one")).expect("readable")), (0, vec![5; 2]));
     }
 
+    /// Whether room for its beginning is reserved or counted.
+    #[test]
+    fn a_short_file_is_lent_with_little_room_behind_it() {
+        let (_folder, source, files) = testbed();
+        let file = open(&files, &source, "one", || {});
+        files.write(&file, 0, &[5; 9000], Persistence::Asynchronous).expect("written");
+        let state = file.read_state();
+        let ServedFrom::Pool(number) = state.served_from else { panic!("it is the pool's") };
+        assert_eq!(files.room_for(&state, number, 9000..9100), Ok(0..2 << 20));
+    }
+
     #[test]
     fn a_file_that_leaves_the_pool_has_the_room_that_it_needs_and_its_time() {
         let (folder, source, files) = testbed();

@@ -259,10 +259,11 @@ impl OpenFiles {
 
     /// Where a program that is about to write `asked` may write by a lease: from the file's
     /// beginning to some way behind its end, if that is no more than the file has below.
-    fn room_for(&self, state: &OpenState, number: PoolFile, asked: Range<u64>) -> Result<Range<u64>> {
+    pub(super) fn room_for(&self, state: &OpenState, number: PoolFile, asked: Range<u64>) -> Result<Range<u64>> {
         let size = self.pool.size(number).map_err(|error| errno_of(&error))?;
         let about = tidegate_source_files::about(state.backing.descriptor())?;
-        Ok(room_of(size, about.stx_blocks.saturating_mul(512), asked))
+        let allocated = state.backing.bytes_below(about.stx_blocks.saturating_mul(512), size);
+        Ok(room_of(size, allocated, asked))
     }
 
     /// Ends the lease of a file, if it has one, for a request that needs the file itself.
