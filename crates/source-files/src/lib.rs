@@ -145,8 +145,8 @@ impl SourceDirectory {
         openat(folder, &step[slash + 1..], flags, Mode::empty())
     }
 
-    /// Which file `about` is of. Files on SOURCE's own file system are on [`OWN_DEVICE`], as the
-    /// number of a device may change when the machine starts again.
+    /// Which file `about` is of. Files on SOURCE's own file system are on device 0, as the number
+    /// of a device may change when the machine starts again.
     pub fn identity(&self, about: &Statx) -> FileIdentity {
         let device = device_of(about);
         FileIdentity {

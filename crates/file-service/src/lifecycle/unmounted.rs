@@ -14,8 +14,12 @@ use tidegate_host::files::users::{Use, users_of};
 use tidegate_host::progress::ProgressMeter;
 use tidegate_mount_transport::{KIND, MountError, Unmount, refuse_without_proc, unmount};
 
-/// Between two looks whether the service has ended.
+/// Between two looks whether the service has ended, or files are in use.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How many looks find files in use before that is told: a program that is just being started has
+/// for a moment what the one has open that starts it.
+const IN_USE_LOOKS: u32 = 20;
 
 /// Unmounts the mount at `given`, and waits until its service has written everything back.
 /// Returns SOURCE.
@@ -31,7 +35,7 @@ pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Res
     };
     // Afterwards their files have no path that says so.
     let users = if when == Unmount::Lazily { users_of(&mountpoint, Use::Any) } else { Vec::new() };
-    match unmount(&mountpoint, when) {
+    match once_unused(|| unmount(&mountpoint, when)) {
         Err(MountError::Busy { mountpoint }) => {
             let users = users_of(&mountpoint, Use::Any);
             return Err(ServiceFailure::FilesInUse { source_directory: mountpoint, users });
@@ -57,6 +61,17 @@ pub fn end_mount(given: &Path, when: Unmount, mut tell: impl FnMut(&str)) -> Res
         Some(pool) => Err(ServiceFailure::LeftInPool { pool }),
         None => Ok(source),
     }
+}
+
+/// Calls `unmount` until no program uses files of the mount, if that is soon.
+fn once_unused(mut unmount: impl FnMut() -> Result<(), MountError>) -> Result<(), MountError> {
+    for _ in 1..IN_USE_LOOKS {
+        match unmount() {
+            Err(MountError::Busy { .. }) => std::thread::sleep(LOOK_EVERY),
+            ended => return ended,
+        }
+    }
+    unmount()
 }
 
 /// Unmounts at a signal: at once, or, while programs use files of the mount, for programs that come
@@ -101,4 +116,30 @@ fn wait_for(source: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), ServiceFail
 fn bytes_left(pool: &Path) -> Option<u64> {
     let status = status_of(pool).ok()??;
     Some(status.dirty_bytes + status.out_of_sync_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_in_use_for_a_moment_do_not_keep_a_mount() {
+        let busy = || Err(MountError::Busy { mountpoint: "mnt".into() });
+        let looks_of = |busy_looks: u32| {
+            let mut looks = 0;
+            let ended = once_unused(|| {
+                looks += 1;
+                if looks <= busy_looks { busy() } else { Ok(()) }
+            });
+            (looks, ended.is_ok())
+        };
+        assert_eq!((looks_of(0), looks_of(3)), ((1, true), (4, true)));
+        assert_eq!(looks_of(u32::MAX), (IN_USE_LOOKS, false));
+        let mut looks = 0;
+        let refused = once_unused(|| {
+            looks += 1;
+            Err(MountError::NotMounted { mountpoint: "mnt".into() })
+        });
+        assert!(refused.is_err() && looks == 1);
+    }
 }

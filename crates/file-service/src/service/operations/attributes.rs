@@ -231,11 +231,21 @@ impl FileService {
         let identity = self.inodes().identity(node);
         // An open file needs no walk.
         let Some(file) = identity.and_then(|identity| self.open_files.get(identity)) else {
-            let about = if node == NodeId::ROOT { about(self.source.root())? } else { self.locate(node)?.1 };
-            return self.attributes_of(&about);
+            return self.attributes_of(&self.about_unopened(node)?);
         };
         let about = file.with_backing(|backing| about(backing.descriptor()))?;
         self.attributes_of_opened(&about, Some(&file))
+    }
+
+    fn about_unopened(&self, node: NodeId) -> Result<Statx> {
+        if node == NodeId::ROOT {
+            return about(self.source.root());
+        }
+        // A directory that was reached lately needs no walk either.
+        match self.folders.get(node) {
+            Some(folder) => about(&*folder),
+            None => Ok(self.locate(node)?.1),
+        }
     }
 
     /// The attributes of the file that the kernel says this about below.
