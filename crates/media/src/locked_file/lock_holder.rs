@@ -143,14 +143,15 @@ fn key_of(file: &File) -> Option<String> {
         None => file.metadata().ok()?.ino().to_string(),
     };
     // What `stat` tells as its device may be another for each subvolume.
-    let device = device_of_mount(number("mnt_id:")?)?;
+    let device = device_of_mount(&fs::read("/proc/self/mountinfo").ok()?, number("mnt_id:")?)?;
     let (major, minor) = device.split_once(':')?;
     Some(format!("{:02x}:{:02x}:{inode}", major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
 }
 
-/// The device of a mount by its number.
-fn device_of_mount(mount: &str) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+/// The device of a mount by its number, as the kernel's table has it.
+fn device_of_mount(mounts: &[u8], mount: &str) -> Option<String> {
+    // Any mount of the machine may have a path that is no text.
+    let mounts = String::from_utf8_lossy(mounts);
     let words = mounts.lines().map(|line| line.split_whitespace()).find(|words| words.clone().next() == Some(mount));
     words?.nth(2).map(str::to_owned)
 }
@@ -262,6 +263,13 @@ mod tests {
             Err(MapError::InUse { holder, .. }) => holder,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_mount_whose_path_is_no_text_hides_no_other_one() {
+        let mounts = b"30 1 8:1 / /m\xff rw - ext4 /dev/sda1 rw\n31 1 7:2 / /n rw - ext4 /dev/loop2 rw\n";
+        assert_eq!(device_of_mount(mounts, "31").as_deref(), Some("7:2"));
+        assert_eq!(device_of_mount(mounts, "32"), None);
     }
 
     #[test]
