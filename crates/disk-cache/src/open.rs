@@ -30,7 +30,7 @@ use tidegate_layout::disk_cache::{EntryState, TrustedSuperblock};
 use tidegate_media::sync::{AtomicBool, AtomicU32, AtomicU64};
 use tidegate_media::{Backing, BlockSet, Corrupt, Error, Geometry, Lba, Poison, Region, Result, Sealed};
 use tidegate_policy::evict::Replacement;
-use tidegate_wal::Loaded;
+use tidegate_wal::{Loaded, corrupt};
 
 /// Why a cache is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -211,7 +211,7 @@ pub(crate) fn apply_what_counts<R: Region>(medium: &Medium<R>) -> Result<Applied
         let at = medium.plan.entry_at(*entry);
         // What cannot be read may not be stored to.
         let Ok(own) = medium.entry(*entry) else { continue };
-        let own = own.check(&medium.plan).map_err(|broken| Error::from(scan::corrupt(at, broken)))?;
+        let own = own.check(&medium.plan).map_err(|broken| Error::from(corrupt(at, broken)))?;
         if let EntryState::Holds { lba, block, counter, clean } = scan::recovered(own, Some(newest))
             && own.counter() != counter
         {

@@ -1,7 +1,6 @@
 //! The errors of the namespace log.
 
-use tidegate_file_cache::PoolOpenError;
-use tidegate_file_cache::Refused;
+use tidegate_file_cache::{PoolOpenError, Refused};
 use tidegate_media::{Error, Poison, Sealed};
 
 /// Why the namespace log does not go on.

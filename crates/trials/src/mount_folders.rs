@@ -3,6 +3,7 @@
 use crate::mounted::kill_all;
 use crate::served::{program, until};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tidegate_measure::medium::remove_left_memory;
@@ -62,9 +63,7 @@ impl MountFolders {
 
     /// Whether the kernel has a mount there, be it dead or not.
     pub fn is_mounted(&self) -> bool {
-        // Those of other trials may have paths that are no text.
-        let mounts = fs::read("/proc/self/mounts").expect("the kernel tells");
-        String::from_utf8_lossy(&mounts).lines().any(|line| line.contains(&*self.at("mnt").to_string_lossy()))
+        is_among_mounts(&self.at("mnt"))
     }
 
     /// Runs a command of the program on a path.
@@ -77,6 +76,14 @@ impl MountFolders {
         kill_all(&mut service);
         rustix::mount::unmount(self.at("mnt"), rustix::mount::UnmountFlags::DETACH).expect("a dead mount");
     }
+}
+
+/// Whether the kernel's table of mounts has this path, or one that begins with it. Mounts of other
+/// trials may have paths that are no text.
+pub fn is_among_mounts(path: &Path) -> bool {
+    let mounts = fs::read("/proc/self/mounts").expect("the kernel tells");
+    let path = path.as_os_str().as_bytes();
+    mounts.windows(path.len()).any(|window| window == path)
 }
 
 impl Default for MountFolders {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tidegate_measure::medium::remove_left_memory;
 use tidegate_trials::direct::library;
+use tidegate_trials::mount_folders::is_among_mounts;
 use tidegate_trials::mounted::servers_of;
 use tidegate_trials::served::{program, until};
 
@@ -85,10 +86,7 @@ impl Bed {
     }
 
     fn is_mounted(&self) -> bool {
-        let mounts = fs::read("/proc/self/mounts").unwrap();
-        let root = self.folder.path().canonicalize().unwrap();
-        let root = root.as_os_str().as_bytes();
-        mounts.windows(root.len()).any(|window| window == root)
+        is_among_mounts(&self.folder.path().canonicalize().unwrap())
     }
 
     fn file(&self) -> String {

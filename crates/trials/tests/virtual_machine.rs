@@ -182,6 +182,7 @@ impl FrontCosts {
         let by = |disk: &str| self.found.iter().filter(|cost| cost.disk == disk).collect::<Vec<_>>();
         let (by_nbd, by_vhost_user) = (by("vda"), by("vdb"));
         assert_eq!([by_nbd.len(), by_vhost_user.len()], [3, 3]);
+        let one_by_one = by_vhost_user[0].signals + by_vhost_user[0].interrupts;
         for (nbd, vhost_user) in by_nbd.iter().zip(by_vhost_user) {
             assert_eq!(nbd.form, vhost_user.form);
             assert!(vhost_user.requests >= WRITES && nbd.requests >= WRITES);
@@ -189,9 +190,13 @@ impl FrontCosts {
             assert!(vhost_user.server_waits <= vhost_user.signals + 0.1, "the server is told by signals alone");
             let alone = vhost_user.signals + vhost_user.interrupts;
             let with_socket = nbd.signals + nbd.interrupts + nbd.server_waits;
-            // How many of 32 requests come together is a matter of time: that is printed above.
             let [depth, _] = nbd.form;
-            assert!(depth > 1 || alone < with_socket, "{:?}: {alone} is not below {with_socket}", nbd.form);
+            if depth == 1 {
+                assert!(alone < with_socket, "{:?}: {alone} is not below {with_socket}", nbd.form);
+            } else {
+                // How many requests come together is a matter of time, but some do.
+                assert!(alone < one_by_one, "{:?}: {alone} is not below {one_by_one}", nbd.form);
+            }
         }
     }
 }

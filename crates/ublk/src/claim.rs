@@ -36,7 +36,7 @@ const FILE_MAX: Duration = Duration::from_secs(5);
 pub struct Mark(pub(crate) u64);
 
 /// Other servers keep small numbers there, or none.
-const MARK: u64 = 1 << 63;
+const MARK_BIT: u64 = 1 << 63;
 
 impl Mark {
     /// The mark of a volume with this UUID in the file with these device and inode numbers: a copy
@@ -44,12 +44,12 @@ impl Mark {
     pub fn of(uuid: [u8; 16], device: u64, inode: u64) -> Mark {
         let half = |from: usize| u64::from_be_bytes(std::array::from_fn(|at| uuid[from + at]));
         let words = [half(0), half(8), device, inode];
-        Mark(words.into_iter().fold(0, |mark, word| mixed(mark ^ word)) | MARK)
+        Mark(words.into_iter().fold(0, |mark, word| mixed(mark ^ word)) | MARK_BIT)
     }
 
     /// Whether the word of a device is such a mark.
     pub(crate) fn is_one(word: u64) -> bool {
-        word & MARK != 0
+        word & MARK_BIT != 0
     }
 }
 

@@ -5,12 +5,14 @@ use crate::control::Control;
 use crate::driver::{DeviceRecord, DeviceState};
 use crate::node::block_device;
 use rustix::process::{Pid, test_kill_process};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// A device whose server has ended. Its requests wait until its volume is served again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftDevice {
     /// The block device.
+    #[serde(with = "tidegate_host::json_path")]
     pub path: PathBuf,
     /// The process that served it.
     pub server_pid: u32,

@@ -46,5 +46,5 @@ mod recovery;
 mod redo_ring;
 
 pub use name_ring::NameRing;
-pub use recovery::Loaded;
+pub use recovery::{Loaded, corrupt};
 pub use redo_ring::{Element, RedoRing, Retire, RingPlan};

@@ -49,6 +49,7 @@ impl<E: Element> Loaded<E> {
     }
 }
 
-pub(crate) fn corrupt(at: u64, broken: Broken) -> Corrupt {
+/// A rule of a format that the bytes at `at` break, as an error of the medium.
+pub fn corrupt(at: u64, broken: Broken) -> Corrupt {
     Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
 }

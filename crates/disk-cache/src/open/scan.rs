@@ -9,7 +9,7 @@ use tidegate_layout::disk_cache::{
     CacheEntry, CachePlan, EntryState, SUPERBLOCK_COPIES_AT, Superblock, TrustedSuperblock, is_ahead,
 };
 use tidegate_media::{Corrupt, LINE_BYTES, Poison, Region, Result};
-use tidegate_wal::Loaded;
+use tidegate_wal::{Loaded, corrupt};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// The newest superblock.
@@ -43,10 +43,6 @@ pub(crate) fn superblock<R: Region + ?Sized>(region: &R, at: u64) -> Result<Trus
     let mut raw = Superblock::new_zeroed();
     region.read(at, raw.as_mut_bytes()).map_err(NoSuperblock::Unreadable)?;
     raw.check(region.len()).map_err(|broken| NoSuperblock::Broken(corrupt(at, broken)))
-}
-
-pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {
-    Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
 }
 
 /// For each entry that elements name, what the newest of them says.

@@ -3,7 +3,7 @@
 //! Records and entries are looked at as recovery would see them: an entry for which an element of
 //! the ring stands in may be torn. An entry that counts for nothing may hold anything.
 
-use crate::open::format::{PoolOpenError, corrupt, identify, superblock_copies};
+use crate::open::format::{PoolOpenError, identify, superblock_copies};
 use crate::open::load::{Counted, Raw};
 use crate::region_io::{LaneElement, Medium, ring_plan};
 use crate::tiers::nvm::{Blocks, FILE_OF_LOGS};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_layout::file_cache::{NamespacePlan, TrustedRecord};
 use tidegate_media::{Corrupt, Error, Poison, Region, Result};
-use tidegate_wal::{Loaded, NameRing};
+use tidegate_wal::{Loaded, NameRing, corrupt};
 
 /// What a pool has, and which rules it breaks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use tidegate_layout::file_cache::{
     VolatilePlan,
 };
 use tidegate_media::{Corrupt, Error, Poison, Region, Sealed};
+use tidegate_wal::corrupt;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What a fresh pool is to be like.
@@ -231,10 +232,6 @@ pub fn dram_bytes<R: Region + ?Sized>(region: &R, data_bytes: u64) -> Result<u64
 /// The lane breaks a rule that no single record or entry can keep.
 pub(crate) fn broken_rule(at: u64, rule: &'static str) -> PoolOpenError {
     PoolOpenError::Memory(Corrupt { rule, at, found: "another".to_owned() }.into())
-}
-
-pub(crate) fn corrupt(at: u64, broken: tidegate_layout::Broken) -> Corrupt {
-    Corrupt { rule: broken.rule, at: at + broken.offset, found: broken.found }
 }
 
 #[cfg(test)]

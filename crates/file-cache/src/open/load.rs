@@ -8,7 +8,6 @@
 //!    greater length. A clean entry that does not count is freed, durably.
 
 use crate::lanes::leases::found::{FoundChunk, FoundLease};
-use crate::open::format::corrupt;
 use crate::region_io::{LaneElement, Medium, Target, ring_plan};
 use crate::tiers::mapped_times::FoundTimePage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +16,7 @@ use tidegate_layout::file_cache::{
     Change, EntryState, Extent, FileEntry, FileRecord, LENGTH_BITS, LanePlan, TrustedLease, TrustedRecord,
 };
 use tidegate_media::{Corrupt, Region, Result};
-use tidegate_wal::{Loaded, RedoRing};
+use tidegate_wal::{Loaded, RedoRing, corrupt};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Records that are read at once.

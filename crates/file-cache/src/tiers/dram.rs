@@ -9,7 +9,6 @@
 //! apart first, and said to be under way. Whoever finds it there after a kill carries it out again,
 //! so a kill leaves all of it or nothing, up to [`VOLATILE_WHOLE_BYTES`].
 
-use crate::open::format::corrupt;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use tidegate_layout::file_cache::{
     VOLATILE_BLOCK_BYTES, VOLATILE_WHOLE_BYTES, VolatileFile, VolatileHead, VolatilePlan, VolatileSlot, VolatileWrite,
 };
 use tidegate_media::{Corrupt, Poison, Region, Result};
+use tidegate_wal::corrupt;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// The blocks of all files.

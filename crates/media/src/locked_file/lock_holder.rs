@@ -148,12 +148,19 @@ fn key_of(file: &File) -> Option<String> {
     Some(format!("{:02x}:{:02x}:{inode}", major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
 }
 
-/// The device of a mount by its number, as the kernel's table has it.
+/// The number of each mount, its device and its place, as the kernel's table has them. Any mount of
+/// the machine may have a place that is no text.
+fn rows(mounts: &[u8]) -> impl Iterator<Item = [&[u8]; 3]> {
+    mounts.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        Some([fields.next()?, fields.nth(1)?, fields.nth(1)?])
+    })
+}
+
+/// The device of a mount by its number.
 fn device_of_mount(mounts: &[u8], mount: &str) -> Option<String> {
-    // Any mount of the machine may have a path that is no text.
-    let mounts = String::from_utf8_lossy(mounts);
-    let words = mounts.lines().map(|line| line.split_whitespace()).find(|words| words.clone().next() == Some(mount));
-    words?.nth(2).map(str::to_owned)
+    let [_, device, _] = rows(mounts).find(|[number, ..]| *number == mount.as_bytes())?;
+    String::from_utf8(device.to_vec()).ok()
 }
 
 /// Where the block device `file` is mounted.
@@ -169,10 +176,8 @@ fn mounted_at(file: &File) -> Option<PathBuf> {
 /// Where the block device of this number, as in `7:0`, is mounted.
 pub(crate) fn mounted_at_number(number: &str) -> Option<PathBuf> {
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
-    mounts.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
-        (fields.next()? == number.as_bytes()).then(|| unescaped(fields.nth(1).unwrap_or_default()))
-    })
+    let [.., place] = rows(&mounts).find(|[_, device, _]| *device == number.as_bytes())?;
+    Some(unescaped(place))
 }
 
 /// A path in one of the kernel's tables, where `\040` is a space.

@@ -81,6 +81,7 @@ impl FileScene {
         let image = formatted(lanes, if is_tight { 2 } else { 32 }, files, ring_slots);
         let olds = (0..files).map(|file| if file == 0 { OLD.to_vec() } else { Vec::new() });
         let stage = Arc::new(Stage::new(script.mutant));
+        // Seeds that once found something, and those with digests, have storms without.
         let has_plenty = [3, 5].contains(&(script.seed % 7));
         let below = FilesBelow::new(olds.clone().map(|old| SimFile::new(&old)).collect(), &stage, has_plenty);
         let seen = Seen {

@@ -81,21 +81,7 @@ struct Leftovers {
     caches: Vec<Leftover>,
     mount_pools: Vec<LeftMountPool>,
     memory: Vec<LeftMemory>,
-    devices: Vec<WaitingDevice>,
-}
-
-/// A block device without a server: whoever uses it waits.
-#[derive(Serialize)]
-struct WaitingDevice {
-    #[serde(with = "tidegate_host::json_path")]
-    path: PathBuf,
-    server_pid: u32,
-}
-
-impl WaitingDevice {
-    fn of(LeftDevice { path, server_pid }: LeftDevice) -> WaitingDevice {
-        WaitingDevice { path, server_pid }
-    }
+    devices: Vec<LeftDevice>,
 }
 
 impl Leftovers {
@@ -113,7 +99,7 @@ impl Leftovers {
             let (size, remove) = (Human(*bytes), format!("rm {}", word(file)));
             format!("{size} of unsynced writes of a mount; mount again, or if its pool is gone: {remove}")
         }));
-        lines.extend(self.devices.iter().map(|WaitingDevice { path, server_pid }| {
+        lines.extend(self.devices.iter().map(|LeftDevice { path, server_pid }| {
             let path = path.display();
             format!("{path}, whose requests wait: process {server_pid} served it; serve its volume again with --ublk")
         }));
@@ -236,7 +222,7 @@ pub(crate) fn run(json: bool) -> Result<Exit, Failure> {
         caches: orphans::of_this_user(),
         mount_pools: file_service::left_mount_pools(),
         memory: file_service::left_memory(),
-        devices: left_devices().into_iter().map(WaitingDevice::of).collect(),
+        devices: left_devices(),
     };
     output::give(&Listing { servers: servers(&processes), mounts, leftovers }, json)?;
     Ok(Exit::Done)

@@ -260,9 +260,12 @@ impl FileService {
         }
         if let Some(file) = open {
             attributes.size = self.open_files.size(file)?.unwrap_or(attributes.size);
-            let takes = file.with_backing(|backing| backing.bytes_below(attributes.blocks * 512, attributes.size));
-            attributes.blocks = takes / 512;
-            if let Some(modified) = file.with_backing(OpenedFile::modified) {
+            let look = |backing: &OpenedFile| {
+                (backing.bytes_below(attributes.blocks * 512, attributes.size), backing.modified())
+            };
+            let (bytes, modified) = file.with_backing(look);
+            attributes.blocks = bytes / 512;
+            if let Some(modified) = modified {
                 attributes.modified = time_of(modified);
                 attributes.changed = attributes.changed.max(attributes.modified);
             }
