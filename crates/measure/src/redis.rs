@@ -16,6 +16,10 @@ pub const REMEDY: &str = "apt-get install redis-server redis-tools";
 /// What a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a run of the benchmark takes at least. It counts whole milliseconds, and says that it
+/// answered infinitely many commands in a second when they took less than one.
+const SHORTEST: Duration = Duration::from_millis(20);
+
 /// When the log is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -53,13 +57,15 @@ pub struct Load {
     pub clients: u32,
     /// Commands that a client sends together.
     pub pipeline: u32,
-    /// Commands of all clients.
+    /// Commands of all clients, at least: a run too short to be timed is followed by a longer one.
     pub commands: u32,
 }
 
-/// A line of the benchmark's report.
+/// What the benchmark said of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
+    /// Commands that the server answered, those of runs that were too short among them.
+    pub commands: u64,
     /// Commands answered in a second.
     pub per_second: f64,
     /// Milliseconds that half of the commands take at most.
@@ -90,12 +96,16 @@ impl Server {
 
     /// Puts `load` on it.
     pub fn load(&self, load: Load) -> anyhow::Result<Report> {
+        timed(load, |load| self.run(load))
+    }
+
+    fn run(&self, load: Load) -> anyhow::Result<Report> {
         let mut command = Command::new("redis-benchmark");
         command.args(["-t", "set", "--csv", "-s"]).arg(self.socket.as_path());
         for (option, value) in [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands)] {
             command.arg(option).arg(value.to_string());
         }
-        report(&said(&mut command)?)
+        report(&said(&mut command)?, load.commands)
     }
 
     /// The number of its process.
@@ -109,13 +119,28 @@ impl Server {
     }
 }
 
-/// The line about SET.
-fn report(said: &str) -> anyhow::Result<Report> {
+/// Runs `load`, and again with ten times the commands until they take long enough to be timed.
+fn timed(mut load: Load, run: impl Fn(Load) -> anyhow::Result<Report>) -> anyhow::Result<Report> {
+    let mut commands = 0;
+    loop {
+        let report = run(load)?;
+        commands += report.commands;
+        let is_timed = report.per_second * SHORTEST.as_secs_f64() <= f64::from(load.commands);
+        if is_timed || load.commands == u32::MAX {
+            anyhow::ensure!(report.per_second.is_finite(), "redis-benchmark could not time {} commands", load.commands);
+            return Ok(Report { commands, ..report });
+        }
+        load.commands = load.commands.saturating_mul(10);
+    }
+}
+
+/// The line about SET of a run of `commands`.
+fn report(said: &str, commands: u32) -> anyhow::Result<Report> {
     let line =
         said.lines().find_map(|line| line.strip_prefix("\"SET\",")).context("redis-benchmark said nothing of SET")?;
     let numbers: Vec<f64> = line.split(',').map(|cell| cell.trim_matches('"').parse()).collect::<Result<_, _>>()?;
     let [per_second, _, _, p50_ms, _, p99_ms, max_ms] = numbers[..] else { anyhow::bail!("not seven numbers: {line}") };
-    Ok(Report { per_second, p50_ms, p99_ms, max_ms })
+    Ok(Report { commands: commands.into(), per_second, p50_ms, p99_ms, max_ms })
 }
 
 #[cfg(test)]
@@ -127,8 +152,25 @@ mod tests {
     fn the_line_about_set_is_read() {
         let said = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET\",\"23809.52\",\"0.038\",\"0.016\",\"0.039\",\"0.047\",\"0.071\",\"0.727\"";
-        let Report { per_second, p50_ms, p99_ms, max_ms } = report(said).unwrap();
-        assert_eq!((per_second, p50_ms, p99_ms, max_ms), (23809.52, 0.039, 0.071, 0.727));
-        assert!(report("\"GET\",\"1\"").is_err() && report("\"SET\",\"1\"").is_err());
+        let Report { commands, per_second, p50_ms, p99_ms, max_ms } = report(said, 7).unwrap();
+        assert_eq!((commands, per_second, p50_ms, p99_ms, max_ms), (7, 23809.52, 0.039, 0.071, 0.727));
+        assert!(report("\"GET\",\"1\"", 1).is_err() && report("\"SET\",\"1\"", 1).is_err());
+    }
+
+    #[test]
+    fn a_run_too_short_to_be_timed_is_followed_by_a_longer_one() {
+        // A server that answers a million commands in a second, timed in whole milliseconds.
+        let run = |load: Load| {
+            let seconds = f64::from(load.commands / 1000) / 1000.0;
+            let line = format!("\"SET\",{},1,1,1,1,1,1", f64::from(load.commands) / seconds);
+            report(&line, load.commands)
+        };
+        let of = |commands| {
+            let report = timed(Load { clients: 1, pipeline: 1, commands }, run).unwrap();
+            (report.per_second, report.commands)
+        };
+        assert_eq!([of(500), of(2000), of(20_000)], [(1e6, 55_500), (1e6, 22_000), (1e6, 20_000)]);
+        let endless = |load: Load| report("\"SET\",inf,1,1,1,1,1,1", load.commands);
+        assert!(timed(Load { clients: 1, pipeline: 1, commands: 1 }, endless).is_err());
     }
 }

@@ -123,6 +123,17 @@ impl Point {
 }
 
 impl Figure {
+    /// Refuses a value that is no number: JSON has none, and what was written could not be read.
+    pub(crate) fn ensure_finite(&self) -> anyhow::Result<()> {
+        for (series, point) in self.series.iter().flat_map(|series| series.points.iter().map(move |at| (series, at))) {
+            let mut values = point.samples.iter().chain([&point.median, &point.low, &point.high]);
+            if let Some(value) = values.find(|value| !value.is_finite()) {
+                anyhow::bail!("{}: {} at {} is {value}, which is no measurement", self.id, series.label, point.place);
+            }
+        }
+        Ok(())
+    }
+
     /// The point of the series `label` at `place`.
     pub fn point(&self, label: &str, place: &str) -> Option<&Point> {
         let series = self.series.iter().find(|series| series.label == label)?;
@@ -199,6 +210,10 @@ mod tests {
         let read: Figure =
             serde_json::from_str(&serde_json::to_string(&figure).unwrap_or_default()).expect("as written");
         assert_eq!(read, figure);
+        assert!(figure.ensure_finite().is_ok());
+        let point = Point::exact("c", f64::INFINITY, None);
+        let figure = Figure { series: vec![Series { label: "d".to_owned(), points: vec![point] }], ..figure };
+        assert!(figure.ensure_finite().is_err_and(|error| error.to_string().starts_with("f: d at c is inf")));
     }
 
     #[test]

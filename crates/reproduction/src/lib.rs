@@ -581,6 +581,7 @@ pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Resu
     let figures = (experiment.measure)(scale)?;
     experiment.check(&figures, scale)?;
     for mut figure in figures {
+        figure.ensure_finite()?;
         figure.run = Some(experiment.provenance(scale));
         let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
         // The figure counts as there when its JSON is.

@@ -52,7 +52,7 @@ fn sample(server: &Server, load: Load) -> anyhow::Result<Sample> {
     let before = (used()?, joules());
     let report = server.load(load)?;
     let used = used()?.saturating_sub(before.0);
-    let each = f64::from(load.commands);
+    let each = report.commands as f64;
     let joules = joules_since(before.1).map(|joules| joules / each);
     Ok(Sample { report, processor_us: used.as_secs_f64() * 1e6 / each, joules })
 }
@@ -177,7 +177,11 @@ mod tests {
 
     fn sampled(per_second: f64, ms: [f64; 3]) -> Vec<Sample> {
         let [p50_ms, p99_ms, max_ms] = ms;
-        vec![Sample { report: Report { per_second, p50_ms, p99_ms, max_ms }, processor_us: 2.0, joules: None }]
+        vec![Sample {
+            report: Report { commands: 1, per_second, p50_ms, p99_ms, max_ms },
+            processor_us: 2.0,
+            joules: None,
+        }]
     }
 
     #[test]
