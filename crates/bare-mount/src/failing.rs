@@ -1,9 +1,10 @@
-//! A file system that fails on demand: what a plan in a file says is refused.
+//! A file system that fails on demand: what a plan in a file says is refused, or waits.
 
 use crate::files::Files;
 use rustix::io::Errno;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 use tidegate_fuse::{Attempt, Operation, Reply, Request};
 use tidegate_mount_transport::Answers;
 
@@ -12,11 +13,15 @@ use tidegate_mount_transport::Answers;
 ///
 /// Each line is a kind of change and the number of an error: `write`, `sync`, `cut` or `reserve`,
 /// and then for example `5` (`EIO`) or `28` (`ENOSPC`). A sync that fails has made nothing durable.
+/// `sync wait` has syncs wait until the plan is another one.
 #[derive(Debug)]
 pub struct FailingFiles {
     files: Files,
     plan: PathBuf,
 }
+
+/// Time between two looks at the plan of a sync that waits.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 impl FailingFiles {
     /// `files`, with the plan at this path.
@@ -32,9 +37,14 @@ impl FailingFiles {
             Operation::Fallocate { .. } => "reserve",
             _ => return None,
         };
-        let plan = fs::read_to_string(&self.plan).ok()?;
-        let errno = plan.lines().find_map(|line| line.strip_prefix(kind)?.trim().parse().ok())?;
-        Some(Errno::from_raw_os_error(errno))
+        loop {
+            let plan = fs::read_to_string(&self.plan).ok()?;
+            let planned = plan.lines().find_map(|line| line.strip_prefix(kind))?.trim();
+            if planned != "wait" {
+                return planned.parse().ok().map(Errno::from_raw_os_error);
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
     }
 }
 

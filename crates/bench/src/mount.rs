@@ -10,6 +10,7 @@ mod calls;
 mod cluster;
 pub(crate) mod databases;
 mod large_pool;
+mod neighbours;
 mod programs;
 
 pub(crate) use tidegate_measure::testbed::Mounted;
@@ -27,6 +28,9 @@ use tidegate_measure::workload::{Effort, on_core};
 
 /// MiB of a pool with room for all that is written between two turns.
 const POOL_MIB: u32 = 512;
+
+/// MiB of a pool that is full while its writers outrun the disk.
+const SOON_FULL_MIB: u32 = 64;
 
 /// The mount beside each of the others.
 const OVER_BARE: [Storage; 2] = [Storage::Mount(POOL_MIB), Storage::BareMount];
@@ -68,6 +72,18 @@ pub const TOPIC: Topic = Topic {
             count(effort, Act::WriteAndSync, "syncs_below")
         }),
         Row::here("sync-io", DEVICE_IO, "sync", Target::AtMost(0.0), calls::device_requests),
+        Row::here("beside-greedy", MODEST, ALONE, Target::AtMost(1.5), |effort| {
+            neighbours::p99_over_alone(effort, Storage::Mount(POOL_MIB), 1)
+        }),
+        Row::here("beside-greedy-bare", MODEST_BARE, ALONE, Target::Shown, |effort| {
+            neighbours::p99_over_alone(effort, Storage::BareMount, 1)
+        }),
+        Row::here("beside-greedy-full", MODEST_FULL, ALONE, Target::AtMost(1.5), |effort| {
+            neighbours::p99_over_alone(effort, Storage::Mount(SOON_FULL_MIB), 4)
+        }),
+        Row::here("beside-greedy-disk", MODEST_DISK, ALONE, Target::Shown, |effort| {
+            neighbours::p99_over_alone(effort, Storage::Disk, 4)
+        }),
         Row::here("append", APPEND, BARE, NEAR_BARE, |effort| {
             over_bare(effort, Act::AppendAndSync, 1, Place::Together)
         }),
@@ -197,6 +213,11 @@ const NEAR_BARE: Target = Target::AtMost(1.3);
 const NEAR_BARE_RATE: Target = Target::AtLeast(0.77);
 const NEAR_DISK: Target = Target::AtMost(1.5);
 
+const ALONE: &str = "alone";
+const MODEST: &str = "99th percentile of 4 KiB + fdatasync with pauses, beside a program that writes and syncs MiBs";
+const MODEST_BARE: &str = "the same on the bare server";
+const MODEST_FULL: &str = "the same beside four such programs, the pool being full";
+const MODEST_DISK: &str = "the same beside four such programs, on the disk's own file system";
 const SYNC_TOGETHER: &str = "4 KiB pwrite + fdatasync, client and server on one core";
 const SYNC_APART: &str = "4 KiB pwrite + fdatasync, client and server on two cores";
 const SYNC: &str = "4 KiB pwrite + fdatasync, not pinned";

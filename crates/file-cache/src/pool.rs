@@ -438,6 +438,17 @@ impl<R: Region> FilePool<R> {
         self.lanes.get(lane).map_or(0, |lane| lane.lane().bytes_to_write_back())
     }
 
+    /// The number of a file's lane.
+    pub fn lane_of(&self, file: PoolFile) -> usize {
+        file.lane
+    }
+
+    /// Whether an eighth of a lane's memory is left, or less, for what the files below lack:
+    /// [`write_back_step`](FilePool::write_back_step) makes room.
+    pub fn is_nearly_full(&self, lane: usize) -> bool {
+        self.lanes.get(lane).is_some_and(|lane| lane.lane().is_nearly_full())
+    }
+
     /// The newest commit's number, of each lane: see [`FileCache::version`].
     pub fn versions(&self) -> Vec<u64> {
         self.lanes.iter().map(FileCache::version).collect()

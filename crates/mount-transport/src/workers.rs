@@ -5,10 +5,12 @@
 //! unanswered: the kernel sends those requests again, before all others. Meanwhile the records of
 //! the dead server stay as they are. Then all threads begin.
 
+mod senders;
 mod standby;
 
 use crate::device::{Device, DeviceError, Received, ReplyBuffer, RequestBuffer};
 use crate::keep_alive::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
+use crate::workers::senders::Length;
 use crate::workers::standby::{LastLook, Standby, WorkerStep};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
@@ -107,8 +109,11 @@ impl<S: Answers> Worker<'_, S> {
                 WorkerStep::StandBy => self.standby.stand_by(),
                 WorkerStep::Receive => {
                     let Received::Request(message) = self.device.receive(&mut request)? else { return Ok(()) };
-                    self.standby.received();
-                    self.answer(message, Slot::Worker(index), data.bytes())?;
+                    let request = Request::parse(message, self.features);
+                    let (sender, length) =
+                        request.map_or((0, Length::Short), |sent| (sent.header.pid, Length::of(&sent)));
+                    self.standby.received(sender, length);
+                    self.answer(request, Slot::Worker(index), data.bytes())?;
                     self.service.answered();
                     self.standby.answered()
                 }
@@ -134,7 +139,7 @@ impl<S: Answers> Worker<'_, S> {
         while self.device.is_readable()? {
             let Received::Request(message) = self.device.receive(&mut request)? else { break };
             let slot = slots.next().unwrap_or(Slot::Resent(0));
-            if self.answer(message, slot, data.bytes())? == Order::Fresh {
+            if self.answer(Request::parse(message, self.features), slot, data.bytes())? == Order::Fresh {
                 break;
             }
         }
@@ -143,8 +148,13 @@ impl<S: Answers> Worker<'_, S> {
         Ok(())
     }
 
-    fn answer(&self, message: &[u8], slot: Slot, buffer: &mut [u8]) -> Result<Order, DeviceError> {
-        let request = match Request::parse(message, self.features) {
+    fn answer(
+        &self,
+        request: Result<Request<'_>, Malformed>,
+        slot: Slot,
+        buffer: &mut [u8],
+    ) -> Result<Order, DeviceError> {
+        let request = match request {
             Ok(request) => request,
             Err(malformed) => return self.refuse(&malformed),
         };

@@ -1,5 +1,7 @@
-//! When dirty blocks leave a cache: destaging, drain backoff and the backlog limit.
+//! When dirty blocks leave a cache, and who waits for that: destaging, drain backoff, the backlog
+//! limit and shares of programs.
 
 pub mod backlog;
 pub mod backoff;
 pub mod destage;
+pub mod shares;

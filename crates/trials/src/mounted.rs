@@ -145,8 +145,14 @@ impl MountTestbed {
         MountTestbed::begin(SourceDisk::Failing, POOL_SIZE)
     }
 
+    /// Mounts the same with these options of `mount`.
+    pub fn on_failing_disk_with(options: &'static [&'static str]) -> MountTestbed {
+        MountTestbed::begin(SourceDisk::Failing, options)
+    }
+
     /// From now on the file system below refuses changes: lines of a kind, `write`, `sync`, `cut`
-    /// or `reserve`, and the number of an error. It works again after an empty text.
+    /// or `reserve`, and the number of an error; or syncs wait, after `sync wait`. It works again
+    /// after an empty text.
     pub fn fail(&self, plan: &str) {
         let fresh = self.disk.path().join("plan.new");
         fs::write(&fresh, plan)
@@ -407,7 +413,12 @@ pub fn serve_failing(mountpoint: &Path, plan: &Path) -> Child {
     let program = folder.unwrap_or_else(|error| panic!("{error}")).join("bare-mount");
     let device = |path: &Path| fs::metadata(path).map(|about| about.dev()).ok();
     let before = device(mountpoint);
-    let server = Command::new(program).arg(mountpoint).arg("--fail-as").arg(plan).spawn().expect("it starts");
+    let server = Command::new(program)
+        .arg(mountpoint)
+        .args(["--threads", "8", "--fail-as"])
+        .arg(plan)
+        .spawn()
+        .expect("it starts");
     until("the file system below", || device(mountpoint) != before);
     server
 }

@@ -12,6 +12,7 @@ use crate::tiers::nvm::Blocks;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_layout::file_cache::CHUNK_BYTES;
 use tidegate_media::Region;
 use tidegate_policy::placement::Placement;
 use tidegate_wal::RedoRing;
@@ -75,6 +76,13 @@ impl<R: Region> Lane<R> {
     /// Those of them that are not mapped.
     pub(crate) fn bytes_to_write_back(&self) -> u64 {
         self.out_of_sync_bytes().saturating_sub(self.mapped_bytes())
+    }
+
+    /// Whether an eighth of the memory is left, or less, for what the files below lack: in chunks
+    /// that are free, and in clean entries. What is free in chunks that were cut is left out, as it
+    /// is of some use to some writes only.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.blocks.whole() as u64 * CHUNK_BYTES + self.slots.clean_bytes() <= self.medium.plan.data_bytes() / 8
     }
 
     /// The program sees this length from now on.

@@ -54,8 +54,9 @@ use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
 
-/// Threads that answer requests: one that waits for a disk does not keep the others waiting.
-const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("not 0");
+/// Threads that answer requests: one that waits for a disk does not keep the others waiting. Most
+/// of them stand by.
+const THREADS: NonZeroUsize = NonZeroUsize::new(32).expect("not 0");
 
 /// Time between two looks at the leases.
 const LEASES_EVERY: Duration = Duration::from_secs(1);

@@ -85,6 +85,7 @@ fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
 }
 
 fn look(files: &OpenFiles, limits: Limits, ages: &mut Ages) -> Result<(), FileError> {
+    files.settle_shares();
     let gone = files.give_up_gone();
     let now = files.tick();
     let aged = write_dirty(files, now.saturating_sub(DIRTY_AGE), 0);

@@ -134,6 +134,9 @@ pub struct MountCounts {
     /// Bytes of direct writes that went to the files below at once.
     #[serde(default)]
     pub direct_bytes: u64,
+    /// Writes that made room first: their programs had written much, and little room was left.
+    #[serde(default)]
+    pub held_back: u64,
     /// Bytes that the pool admitted after they were read below.
     pub admitted_bytes: u64,
     /// Bytes read from unsynced writes in DRAM. What the kernel's page cache answers is not here.
@@ -191,6 +194,7 @@ impl MountCounts {
             reads_pool: self.reads_pool.saturating_sub(last.reads_pool),
             reads_below: self.reads_below.saturating_sub(last.reads_below),
             direct_bytes: self.direct_bytes.saturating_sub(last.direct_bytes),
+            held_back: self.held_back.saturating_sub(last.held_back),
             admitted_bytes: self.admitted_bytes.saturating_sub(last.admitted_bytes),
             read_dram_bytes: self.read_dram_bytes.saturating_sub(last.read_dram_bytes),
             read_pool_bytes: self.read_pool_bytes.saturating_sub(last.read_pool_bytes),

@@ -8,9 +8,13 @@
 //! * if all have been busy with the same requests since the clock's last look, as with a disk;
 //! * if all are busy look after look, and less than half of the cores have a worker.
 //!
+//! While long requests of one program would keep those of another one waiting, two workers wait, or
+//! one if the others answer ([`senders`](super::senders)).
+//!
 //! A worker that has answered, while another one waits, stands by again. If no request came for a
 //! while, the clock sleeps until the next one.
 
+use super::senders::{Length, Senders};
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -43,6 +47,9 @@ struct Workers {
     called: usize,
     /// Requests that were received.
     received: u64,
+    /// Looks of the clock.
+    looks: u64,
+    senders: Senders,
     clock_sleeps: bool,
     has_ended: bool,
 }
@@ -78,12 +85,18 @@ impl Standby {
         WorkerStep::Receive
     }
 
-    /// Says that a worker that waited received a request.
-    pub(crate) fn received(&self) {
+    /// Says that a worker that waited received a request of the thread `sender`.
+    pub(crate) fn received(&self, sender: u32, length: Length) {
         let mut workers = self.workers();
         workers.waiting -= 1;
         workers.busy += 1;
         workers.received += 1;
+        let looks = workers.looks;
+        workers.senders.note(sender, length, looks);
+        if workers.waiting + workers.called == 0 && workers.senders.are_in_each_others_way(looks) {
+            workers.called = 1;
+            self.joining.notify_one();
+        }
         if std::mem::take(&mut workers.clock_sleeps) {
             self.ticking.notify_one();
         }
@@ -96,7 +109,8 @@ impl Standby {
         if workers.has_ended {
             return WorkerStep::End;
         }
-        if workers.waiting > 0 {
+        let most = if workers.senders.are_in_each_others_way(workers.looks) { 2 } else { 1 };
+        if workers.waiting >= most {
             return WorkerStep::StandBy;
         }
         workers.waiting += 1;
@@ -135,6 +149,7 @@ impl Standby {
         let mut workers = self.workers();
         while !workers.has_ended {
             workers = self.next_look(workers, seen.idle_ticks >= IDLE_TICKS);
+            workers.looks += 1;
             if seen.wants_worker(&workers, self.busy_max) {
                 return true;
             }
@@ -210,16 +225,31 @@ mod tests {
     fn one_worker_waits_and_the_next_one_stands_by_until_it_is_called() {
         let standby = Standby::new();
         assert_eq!(standby.begin(), WorkerStep::Receive);
-        standby.received();
+        standby.received(1, Length::Short);
         standby.call();
         assert_eq!(standby.stand_by(), WorkerStep::Receive);
         assert_eq!(standby.answered(), WorkerStep::StandBy);
-        standby.received();
+        standby.received(1, Length::Short);
         assert_eq!(standby.answered(), WorkerStep::Receive);
         standby.end();
         assert_eq!(standby.stand_by(), WorkerStep::End);
-        standby.received();
+        standby.received(1, Length::Short);
         assert_eq!(standby.answered(), WorkerStep::End);
         assert!(!standby.tick(&mut LastLook::default()));
+    }
+
+    #[test]
+    fn a_long_request_has_another_worker_wait_if_two_programs_send() {
+        let standby = Standby::new();
+        standby.begin();
+        standby.received(1, Length::Short);
+        assert_eq!(standby.answered(), WorkerStep::Receive);
+        standby.received(2, Length::Long);
+        assert_eq!(standby.stand_by(), WorkerStep::Receive, "the second worker is called");
+        assert_eq!(standby.answered(), WorkerStep::Receive, "two wait");
+        standby.received(1, Length::Short);
+        standby.call();
+        assert_eq!(standby.stand_by(), WorkerStep::Receive);
+        assert_eq!(standby.answered(), WorkerStep::StandBy);
     }
 }

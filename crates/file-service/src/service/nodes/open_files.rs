@@ -11,6 +11,7 @@ pub(crate) mod leases;
 pub(crate) mod mappings;
 pub(crate) mod placement;
 pub(crate) mod privileges;
+mod shares;
 mod writes;
 
 use crate::pool::context_board::ContextBoard;
@@ -35,6 +36,7 @@ use tidegate_file_cache::{
 use tidegate_layout::file_cache::modified_time;
 use tidegate_media::MappedRegion;
 use tidegate_policy::placement::Bypass;
+use tidegate_policy::writeback::shares::Shares;
 use tidegate_source_files::Route;
 use tidegate_source_files::SyncTimes;
 use tidegate_source_files::backing::OpenedFile;
@@ -64,6 +66,10 @@ pub(crate) struct OpenFiles {
     requests: AtomicU64,
     /// Syncs of files beside the pool.
     syncs_beside: AtomicU64,
+    /// What programs wrote that waits for the disk.
+    shares: Mutex<Shares>,
+    /// Writes that made room first.
+    held_back: AtomicU64,
     pub(crate) leases: Leases,
     pub(crate) mappings: Mappings,
     /// Files that stay beside the pool.
@@ -165,6 +171,8 @@ impl OpenFiles {
             groups: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             syncs_beside: AtomicU64::new(0),
+            shares: Mutex::default(),
+            held_back: AtomicU64::new(0),
             leases: Leases::default(),
             mappings: Mappings::default(),
             bypass: Bypass::default(),
@@ -263,6 +271,8 @@ impl OpenFiles {
             reads_pool: counters.reads_pool,
             reads_below: counters.reads_below + self.reads_below.load(Ordering::Relaxed),
             direct_bytes: counters.bytes_written_direct,
+            // Relaxed: it is read for people.
+            held_back: self.held_back.load(Ordering::Relaxed),
             admitted_bytes: counters.bytes_admitted,
             read_dram_bytes: counters.bytes_read_dram,
             read_pool_bytes: counters.bytes_read_pool,

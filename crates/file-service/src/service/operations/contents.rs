@@ -187,6 +187,7 @@ impl FileService {
         let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
         let at_end = |end| self.note_append(header, write, end);
         let place = self.place_of(header, write).unwrap_or(WriteAt::End(&at_end));
+        self.open_files.make_room(file, header.pid, write.data.len());
         match (caching_of(write.flags), persistence) {
             (Caching::Direct, Persistence::Asynchronous) => self.open_files.write_direct(file, place, write.data)?,
             _ => self.open_files.write(file, place, write.data, persistence)?,
@@ -241,6 +242,7 @@ impl FileService {
         let by = Requested::by(header, Caching::Usual);
         let read = self.open_files.read(&from, copy.offset, &mut buffer[..len], by)?;
         self.take_privileges(&to, Privileges::Keep);
+        self.open_files.make_room(&to, header.pid, read);
         self.open_files.write(&to, copy.to_offset, &buffer[..read], Persistence::Asynchronous)?;
         Ok(Reply::written(u32::try_from(read).unwrap_or(u32::MAX)))
     }
