@@ -443,7 +443,12 @@ impl<R: Region> FilePool<R> {
         file.lane
     }
 
-    /// Whether an eighth of a lane's memory is left, or less, for what the files below lack:
+    /// The number of the lane that a file gets which the pool does not have, if there is room.
+    pub fn home_of(&self, identity: FileIdentity) -> usize {
+        home(identity, self.lanes.len())
+    }
+
+    /// Whether an eighth of a lane's memory is left, or less, for what the files below lack, and
     /// [`write_back_step`](FilePool::write_back_step) makes room.
     pub fn is_nearly_full(&self, lane: usize) -> bool {
         self.lanes.get(lane).is_some_and(|lane| lane.lane().is_nearly_full())

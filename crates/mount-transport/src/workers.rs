@@ -60,12 +60,11 @@ pub fn serve(serving: &Serving<'_>, service: &impl Answers) -> Result<(), Device
     }
     let worker = &worker;
     thread::scope(|scope| {
-        // If there cannot be as many threads, there are fewer.
+        // If there cannot be as many threads, there are fewer; without a clock nobody calls them.
+        let clock = thread::Builder::new().spawn_scoped(scope, || worker.call_others());
+        let most = if clock.is_ok() { threads.get().min(WORKERS_MAX) } else { 1 };
         let spawn = |index| thread::Builder::new().spawn_scoped(scope, move || worker.work(index)).ok();
-        let started: Vec<_> = (1..threads.get().min(WORKERS_MAX)).filter_map(spawn).collect();
-        if !started.is_empty() {
-            scope.spawn(|| worker.call_others());
-        }
+        let started: Vec<_> = (1..most).filter_map(spawn).collect();
         let own = worker.work(0);
         let others = started.into_iter().map(|thread| thread.join().unwrap_or(Ok(())));
         others.fold(own, Result::and)
@@ -101,14 +100,16 @@ impl<S: Answers> Worker<'_, S> {
     }
 
     fn work_from(&self, first: WorkerStep, index: usize) -> Result<(), DeviceError> {
-        let (mut request, mut data) = (RequestBuffer::new(), ReplyBuffer::new());
+        // A worker that is never called needs none.
+        let mut buffers = None;
         let mut next = first;
         loop {
             next = match next {
                 WorkerStep::End => return Ok(()),
                 WorkerStep::StandBy => self.standby.stand_by(),
                 WorkerStep::Receive => {
-                    let Received::Request(message) = self.device.receive(&mut request)? else { return Ok(()) };
+                    let (request, data) = buffers.get_or_insert_with(|| (RequestBuffer::new(), ReplyBuffer::new()));
+                    let Received::Request(message) = self.device.receive(request)? else { return Ok(()) };
                     let request = Request::parse(message, self.features);
                     let (sender, length) =
                         request.map_or((0, Length::Short), |sent| (sent.header.pid, Length::of(&sent)));

@@ -327,6 +327,10 @@ impl Cost {
     }
 }
 
+/// System calls for each request that are few: how many requests come by one then depends on the
+/// clock.
+const FEW: f64 = 0.125;
+
 /// Whether `one` is at most half of `other`, to a hundredth.
 fn is_half(one: f64, other: f64) -> bool {
     (one / other * 100.0).round() <= 50.0
@@ -354,7 +358,7 @@ fn requests_cost_half_of_what_they_cost_by_the_kernels_nbd_client() {
         (form, nbd, ublk)
     });
     for (form, nbd, ublk) in costs {
-        assert!(is_half(ublk.calls, nbd.calls), "{form}: system calls");
+        assert!(is_half(ublk.calls, nbd.calls) || ublk.calls < FEW, "{form}: system calls");
         // Each of several programs waits for each of its requests, whoever serves it.
         let by_programs = if form == "programs-32" { 1.0 } else { 0.0 };
         assert!(is_half(ublk.switches - by_programs, nbd.switches - by_programs), "{form}: switches");

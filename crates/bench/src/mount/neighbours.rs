@@ -6,7 +6,7 @@ use crate::target::Outcome;
 use anyhow::Context;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 use tidegate_measure::Pairs;
@@ -27,7 +27,7 @@ struct Neighbours {
     modest: Client,
     greedy: Vec<File>,
     syncs: u32,
-    _testbed: Testbed,
+    testbed: Testbed,
 }
 
 impl Neighbours {
@@ -36,11 +36,20 @@ impl Neighbours {
         let modest = Client::new(Act::WriteAndSync, &testbed.root(), greedy, BLOCKS)?;
         let path = |number: usize| testbed.root().join(format!("file-{number}"));
         let greedy = (0..greedy).map(|number| File::create_new(path(number))).collect::<Result<_, _>>()?;
-        Ok(Neighbours { modest, greedy, syncs: effort.steps.min(SYNCS_MAX), _testbed: testbed })
+        Ok(Neighbours { modest, greedy, syncs: effort.steps.min(SYNCS_MAX), testbed })
+    }
+
+    /// Nanoseconds of the modest program alone, when nothing waits for the disk any more.
+    fn alone(&mut self) -> anyhow::Result<f64> {
+        match self.testbed.mount().filter(|mount| mount.pool().is_ok()) {
+            Some(mount) => mount.flush()?,
+            None => rustix::fs::syncfs(File::open(self.testbed.root())?)?,
+        }
+        self.p99()
     }
 
     /// Nanoseconds that the slowest of a hundred writes and syncs of the modest program takes.
-    fn alone(&mut self) -> anyhow::Result<f64> {
+    fn p99(&mut self) -> anyhow::Result<f64> {
         let mut times = Vec::new();
         for _ in 0..self.syncs {
             pause();
@@ -52,13 +61,20 @@ impl Neighbours {
         Ok(times.get(times.len() * 99 / 100).context("no syncs")?.as_nanos() as f64)
     }
 
-    /// That time of the modest program while the greedy ones write.
+    /// That time of the modest program while the greedy ones write, each of which wrote all of its
+    /// file before.
     fn beside(&mut self) -> anyhow::Result<f64> {
         let files: Vec<_> = self.greedy.iter().map(File::try_clone).collect::<Result<_, _>>()?;
-        let ends = AtomicBool::new(false);
+        let (written, ends) = (AtomicU64::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
-            let started: Vec<_> = files.iter().map(|file| scope.spawn(|| write_until(file, &ends))).collect();
-            let measured = self.alone();
+            let write = |file| write_until(file, &written, &ends);
+            let started: Vec<_> = files.iter().map(|file| scope.spawn(move || write(file))).collect();
+            let enough = files.len() as u64 * FILE_BYTES;
+            // Relaxed: see below. A writer that failed writes no more, and is asked why below.
+            while written.load(Ordering::Relaxed) < enough && !started.iter().any(|writer| writer.is_finished()) {
+                pause();
+            }
+            let measured = self.p99();
             // Relaxed: nothing else is told by it.
             ends.store(true, Ordering::Relaxed);
             for writer in started {
@@ -69,7 +85,7 @@ impl Neighbours {
     }
 }
 
-fn write_until(file: &File, ends: &AtomicBool) -> std::io::Result<()> {
+fn write_until(file: &File, written: &AtomicU64, ends: &AtomicBool) -> std::io::Result<()> {
     let data = vec![7; WRITE_BYTES];
     for at in (0..FILE_BYTES).step_by(WRITE_BYTES).cycle() {
         if ends.load(Ordering::Relaxed) {
@@ -77,6 +93,7 @@ fn write_until(file: &File, ends: &AtomicBool) -> std::io::Result<()> {
         }
         file.write_all_at(&data, at)?;
         file.sync_data()?;
+        written.fetch_add(WRITE_BYTES as u64, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -78,11 +78,13 @@ impl<R: Region> Lane<R> {
         self.out_of_sync_bytes().saturating_sub(self.mapped_bytes())
     }
 
-    /// Whether an eighth of the memory is left, or less, for what the files below lack: in chunks
-    /// that are free, and in clean entries. What is free in chunks that were cut is left out, as it
-    /// is of some use to some writes only.
+    /// Whether an eighth of the memory is left, or less, for what the files below lack, and
+    /// write-back can make as much: in chunks that are free, and in clean entries. What is free in
+    /// chunks that were cut is left out, as it is of some use to some writes only.
     pub(crate) fn is_nearly_full(&self) -> bool {
-        self.blocks.whole() as u64 * CHUNK_BYTES + self.slots.clean_bytes() <= self.medium.plan.data_bytes() / 8
+        let eighth = self.medium.plan.data_bytes() / 8;
+        let left = self.blocks.whole() as u64 * CHUNK_BYTES + self.slots.clean_bytes();
+        left <= eighth && self.bytes_to_write_back() >= eighth
     }
 
     /// The program sees this length from now on.

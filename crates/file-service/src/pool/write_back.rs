@@ -121,7 +121,9 @@ fn write_back_old(files: &OpenFiles, old: Option<&[u64]>, limit: u64) -> Result<
         let is_full = files.pool.out_of_sync(lane) > limit;
         if is_full { Some(VERSION_MAX) } else { old?.get(lane).copied() }
     };
-    while write_back_lanes(files, until)?.into_iter().any(|left| left > limit) {}
+    while write_back_lanes(files, until)?.into_iter().any(|left| left > limit) {
+        files.settle_shares();
+    }
     Ok(())
 }
 

@@ -47,9 +47,10 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// Notes a request of the thread `sender` after so many looks of the clock.
+    /// Notes a request of the thread `sender` after so many looks of the clock. The kernel's own
+    /// requests, whose sender is 0, are nobody's.
     pub(crate) fn note(&mut self, sender: u32, length: Length, looks: u64) {
-        if std::mem::replace(&mut self.last, sender) != sender {
+        if sender != 0 && std::mem::replace(&mut self.last, sender) != sender {
             self.mixed_at = Some(looks);
         }
         if length == Length::Long {
@@ -74,6 +75,7 @@ mod tests {
         let mut senders = Senders::default();
         for look in 0..1000 {
             senders.note(7, Long, look);
+            senders.note(0, Long, look);
             assert!(look < LATELY || !senders.are_in_each_others_way(look));
         }
     }

@@ -17,7 +17,7 @@
 use super::senders::{Length, Senders};
 use std::num::NonZeroUsize;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 /// How often the clock looks.
@@ -31,7 +31,6 @@ const BUSY_TICKS: u32 = 20;
 #[derive(Debug)]
 pub(crate) struct Standby {
     workers: Mutex<Workers>,
-    joining: Condvar,
     ticking: Condvar,
     /// How many workers may be busy before another one has to wait for a core.
     busy_max: usize,
@@ -43,7 +42,10 @@ struct Workers {
     waiting: usize,
     /// Those that answer one.
     busy: usize,
-    /// Those that stand by and are to join.
+    /// Those that stand by, the last to do so at the end: it is called first, as its memory is
+    /// warm.
+    standing_by: Vec<Thread>,
+    /// Those of them that are to join.
     called: usize,
     /// Requests that were received.
     received: u64,
@@ -76,7 +78,7 @@ pub(crate) struct LastLook {
 impl Standby {
     pub(crate) fn new() -> Standby {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Standby { workers: Mutex::default(), joining: Condvar::new(), ticking: Condvar::new(), busy_max: cores / 2 }
+        Standby { workers: Mutex::default(), ticking: Condvar::new(), busy_max: cores / 2 }
     }
 
     /// Says that the first worker begins.
@@ -94,8 +96,7 @@ impl Standby {
         let looks = workers.looks;
         workers.senders.note(sender, length, looks);
         if workers.waiting + workers.called == 0 && workers.senders.are_in_each_others_way(looks) {
-            workers.called = 1;
-            self.joining.notify_one();
+            workers.call();
         }
         if std::mem::take(&mut workers.clock_sleeps) {
             self.ticking.notify_one();
@@ -119,28 +120,36 @@ impl Standby {
 
     /// Has a worker stand by until it is called, to wait for requests from then on, or to end.
     pub(crate) fn stand_by(&self) -> WorkerStep {
-        let is_idle = |workers: &mut Workers| workers.called == 0 && !workers.has_ended;
-        let waited = self.joining.wait_while(self.workers(), is_idle);
-        let mut workers = waited.unwrap_or_else(PoisonError::into_inner);
-        if workers.has_ended {
-            return WorkerStep::End;
+        let own = thread::current();
+        self.workers().standing_by.push(own.clone());
+        loop {
+            let mut workers = self.workers();
+            if workers.has_ended {
+                return WorkerStep::End;
+            }
+            if workers.called > 0 {
+                workers.called -= 1;
+                workers.waiting += 1;
+                workers.standing_by.retain(|thread| thread.id() != own.id());
+                return WorkerStep::Receive;
+            }
+            drop(workers);
+            thread::park();
         }
-        workers.called -= 1;
-        workers.waiting += 1;
-        WorkerStep::Receive
     }
 
     /// Ends all workers: those that answer, when they have.
     pub(crate) fn end(&self) {
-        self.workers().has_ended = true;
-        self.joining.notify_all();
+        let mut workers = self.workers();
+        workers.has_ended = true;
+        workers.standing_by.iter().for_each(Thread::unpark);
+        drop(workers);
         self.ticking.notify_all();
     }
 
     /// Calls one more worker, if one stands by.
     pub(crate) fn call(&self) {
-        self.workers().called = 1;
-        self.joining.notify_one();
+        self.workers().call();
     }
 
     /// Has the clock wait until it is to look whether a request waits, as one more worker would
@@ -170,6 +179,16 @@ impl Standby {
 
     fn workers(&self) -> MutexGuard<'_, Workers> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Workers {
+    /// Has one more join: of those that stand by, or the next one that does.
+    fn call(&mut self) {
+        self.called = 1;
+        if let Some(last) = self.standing_by.last() {
+            last.unpark();
+        }
     }
 }
 

@@ -12,6 +12,9 @@ use std::collections::HashMap;
 /// From how many bytes on a debt is asked for: it is looked at with every write.
 const DEBT_MIN: u64 = 64 << 10;
 
+/// Fewest bytes to be written back at a time: each time waits for the disk.
+const STEP_BYTES_MIN: u64 = 4 << 20;
+
 /// What programs wrote that is not on the disk yet, and what they owe.
 #[derive(Debug, Default)]
 pub struct Shares {
@@ -24,29 +27,25 @@ pub struct Shares {
 struct Written {
     /// Written, and not on the disk yet, about.
     bytes: u64,
-    /// Written, and neither paid nor remitted since.
+    /// Written since it was asked to pay, while it had much.
     debt: u64,
 }
 
 impl Shares {
-    /// Notes that a program writes so many bytes. Returns how many it owes, 0 if it need not pay.
+    /// Notes that a program writes so many bytes. Returns how many it owes, which it is asked for
+    /// once; 0 if it need not pay.
     pub fn write(&mut self, program: u32, bytes: u64) -> u64 {
-        let of_one = self.programs.entry(program).or_default();
-        of_one.bytes += bytes;
-        of_one.debt += bytes;
         self.bytes += bytes;
-        let Written { bytes, debt } = *of_one;
         // A newcomer is to find room beside a program that is alone.
         let programs = self.programs.len().max(2) as u64;
-        let is_much = bytes.saturating_mul(2 * programs) > self.bytes;
-        if is_much && debt >= DEBT_MIN { debt } else { 0 }
-    }
-
-    /// A program owes nothing now: it paid, or there is room.
-    pub fn clear(&mut self, program: u32) {
-        if let Some(of_one) = self.programs.get_mut(&program) {
+        let of_one = self.programs.entry(program).or_default();
+        of_one.bytes += bytes;
+        if of_one.bytes.saturating_mul(2 * programs) <= self.bytes {
             of_one.debt = 0;
+            return 0;
         }
+        of_one.debt += bytes;
+        if of_one.debt < DEBT_MIN { 0 } else { std::mem::take(&mut of_one.debt) }
     }
 
     /// The cache has so many bytes that are not on the disk. If programs wrote more, the rest is
@@ -65,6 +64,20 @@ impl Shares {
     }
 }
 
+/// Takes steps that make room until they made as much as is owed, or make none. Returns how much
+/// they made.
+pub fn pay(debt: u64, mut step: impl FnMut(u64) -> u64) -> u64 {
+    let mut paid = 0;
+    while paid < debt {
+        let by_step = step((debt - paid).max(STEP_BYTES_MIN));
+        if by_step == 0 {
+            break;
+        }
+        paid += by_step;
+    }
+    paid
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,8 +89,7 @@ mod tests {
         let mut shares = Shares::default();
         for _ in 0..1000 {
             assert_eq!(shares.write(1, MIB), MIB);
-            shares.clear(1);
-            assert_eq!(shares.write(2, 4096), 0, "until it owes 64 KiB, and then it is still modest");
+            assert_eq!(shares.write(2, 4096), 0);
         }
     }
 
@@ -87,8 +99,18 @@ mod tests {
         assert_eq!((0..16).map(|_| shares.write(7, 4096)).last(), Some(64 << 10), "alone");
         let mut shares = Shares::default();
         assert!((0..8).all(|program| shares.write(program, MIB) == MIB));
-        assert!((0..8).all(|program| shares.write(program, MIB) == 2 * MIB));
+        assert!((0..8).all(|program| shares.write(program, MIB) == MIB));
         assert_eq!(shares.write(8, 128 << 10), 0, "a newcomer beside eight");
+    }
+
+    #[test]
+    fn a_program_owes_nothing_of_what_it_wrote_while_that_was_little() {
+        let mut shares = Shares::default();
+        shares.write(1, 64 * MIB);
+        assert!((0..16).all(|_| shares.write(2, MIB) == 0), "a quarter of 64 MiB");
+        shares.settle(20 * MIB);
+        shares.write(2, 2 * MIB);
+        assert_eq!(shares.write(2, MIB), MIB);
     }
 
     #[test]
@@ -105,5 +127,20 @@ mod tests {
         shares.settle(0);
         assert!(shares.programs.is_empty() && shares.bytes == 0);
         assert_eq!(shares.write(2, MIB), MIB);
+    }
+
+    #[test]
+    fn a_debt_is_paid_in_steps_that_are_worth_waiting_for_and_ends_where_nothing_is_left() {
+        let paid = |debt, of_step: u64| {
+            let mut asked = Vec::new();
+            let paid = pay(debt, |bytes| {
+                asked.push(bytes);
+                of_step
+            });
+            (asked, paid)
+        };
+        assert_eq!(paid(64 << 10, 1 << 20), (vec![4 << 20], 1 << 20));
+        assert_eq!(paid(5 << 20, 4 << 20), (vec![5 << 20, 4 << 20], 8 << 20));
+        assert_eq!(paid(5 << 20, 0), (vec![5 << 20], 0));
     }
 }

@@ -187,10 +187,15 @@ impl FileService {
         let persistence = if is_synchronous { Persistence::Synchronous } else { Persistence::Asynchronous };
         let at_end = |end| self.note_append(header, write, end);
         let place = self.place_of(header, write).unwrap_or(WriteAt::End(&at_end));
-        self.open_files.make_room(file, header.pid, write.data.len());
         match (caching_of(write.flags), persistence) {
             (Caching::Direct, Persistence::Asynchronous) => self.open_files.write_direct(file, place, write.data)?,
-            _ => self.open_files.write(file, place, write.data, persistence)?,
+            _ => {
+                // Nobody knows whose the kernel's pages are.
+                if !write.from_page_cache {
+                    self.open_files.make_room(file, header.pid, write.data.len());
+                }
+                self.open_files.write(file, place, write.data, persistence)?;
+            }
         }
         let kind = if is_synchronous { IoKind::SyncWrite } else { IoKind::Write };
         let by = Requested::by(header, caching_of(write.flags));

@@ -14,7 +14,7 @@ impl FileService {
         match GroupCommand::of(ioctl.command).filter(|_| !ioctl.directory).ok_or(Errno::NOTTY)? {
             GroupCommand::Features => return Reply::group_features(buffer).ok_or(Errno::INVAL),
             GroupCommand::Begin => self.begin_group(handle)?,
-            GroupCommand::Commit => self.commit_group(handle)?,
+            GroupCommand::Commit => self.commit_group(header, handle)?,
             GroupCommand::Abort => self.abort_group(handle)?,
         }
         Ok(Reply::ioctl(0, &[]))
@@ -28,9 +28,12 @@ impl FileService {
         self.open_files.end_lease_of(&file)
     }
 
-    fn commit_group(&self, handle: Handle) -> Result<()> {
+    fn commit_group(&self, header: &Header, handle: Handle) -> Result<()> {
         let file = self.handles.file_to_write(handle)?;
-        let committed = file.groups.commit(handle, |writes| self.open_files.write_group(&file, writes));
+        let committed = file.groups.commit(handle, |writes| {
+            self.open_files.make_room(&file, header.pid, writes.iter().map(|write| write.data.len()).sum());
+            self.open_files.write_group(&file, writes)
+        });
         self.handles.end_group(handle);
         committed
     }
