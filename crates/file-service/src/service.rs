@@ -22,6 +22,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Gid, Statx, Uid};
 use rustix::io::{Errno, Result};
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tidegate_file_cache::FileIdentity;
@@ -32,6 +33,10 @@ use tidegate_source_files::backing::OpenedFile;
 use tidegate_source_files::name_log::NameLog;
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::{SourceDirectory, about, about_at};
+
+/// Threads that answer requests: one that waits for a disk does not keep the others waiting. Most
+/// of them stand by.
+pub(crate) const REQUEST_THREADS: NonZeroUsize = NonZeroUsize::new(32).expect("not 0");
 
 /// How long the kernel may rely on names and attributes. Every change comes through the mount, so
 /// nothing but a change of the kernel's own makes them out of date.

@@ -61,8 +61,9 @@ pub fn serve(serving: &Serving<'_>, service: &impl Answers) -> Result<(), Device
     let worker = &worker;
     thread::scope(|scope| {
         // If there cannot be as many threads, there are fewer; without a clock nobody calls them.
-        let clock = thread::Builder::new().spawn_scoped(scope, || worker.call_others());
-        let most = if clock.is_ok() { threads.get().min(WORKERS_MAX) } else { 1 };
+        let wanted = threads.get().min(WORKERS_MAX);
+        let clock = || thread::Builder::new().spawn_scoped(scope, || worker.call_others());
+        let most = if wanted > 1 && clock().is_ok() { wanted } else { 1 };
         let spawn = |index| thread::Builder::new().spawn_scoped(scope, move || worker.work(index)).ok();
         let started: Vec<_> = (1..most).filter_map(spawn).collect();
         let own = worker.work(0);

@@ -224,10 +224,20 @@ impl MountTestbed {
         Command::new(program()).arg("status").arg(self.pool()).arg("--json").output().expect("the program starts")
     }
 
+    /// What `tidegate status --json` says of the pool, taken apart.
+    pub fn status(&self) -> serde_json::Value {
+        let told = self.status_json();
+        serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+    }
+
+    /// A count of that status, by its key.
+    pub fn status_count(&self, key: &str) -> u64 {
+        self.status()[key].as_u64().unwrap_or_else(|| panic!("{key} is no count"))
+    }
+
     /// Requests of the kernel until now.
     pub fn requests(&self) -> u64 {
-        let status: serde_json::Value = serde_json::from_slice(&self.status_json().stdout).expect("JSON");
-        status["requests"].as_u64().expect("a count")
+        self.status_count("requests")
     }
 
     /// Where programs work.

@@ -132,7 +132,7 @@ fn is_not_missed_after_a_kill(testbed: &mut MountTestbed, file: File) {
     testbed.kill();
     drop(file);
     testbed.mount_again();
-    let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
+    let status = testbed.status();
     assert_eq!(status["files"]["retained"], 0, "{status}");
 }
 
@@ -142,7 +142,7 @@ fn an_open_file_without_a_name_that_is_synced_again_is_not_missed_after_a_kill()
     let (mut testbed, file) = with_a_file_without_a_name();
     File::open(testbed.mountpoint()).unwrap().sync_all().unwrap();
     until("the log to forget the removal", || {
-        let status: serde_json::Value = serde_json::from_slice(&testbed.status_json().stdout).unwrap();
+        let status = testbed.status();
         status["names_bytes"] == 0 && status["out_of_sync_bytes"] == 0
     });
     is_not_missed_after_a_kill(&mut testbed, file);

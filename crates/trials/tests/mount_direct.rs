@@ -30,9 +30,7 @@ fn aligned<T>(bytes: usize, act: impl FnOnce(&mut [u8]) -> T) -> T {
 
 /// `direct_bytes` of the service.
 fn direct_bytes(testbed: &MountTestbed) -> u64 {
-    let status = testbed.status_json();
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
-    status["direct_bytes"].as_u64().unwrap()
+    testbed.status_count("direct_bytes")
 }
 
 fn mapped(path: &Path) -> Vec<u8> {

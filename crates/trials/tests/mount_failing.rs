@@ -181,15 +181,10 @@ fn expect(testbed: &MountTestbed, first: u64) {
     }
 }
 
-fn status(testbed: &MountTestbed) -> serde_json::Value {
-    let told = testbed.status_json();
-    serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
-}
-
 fn obstacle(testbed: &MountTestbed) -> String {
-    status(testbed)["obstacle"].to_string()
+    testbed.status()["obstacle"].to_string()
 }
 
 fn out_of_sync(testbed: &MountTestbed) -> u64 {
-    status(testbed)["out_of_sync_bytes"].as_u64().unwrap()
+    testbed.status_count("out_of_sync_bytes")
 }

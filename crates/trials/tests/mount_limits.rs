@@ -78,8 +78,7 @@ fn names_are_there_after_more_operations_than_their_log_takes() {
             File::open(&root).unwrap().sync_all().unwrap();
         }
     }
-    let status = testbed.status_json();
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let status = testbed.status();
     assert!(status["names"].as_u64().unwrap() > OPERATIONS, "{status}");
     testbed.lose_power();
     testbed.mount_again();

@@ -43,13 +43,6 @@ fn errno<T>(done: io::Result<T>) -> Option<i32> {
     done.err().and_then(|error| error.raw_os_error())
 }
 
-fn status(testbed: &MountTestbed, key: &str) -> serde_json::Value {
-    let told = testbed.status_json();
-    let mut status: serde_json::Value =
-        serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"));
-    status[key].take()
-}
-
 const REFUSED: Option<i32> = Some(Errno::ROFS.raw_os_error());
 
 /// No name is changed, and files are not written back.
@@ -57,8 +50,8 @@ fn waits(testbed: &MountTestbed) {
     let root = testbed.mountpoint();
     assert_eq!(errno(File::create(root.join("other"))), REFUSED);
     assert_eq!(errno(fs::rename(root.join("new"), root.join("renamed"))), REFUSED);
-    until("write-back to meet the failure", || status(testbed, "obstacle").to_string().contains("errno 30"));
-    assert_ne!(status(testbed, "out_of_sync_bytes"), 0);
+    until("write-back to meet the failure", || testbed.status()["obstacle"].to_string().contains("errno 30"));
+    assert_ne!(testbed.status()["out_of_sync_bytes"], 0);
 }
 
 #[test]
@@ -68,7 +61,7 @@ fn what_was_synced_is_read_after_a_kill_on_an_aborted_file_system_and_written_ba
     let known = synced(&root.join("known"), 1);
     let nameless = synced(&root.join("nameless"), 2);
     let cut = synced(&root.join("cut"), 3);
-    until("write-back", || status(&testbed, "out_of_sync_bytes") == 0);
+    until("write-back", || testbed.status()["out_of_sync_bytes"] == 0);
     fs::remove_file(root.join("nameless")).unwrap();
     let new = synced(&root.join("new"), 4);
     testbed.abort_disk();
@@ -90,11 +83,11 @@ fn what_was_synced_is_read_after_a_kill_on_an_aborted_file_system_and_written_ba
         assert!([None, REFUSED].contains(&done), "{done:?}");
         waits(&testbed);
     }
-    assert_eq!(status(&testbed, "files")["retained"], 0);
+    assert_eq!(testbed.status()["files"]["retained"], 0);
     testbed.lose_power();
     drop((known, nameless, cut, new));
     testbed.mount_again();
-    until("write-back to go on", || status(&testbed, "out_of_sync_bytes") == 0);
+    until("write-back to go on", || testbed.status()["out_of_sync_bytes"] == 0);
     let ended = testbed.end();
     assert!(ended.is_written_back());
     assert_eq!((ended.read("known"), ended.read("new")), (filled(5, BYTES), filled(4, BYTES)));
@@ -107,7 +100,7 @@ fn a_server_that_began_on_a_file_system_mounted_read_only_goes_on_once_that_can_
     let root = testbed.mountpoint();
     let known = synced(&root.join("known"), 1);
     let untouched = open(&root.join("untouched"));
-    until("write-back", || status(&testbed, "out_of_sync_bytes") == 0);
+    until("write-back", || testbed.status()["out_of_sync_bytes"] == 0);
     let new = synced(&root.join("new"), 2);
     known.write_all_at(&filled(3, BYTES), 0).unwrap();
     known.sync_all().unwrap();
@@ -117,7 +110,7 @@ fn a_server_that_began_on_a_file_system_mounted_read_only_goes_on_once_that_can_
     waits(&testbed);
     assert_eq!(errno(untouched.write_all_at(b"x", 0)), REFUSED);
     remount(&source, "rw");
-    until("write-back to go on", || status(&testbed, "out_of_sync_bytes") == 0);
+    until("write-back to go on", || testbed.status()["out_of_sync_bytes"] == 0);
     until("names to be changed", || File::create(root.join("other")).is_ok());
     for (number, file) in [(4, &known), (5, &new), (6, &untouched)] {
         file.write_all_at(&filled(number, BYTES), 0).unwrap();

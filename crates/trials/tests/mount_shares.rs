@@ -43,8 +43,8 @@ fn a_program_that_syncs_little_waits_for_no_disk_while_others_fill_the_pool() {
                 }
             });
         }
-        let much = number(&testbed, "pool_bytes") / 4 * 3;
-        until("the pool to fill", || number(&testbed, "out_of_sync_bytes") >= much);
+        let much = testbed.status_count("pool_bytes") / 4 * 3;
+        until("the pool to fill", || testbed.status_count("out_of_sync_bytes") >= much);
         stands_still(|| synced.load(Ordering::Relaxed));
         scope.spawn(|| {
             for at in 0..MODEST_SYNCS {
@@ -58,7 +58,7 @@ fn a_program_that_syncs_little_waits_for_no_disk_while_others_fill_the_pool() {
         ended
     });
     assert!(modest_ended, "the modest program waited for the disk");
-    assert!(number(&testbed, "held_back") > 0);
+    assert!(testbed.status_count("held_back") > 0);
     for (number, file) in (0..).zip(&greedy) {
         let mut bytes = vec![0; GREEDY_BYTES];
         file.read_exact_at(&mut bytes, (GREEDY_SYNCS - 1) * GREEDY_BYTES as u64).unwrap();
@@ -87,11 +87,4 @@ fn stands_still(number: impl Fn() -> u64) {
         }
         last.1.elapsed() > Duration::from_secs(1)
     });
-}
-
-fn number(testbed: &MountTestbed, key: &str) -> u64 {
-    let told = testbed.status_json();
-    let status: serde_json::Value =
-        serde_json::from_slice(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"));
-    status[key].as_u64().unwrap()
 }

@@ -65,7 +65,7 @@ impl Counted {
     /// Requests until now. The kernel closes a file after its program ended: it is waited for.
     fn all_requests(&self) -> u64 {
         loop {
-            let status: serde_json::Value = serde_json::from_slice(&self.testbed.status_json().stdout).unwrap();
+            let status = self.testbed.status();
             if status["files"]["open"].as_u64().unwrap() == 0 {
                 return status["requests"].as_u64().unwrap();
             }

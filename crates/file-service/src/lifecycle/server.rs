@@ -28,12 +28,11 @@ use crate::service::lending::Lending;
 use crate::service::nodes::handles::{Handles, Opening};
 use crate::service::nodes::inodes::{Inodes, KeptFiles};
 use crate::service::nodes::open_files::{Access, OpenFiles};
-use crate::service::{FileService, Survival};
+use crate::service::{FileService, REQUEST_THREADS, Survival};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::Mode;
 use std::collections::HashMap;
 use std::io;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -53,10 +52,6 @@ use tidegate_source_files::name_log::NameLog;
 use tidegate_source_files::nameless::KeptFile;
 use tidegate_source_files::recovery::{KnownFiles, SourceFiles};
 use tidegate_source_files::{SourceDirectory, about};
-
-/// Threads that answer requests: one that waits for a disk does not keep the others waiting. Most
-/// of them stand by.
-const THREADS: NonZeroUsize = NonZeroUsize::new(32).expect("not 0");
 
 /// Time between two looks at the leases.
 const LEASES_EVERY: Duration = Duration::from_secs(1);
@@ -98,7 +93,7 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     thread::scope(|scope| {
         let (mount, demands) = (server.mount.clone(), ends.clone());
         scope.spawn(move || demands.for_each(&signals, |demand| heed(demand, (&mount, &confinement), listener)));
-        let serving = Serving { device: &device, session, replies: Some(&replies), threads: THREADS };
+        let serving = Serving { device: &device, session, replies: Some(&replies), threads: REQUEST_THREADS };
         store.serve();
         let served = serve(&serving, &*server.service);
         listener.ending();

@@ -85,7 +85,6 @@ fn note(obstacle: Option<FileError>, known: &Mutex<Option<FileError>>) {
 }
 
 fn look(files: &OpenFiles, limits: Limits, ages: &mut Ages) -> Result<(), FileError> {
-    files.settle_shares();
     let gone = files.give_up_gone();
     let now = files.tick();
     let aged = write_dirty(files, now.saturating_sub(DIRTY_AGE), 0);
@@ -121,9 +120,7 @@ fn write_back_old(files: &OpenFiles, old: Option<&[u64]>, limit: u64) -> Result<
         let is_full = files.pool.out_of_sync(lane) > limit;
         if is_full { Some(VERSION_MAX) } else { old?.get(lane).copied() }
     };
-    while write_back_lanes(files, until)?.into_iter().any(|left| left > limit) {
-        files.settle_shares();
-    }
+    while write_back_lanes(files, until)?.into_iter().any(|left| left > limit) {}
     Ok(())
 }
 
@@ -143,6 +140,7 @@ fn write_back_lanes(files: &OpenFiles, until: impl Fn(usize) -> Option<u64>) -> 
     let of_lane = |lane| until(lane).map_or(Ok(0), |until| write_back_lane(files, lane, until));
     // Every lane has its turn, whatever the others meet.
     let left: Vec<_> = (0..files.pool.lanes()).map(of_lane).collect();
+    files.settle_shares();
     left.into_iter().collect()
 }
 

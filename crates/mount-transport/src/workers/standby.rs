@@ -121,9 +121,9 @@ impl Standby {
     /// Has a worker stand by until it is called, to wait for requests from then on, or to end.
     pub(crate) fn stand_by(&self) -> WorkerStep {
         let own = thread::current();
-        self.workers().standing_by.push(own.clone());
+        let mut workers = self.workers();
+        workers.standing_by.push(own.clone());
         loop {
-            let mut workers = self.workers();
             if workers.has_ended {
                 return WorkerStep::End;
             }
@@ -135,6 +135,7 @@ impl Standby {
             }
             drop(workers);
             thread::park();
+            workers = self.workers();
         }
     }
 

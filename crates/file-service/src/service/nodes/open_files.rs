@@ -27,7 +27,7 @@ use crate::service::nodes::open_files::writes::point_of;
 pub(crate) use crate::service::nodes::open_files::writes::{FileEnd, WriteAt, word_of_now};
 use rustix::io::Result;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
@@ -71,7 +71,7 @@ pub(crate) struct OpenFiles {
     /// Writes that made room first.
     held_back: AtomicU64,
     /// Threads that make room now.
-    payers: AtomicU32,
+    payers: AtomicUsize,
     pub(crate) leases: Leases,
     pub(crate) mappings: Mappings,
     /// Files that stay beside the pool.
@@ -175,7 +175,7 @@ impl OpenFiles {
             syncs_beside: AtomicU64::new(0),
             shares: Mutex::default(),
             held_back: AtomicU64::new(0),
-            payers: AtomicU32::new(0),
+            payers: AtomicUsize::new(0),
             leases: Leases::default(),
             mappings: Mappings::default(),
             bypass: Bypass::default(),

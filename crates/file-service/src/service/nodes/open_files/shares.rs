@@ -1,12 +1,13 @@
 //! Programs that make room for what they write: see [`tidegate_policy::writeback::shares`].
 
 use super::{OpenFile, OpenFiles, ServedFrom};
+use crate::service::REQUEST_THREADS;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use tidegate_policy::writeback::shares::{Shares, pay};
 
 /// Most threads that make room at a time: half of those that answer requests.
-const PAYERS_MAX: u32 = 16;
+const PAYERS_MAX: usize = REQUEST_THREADS.get() / 2;
 
 impl OpenFiles {
     /// Has the program of `thread` make room before it writes so many bytes to a file, if it has
