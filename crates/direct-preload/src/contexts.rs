@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS,
-    FRAMES, FRAMES_MAX, Said, board_place, said_by, said_word, shown_context,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT,
+    BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, Said, board_place, said_by, said_word, shown_context,
 };
 use tidegate_program_context::{ProgramContexts, StackTop, VERIFY_EVERY};
 
@@ -105,6 +105,14 @@ fn mapped(path: &[u8]) -> Option<Board> {
 /// Whether a device is that of a mount that has a board.
 pub(crate) fn is_device_of_mount(device: u64) -> bool {
     boards().any(|board| board.device == device)
+}
+
+/// Says on the board of the mount on `device` that so many reads needed no request.
+pub(crate) fn count_kept_reads(device: u64, count: u64) {
+    let board = boards().find(|board| board.device == device);
+    if let Some(word) = board.and_then(|board| board.at(BOARD_KEPT_READS_AT)) {
+        word.fetch_add(count, Ordering::Relaxed);
+    }
 }
 
 /// The words that change when a program waits for room for mapped pages.

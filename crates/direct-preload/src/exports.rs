@@ -2,6 +2,7 @@
 
 mod children;
 mod copies;
+mod lengths;
 mod limits;
 mod mappings;
 mod numbers;
@@ -9,7 +10,7 @@ mod transfers;
 #[cfg(target_arch = "x86_64")]
 mod vfork;
 
-use crate::{contexts, files, process, trace};
+use crate::{contexts, files, process, read_memory, trace};
 use libc::c_int;
 use tidegate_preload_common::next;
 
@@ -25,6 +26,7 @@ extern "C" fn start() {
         vfork::find_all();
         process::start(before_fork, after_fork, after_fork_in_child);
         contexts::start();
+        read_memory::start();
         trace::start();
     });
 }

@@ -3,12 +3,12 @@
 use crate::known::{Descriptor, KnownDescriptor, OWN};
 use crate::process;
 use crate::service::{NO_POOL, Service, lends};
-use crate::{contexts, mappings, trace};
+use crate::{contexts, mappings, read_memory, trace};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
+use tidegate_file_direct::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
 use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read};
 use tidegate_media::ProtectionKey;
 use tidegate_preload_common::lock::Lock;
@@ -19,6 +19,9 @@ const DESCRIPTORS: usize = 65536;
 
 /// Files that are known at a time; further ones have no direct path.
 const SLOTS: usize = 256;
+
+/// So many reads that took no request are told of at a time.
+const KEPT_READS_TOLD: u64 = 64;
 
 /// A descriptor that was written so often may lead to a file that is worth a claim.
 const WRITES_OFTEN: u32 = 64;
@@ -100,6 +103,13 @@ impl FileSlot {
         Some(done)
     }
 
+    /// Says on the board of the file's mount how many reads took no request, if there were `least`.
+    fn tell_kept_reads(&self, file: &mut DirectFile<Service>, least: u64) {
+        if let Some(count) = file.take_kept_reads(least) {
+            contexts::count_kept_reads(self.device.load(Ordering::Relaxed), count);
+        }
+    }
+
     /// Calls `act` with the file, reached by `fd`, and room for a message.
     fn with_file<T>(&self, fd: i32, act: impl FnOnce(&mut DirectFile<Service>, &mut Read) -> T) -> Option<T> {
         self.with(|SlotState { file, message }| {
@@ -163,7 +173,21 @@ impl Descriptor {
         if self.is_write_only {
             return Attempted::ByDescriptor;
         }
-        self.slot().with_file(fd, |file, message| file.read(at, out, message)).unwrap_or(Attempted::ByDescriptor)
+        let slot = self.slot();
+        let read = slot.with_file(fd, |file, message| {
+            let read = file.read(at, out, ReadAids { message, cache: read_memory::cache() });
+            slot.tell_kept_reads(file, KEPT_READS_TOLD);
+            read
+        });
+        read.unwrap_or(Attempted::ByDescriptor)
+    }
+
+    /// Sets the file's length by the lease, to what it is.
+    pub(crate) fn set_length(self, fd: i32, length: u64) -> Attempted {
+        let set = self
+            .slot()
+            .with_file(fd, |file, message| file.set_length(length, ReadAids { message, cache: read_memory::cache() }));
+        set.unwrap_or(Attempted::ByDescriptor)
     }
 
     /// Syncs by the lease.
@@ -436,6 +460,7 @@ fn forget(fd: i32, kept: u64) {
             {
                 file.os().fd = fd;
                 file.leave();
+                slot.tell_kept_reads(&mut file, 1);
             }
         });
     }

@@ -29,6 +29,7 @@
 //!   used as atomics.
 //! - **L5** What is known of a paged mapping's extents is mapped while the table names the mapping,
 //!   and is only used as atomics by whoever has the table's lock.
+//! - **L6** The memory of kept pages stays mapped, and is only used as atomics.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
 
@@ -40,6 +41,7 @@ mod mapped_ranges;
 mod mappings;
 mod memory;
 mod process;
+mod read_memory;
 mod service;
 mod times;
 mod trace;

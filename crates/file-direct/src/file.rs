@@ -1,18 +1,18 @@
 //! A file that a program has open, with the lease that it has of it or may have.
 
+mod length;
+mod reading;
+
 use crate::backoff::{Backoff, WRITES_PER_SYNC};
 use crate::grant::grant_of;
 use crate::os::Os;
+use crate::read_cache::{Owner, ReadCache};
+pub use reading::ReadAids;
+use reading::ReadsWorth;
 use tidegate_file_cache::{LeasedFile, Wrote};
-use tidegate_file_wire::{Answer, Claim, READ_BYTES_MAX, Read, VERSION};
+use tidegate_file_wire::{Answer, Claim, VERSION};
 use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
 
-/// After so many requests for reading it is asked whether the lease is worth them.
-const READS_WINDOW: u32 = 256;
-/// So many requests for reading are worth one write, or one sync.
-const READS_WORTH_MAX: u32 = 2;
-/// No more of those count: what was done long ago is no reason to read so.
-const WORTH_MAX: u32 = READS_WINDOW;
 /// A lease that was written so often was worth its room.
 const WRITES_WORTH_ROOM: u32 = 64;
 /// So many rooms in a row that were not worth it are left for another one at once.
@@ -64,6 +64,8 @@ pub struct DirectFile<O: Os> {
     /// Rooms that were left for another one, in a row, and were not worth it.
     rooms_left: u32,
     never: bool,
+    /// Reads that took no request, and were not told of yet.
+    kept_reads: u64,
 }
 
 /// A lease that this process has.
@@ -74,9 +76,9 @@ struct Leased<M> {
     write_bytes_max: u64,
     writes: u32,
     syncs: u32,
-    /// Requests for reading, and writes and syncs, since it was last asked whether those are worth
-    /// it.
-    recent: (u32, u32),
+    reads_worth: ReadsWorth,
+    /// Where pages of it are kept, and by which owner, if any are.
+    pages: Option<(Owner, ReadCache<'static>)>,
 }
 
 /// Who ends a lease.
@@ -91,7 +93,15 @@ enum EndedBy {
 impl<O: Os> DirectFile<O> {
     /// A file that nothing is known of, in a pool of `pool_bytes`.
     pub fn new(os: O, pool_bytes: u64) -> DirectFile<O> {
-        DirectFile { os, pool_bytes, backoff: Backoff::default(), lease: None, rooms_left: 0, never: false }
+        DirectFile {
+            os,
+            pool_bytes,
+            backoff: Backoff::default(),
+            lease: None,
+            rooms_left: 0,
+            never: false,
+            kept_reads: 0,
+        }
     }
 
     /// What it asks the system by.
@@ -141,51 +151,10 @@ impl<O: Os> DirectFile<O> {
         if self.sync_leased() { Attempted::Done(0) } else { Attempted::ByDescriptor }
     }
 
-    /// Reads bytes at offset `at`. `message` is room for what is said about it.
-    pub fn read(&mut self, at: u64, out: &mut [u8], message: &mut Read) -> Attempted {
-        if self.lease.as_ref().is_some_and(|leased| leased.file.read_own(at, out) == Ok(true)) {
-            return Attempted::Done(out.len() as u64);
-        }
-        let requests = u32::try_from(out.len().div_ceil(READ_BYTES_MAX)).unwrap_or(u32::MAX);
-        if !self.may_read(requests) {
-            return Attempted::ByDescriptor;
-        }
-        let Some(Leased { number, .. }) = self.lease else { return Attempted::ByDescriptor };
-        let mut read = 0;
-        for piece in out.chunks_mut(READ_BYTES_MAX) {
-            let Some(bytes) = at.checked_add(read).and_then(|at| read_piece(&mut self.os, number, at, piece, message))
-            else {
-                return Attempted::ByDescriptor;
-            };
-            read += bytes as u64;
-            if bytes < piece.len() {
-                break;
-            }
-        }
-        Attempted::Done(read)
-    }
-
     /// Ends the lease by the program's own wish, if there is one, and has the service take over
     /// what was written.
     pub fn leave(&mut self) {
         self.end(EndedBy::Program);
-    }
-
-    /// Whether reading by so many requests is worth it; otherwise the lease is given up.
-    fn may_read(&mut self, requests: u32) -> bool {
-        let Some(leased) = &mut self.lease else { return false };
-        let (reads, others) = leased.recent;
-        leased.recent = (reads.saturating_add(requests), others);
-        let (reads, others) = leased.recent;
-        if reads < READS_WINDOW {
-            return true;
-        }
-        leased.recent = (0, 0);
-        let is_worth_it = reads <= others.saturating_mul(READS_WORTH_MAX);
-        if !is_worth_it {
-            self.end(EndedBy::Others);
-        }
-        is_worth_it
     }
 
     /// Longest write by the lease, or by one that there may be, in bytes.
@@ -223,8 +192,15 @@ impl<O: Os> DirectFile<O> {
         };
         let LeaseGrant { log, .. } = grant;
         let file = LeasedFile::new(memory, grant);
-        self.lease =
-            Some(Leased { number, file, write_bytes_max: bytes_of(log.elements), writes: 0, syncs: 0, recent: (0, 0) });
+        self.lease = Some(Leased {
+            number,
+            file,
+            write_bytes_max: bytes_of(log.elements),
+            writes: 0,
+            syncs: 0,
+            reads_worth: ReadsWorth::default(),
+            pages: None,
+        });
         true
     }
 
@@ -233,7 +209,7 @@ impl<O: Os> DirectFile<O> {
         let (mut extensions, mut may_claim) = (EXTENSIONS_MAX, true);
         loop {
             let now = self.os.now();
-            let Some(Leased { number, file, writes, recent, .. }) = &mut self.lease else {
+            let Some(Leased { number, file, writes, reads_worth, pages, .. }) = &mut self.lease else {
                 return Attempted::ByDescriptor;
             };
             let at = if let WriteTarget::At(at) = place { at } else { file.size() };
@@ -243,7 +219,11 @@ impl<O: Os> DirectFile<O> {
                     if writes.is_multiple_of(CONTEXT_EVERY) {
                         file.say_context(self.os.context());
                     }
-                    (*writes, recent.1) = (writes.saturating_add(1), WORTH_MAX.min(recent.1 + 1));
+                    *writes = writes.saturating_add(1);
+                    reads_worth.was_useful();
+                    if let Some((owner, cache)) = pages {
+                        cache.update(*owner, at, data);
+                    }
                     return Attempted::Done(end);
                 }
                 Ok(Wrote::InDoubt) => return self.resolve(end),
@@ -287,7 +267,7 @@ impl<O: Os> DirectFile<O> {
     fn sync_leased(&mut self) -> bool {
         let Some(leased) = &mut self.lease else { return false };
         leased.syncs = leased.syncs.saturating_add(1);
-        leased.recent.1 = WORTH_MAX.min(leased.recent.1 + 1);
+        leased.reads_worth.was_useful();
         let is_durable = leased.file.sync().is_ok();
         if !is_durable {
             self.end(EndedBy::Others);
@@ -305,16 +285,6 @@ impl<O: Os> DirectFile<O> {
             self.backoff.was_disturbed(syncs.saturating_add(writes / WRITES_PER_SYNC));
         }
     }
-}
-
-/// Reads at most [`READ_BYTES_MAX`] bytes; how many there are, fewer at the end of the file only.
-fn read_piece<O: Os>(os: &mut O, lease: u64, at: u64, piece: &mut [u8], message: &mut Read) -> Option<usize> {
-    let asked = u32::try_from(piece.len()).ok()?;
-    (message.lease, message.at, message.len, message.answer) = (lease.into(), at.into(), asked.into(), 0.into());
-    let has_answered = os.read(message) && Answer::of(message.answer.get()) == Answer::Granted;
-    let bytes = usize::try_from(message.len.get()).ok().filter(|bytes| has_answered && *bytes <= piece.len())?;
-    piece[..bytes].copy_from_slice(&message.data[..bytes]);
-    Some(bytes)
 }
 
 /// Bytes in the blocks of so many elements.

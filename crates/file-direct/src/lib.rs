@@ -8,7 +8,9 @@
 //!    descriptor does it once, and its request ends the lease.
 //! 2. What is answered as done is in the file for everybody, and is not done again.
 //! 3. The memory of a lease is given up before the service is told so ([`Os::leave`]).
-//! 4. Nothing that the service says is believed before it was checked (`grant.rs`).
+//! 4. Pages that are kept in DRAM (`read_cache.rs`) are believed only if the lease is found valid
+//!    after they were copied.
+//! 5. Nothing that the service says is believed before it was checked (`grant.rs`).
 //!
 //! Nothing here allocates, waits or starts anything but what [`Os`] does.
 
@@ -18,6 +20,8 @@ mod backoff;
 mod file;
 mod grant;
 mod os;
+mod read_cache;
 
-pub use file::{Attempted, DirectFile, Until, WriteTarget};
+pub use file::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
 pub use os::Os;
+pub use read_cache::ReadCache;

@@ -8,6 +8,7 @@
 //! | 2 | the service | whether the mount's policy asks for contexts: 1, or 0 |
 //! | 3 | programs | how many accesses could not be recorded to a trace |
 //! | 4 | the service | changes when a thread waits for room for mapped pages; see below |
+//! | 5 | programs | how many reads of leased files they had kept, and made no request for |
 //! | 2 `n` + 8 | the program | [`said_word`] of the thread whose place `n` is |
 //! | 2 `n` + 9 | the service | how many requests of that thread it answered that have a context |
 //!
@@ -29,6 +30,11 @@ pub const DIRECT: &CStr = c"TIDEGATE_DIRECT";
 /// Names in the environment how many frames a program context is of, and after a colon each the
 /// boards of the mounts that the program uses.
 pub const CONTEXTS: &CStr = c"TIDEGATE_CONTEXTS";
+/// Names in the environment how many bytes of DRAM a program may take for pages of leased files
+/// that it read; unless said otherwise, [`READ_CACHE_BYTES`].
+pub const READ_CACHE: &CStr = c"TIDEGATE_READ_CACHE";
+/// See [`READ_CACHE`].
+pub const READ_CACHE_BYTES: u64 = 64 << 20;
 /// Boards that a program says its contexts on.
 pub const BOARDS_MAX: usize = 4;
 /// Frames that a program context is of, unless said otherwise.
@@ -49,6 +55,9 @@ pub const BOARD_LOST_AT: u64 = 3 * WORD_BYTES;
 
 /// Offset of the word that changes when room for mapped pages is wanted.
 pub const BOARD_ROOM_AT: u64 = 4 * WORD_BYTES;
+
+/// Offset of the word that counts reads for which programs made no request.
+pub const BOARD_KEPT_READS_AT: u64 = 5 * WORD_BYTES;
 
 const WORD_BYTES: u64 = 8;
 const HEAD_WORDS: u64 = 8;

@@ -23,8 +23,9 @@ mod board;
 
 pub use access::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 pub use board::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS,
-    DIRECT, FRAMES, FRAMES_MAX, Said, board_place, contexts_said, said_by, said_word, shown_context, variable,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT,
+    BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, READ_CACHE, READ_CACHE_BYTES, Said, board_place, contexts_said,
+    said_by, said_word, shown_context, variable,
 };
 
 use std::mem::offset_of;

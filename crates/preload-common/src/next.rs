@@ -69,6 +69,7 @@ next! {
     splice(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     copy_file_range(from: c_int, at: *mut off_t, out: c_int, to: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
+    ftruncate(fd: c_int, length: off_t) -> c_int;
     fsync(fd: c_int) -> c_int;
     fdatasync(fd: c_int) -> c_int;
     open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;

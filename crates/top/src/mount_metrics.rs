@@ -193,6 +193,7 @@ fn by_tier(counts: &MountCounts) -> Vec<Metric> {
         reads_dram,
         reads_pool,
         reads_below,
+        reads_kept,
         read_dram_bytes,
         read_pool_bytes,
         read_below_bytes,
@@ -209,7 +210,8 @@ fn by_tier(counts: &MountCounts) -> Vec<Metric> {
     let timed = counter("mount_timed_syncs", "Syncs that were timed: in the pool, or of files below", 0);
     let times = Metric::counter("mount_timed_sync", "Time of these", Unit::Nanoseconds, 0);
     let mut metrics = Vec::new();
-    metrics.extend(each(reads, "tier", [("dram", reads_dram), ("pool", reads_pool), ("below", reads_below)]));
+    let tiers = [("program", reads_kept), ("dram", reads_dram), ("pool", reads_pool), ("below", reads_below)];
+    metrics.extend(each(reads, "tier", tiers));
     let values = [("dram", read_dram_bytes), ("pool", read_pool_bytes), ("below", read_below_bytes)];
     metrics.extend(each(read_bytes, "tier", values));
     metrics.extend(each(timed, "tier", [("pool", timed_syncs), ("below", disk_syncs)]));

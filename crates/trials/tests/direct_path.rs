@@ -37,6 +37,18 @@ fn synced_writes_need_no_request_and_are_there_for_everybody() {
     assert!(ended.is_written_back() && ended.read("file") == through);
 }
 
+/// The file has 512 pages, and a lease ends seven times.
+#[test]
+fn what_is_read_again_needs_no_request_and_is_what_was_written_last() {
+    let testbed = MountTestbed::new();
+    said(&mut client(&testbed, &["reread", "file", "8000"]));
+    let [kept, requests] = ["reads_kept", "requests"].map(|name| counted(&testbed, name));
+    assert!(kept > 16_000 && requests < 8000, "{kept} of 24,000 reads were kept, {requests} requests");
+    said(client(&testbed, &["reread", "file", "2000"]).env("TIDEGATE_READ_CACHE", "0"));
+    assert_eq!(counted(&testbed, "reads_kept"), kept, "a program without DRAM keeps nothing");
+    assert!(testbed.end().is_written_back());
+}
+
 #[test]
 fn every_way_to_write_gives_the_file_that_it_gives_without() {
     let testbed = MountTestbed::new();

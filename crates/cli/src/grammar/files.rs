@@ -15,8 +15,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with the keys pool, size, dram, pin_max, policy, bypass, context_frames, root
-    /// and sandbox. Flags win over the file
+    /// A TOML file with the keys pool, size, dram, read_cache, pin_max, policy, bypass,
+    /// context_frames, root and sandbox. Flags win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -28,6 +28,11 @@ pub(crate) struct Run {
     /// begins [default: 256M, and at most half of /dev/shm]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) dram: Option<u64>,
+
+    /// Most bytes of DRAM in which each process of the program keeps what it read of files that it
+    /// has leases of; 0: it keeps nothing [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) read_cache: Option<u64>,
 
     /// Most bytes of the pool of each such mount that all programs together may pin by mlock
     /// [default: an eighth of the pool]

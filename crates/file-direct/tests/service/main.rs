@@ -5,25 +5,27 @@ mod world;
 
 use std::sync::Arc;
 use tidegate_file_cache::{Persistence, check};
-use tidegate_file_direct::{Attempted, DirectFile, Until, WriteTarget};
+use tidegate_file_direct::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
 use tidegate_file_wire::{READ_BYTES_MAX, Read};
 use tidegate_layout::file_cache::Class;
-use world::{Event, OTHERS, POOL_BYTES, Program, Served, World};
+use world::{Event, KEPT_PAGES, OTHERS, POOL_BYTES, Program, Served, World, read_cache};
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Append(usize, Until),
     Write(u64, usize),
     Read(u64, usize),
+    /// Sets the length to what it is.
+    SameLength,
     Sync,
     Leave,
 }
 
 /// Claims, extends, leaves for want of room, reads what was just written, writes more than a log
 /// takes.
-const SCRIPT: [Act; 24] = {
+const SCRIPT: &[Act] = {
     use Act::{Append, Leave, Read, Sync, Write};
-    [
+    &[
         Append(700, Until::PowerLoss),
         Sync,
         Append(10, Until::PowerLoss),
@@ -51,9 +53,45 @@ const SCRIPT: [Act; 24] = {
     ]
 };
 
+/// Reads what it has read before, and what it wrote since, within pages and across them, to the
+/// end of the file and behind it.
+const READING: &[Act] = {
+    use Act::{Append, Leave, Read, SameLength, Sync, Write};
+    &[
+        Append(700, Until::PowerLoss),
+        Sync,
+        Append(5000, Until::PowerLoss),
+        Sync,
+        Append(9, Until::PowerLoss),
+        Read(0, 6000),
+        Read(3, 50),
+        Write(1, 21),
+        Read(0, 5709),
+        Append(3000, Until::PowerLoss),
+        Read(5000, 6000),
+        Write(4091, 11),
+        Read(4080, 40),
+        Sync,
+        Write(12_000, 700),
+        Read(8000, 4500),
+        SameLength,
+        Read(12_699, 2),
+        Leave,
+        Append(3, Until::PowerLoss),
+        Sync,
+        Append(100, Until::Erased),
+        Read(0, 13_000),
+        Write(2, 4),
+        SameLength,
+        Read(0, 13_000),
+    ]
+};
+
 struct Run {
     world: Arc<World>,
     file: DirectFile<Program>,
+    /// What was said about the last read is in it.
+    message: Read,
     model: Vec<u8>,
     /// Whether what somebody else appended is in the model.
     has_others: bool,
@@ -62,8 +100,8 @@ struct Run {
 impl Run {
     fn new(event: Event, step: u64) -> Run {
         let world = World::new(event, step, Class::ALL[0]);
-        let file = DirectFile::new(Program(world.clone()), POOL_BYTES);
-        Run { world, file, model: Vec::new(), has_others: false }
+        let file = DirectFile::new(Program::new(world.clone()), POOL_BYTES);
+        Run { world, file, message: no_read(), model: Vec::new(), has_others: false }
     }
 
     /// Does what the descriptor would do.
@@ -85,17 +123,25 @@ impl Run {
 
     /// What the file may hold after `change`, with somebody else's bytes before and behind.
     fn after(&self, change: impl Fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
-        let orders: &[[bool; 2]] = if self.has_others || self.world.event != Event::Append || !self.world.has_happened()
-        {
+        let event = self.world.event;
+        let by_others = |bytes: &mut Vec<u8>, happens: bool| match event {
+            Event::Append if happens => bytes.extend(OTHERS),
+            Event::Overwrite if happens => {
+                bytes.resize(bytes.len().max(OTHERS.len()), 0);
+                bytes[..OTHERS.len()].copy_from_slice(&OTHERS);
+            }
+            _ => {}
+        };
+        let orders: &[[bool; 2]] = if self.has_others || !self.world.has_happened() {
             &[[false, false]]
         } else {
             &[[true, false], [false, true]]
         };
         let with = |[before, behind]: &[bool; 2]| {
             let mut bytes = self.model.clone();
-            bytes.extend(OTHERS.iter().filter(|_| *before));
+            by_others(&mut bytes, *before);
             change(&mut bytes);
-            bytes.extend(OTHERS.iter().filter(|_| *behind));
+            by_others(&mut bytes, *behind);
             bytes
         };
         orders.iter().map(with).collect()
@@ -107,6 +153,13 @@ impl Run {
         match act {
             Act::Append(len, until) => _ = self.write(WriteTarget::End, &vec![byte; len], until),
             Act::Write(at, len) => _ = self.write(WriteTarget::At(at), &vec![byte; len], Until::PowerLoss),
+            Act::SameLength => {
+                let aids = ReadAids { message: &mut self.message, cache: read_cache() };
+                let outcome = self.file.set_length(self.model.len() as u64, aids);
+                if outcome == Attempted::ByDescriptor {
+                    self.by_descriptor(|Served { pool, file }| pool.revoke(*file)).expect("nothing refuses");
+                }
+            }
             Act::Read(at, len) => read = Some((at, self.read(at, len))),
             Act::Sync if self.file.sync() == Attempted::ByDescriptor => {
                 self.by_descriptor(|Served { pool, file }| pool.sync(*file)).map(drop).expect("nothing refuses");
@@ -137,8 +190,8 @@ impl Run {
     }
 
     fn read(&mut self, at: u64, len: usize) -> (Vec<u8>, usize) {
-        let (mut bytes, mut message) = (vec![0; len], no_read());
-        let read = match self.file.read(at, &mut bytes, &mut message) {
+        let mut bytes = vec![0; len];
+        let read = match self.file.read(at, &mut bytes, ReadAids { message: &mut self.message, cache: read_cache() }) {
             Attempted::Done(read) => usize::try_from(read).expect("small"),
             _ => self.by_descriptor(|Served { pool, file }| pool.read(*file, at, &mut bytes)).expect("nothing refuses"),
         };
@@ -146,9 +199,9 @@ impl Run {
         (bytes, len)
     }
 
-    fn whole(event: Event, step: u64) -> Run {
+    fn whole(script: &[Act], event: Event, step: u64) -> Run {
         let mut run = Run::new(event, step);
-        for (byte, act) in (1..).zip(SCRIPT) {
+        for (byte, act) in (1..).zip(script.iter().copied()) {
             run.act(act, byte);
         }
         run.file.leave();
@@ -165,19 +218,27 @@ fn no_read() -> Read {
 /// The script does what it is for.
 #[test]
 fn without_others_the_script_claims_extends_and_claims_again() {
-    let run = Run::whole(Event::Append, u64::MAX);
+    let run = Run::whole(SCRIPT, Event::Append, u64::MAX);
     assert!(!run.world.has_happened());
     let [claims, extensions, probes] = [0, 1, 2].map(|which| run.world.count(which));
     assert_eq!((claims, extensions > 0, probes), (6, true, 0), "{extensions}");
 }
 
+/// The file has four pages.
+#[test]
+fn pages_are_asked_for_once_by_each_lease() {
+    let mut run = Run::whole(READING, Event::Append, u64::MAX);
+    assert_eq!((run.world.count(0), run.file.os().reads, run.file.take_kept_reads(7)), (2, 2 * 4, Some(7)));
+}
+
 #[test]
 fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order() {
     let mut probes = 0;
-    for event in [Event::Append, Event::Restart, Event::Revocation] {
+    let events = [Event::Append, Event::Overwrite, Event::Restart, Event::Revocation];
+    for (script, event) in [SCRIPT, READING].into_iter().flat_map(|script| events.map(|event| (script, event))) {
         let mut step = 0;
         loop {
-            let run = Run::whole(event, step);
+            let run = Run::whole(script, event, step);
             probes += run.world.count(2);
             if !run.world.has_happened() {
                 break;
@@ -207,6 +268,11 @@ fn memory_that_fails_behind_a_write_is_an_error() {
     assert!(failed > 0);
 }
 
+/// More than a log has elements.
+const OWN_WRITES: u64 = 8;
+/// More than are kept.
+const PAGES: u64 = KEPT_PAGES + 4;
+
 #[test]
 fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
     let mut run = Run::new(Event::Append, u64::MAX);
@@ -214,11 +280,19 @@ fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
         run.write(WriteTarget::At(0), &[1; 10], Until::PowerLoss);
         run.file.sync();
     }
-    run.write(WriteTarget::At(0), &[1; 10], Until::PowerLoss);
+    for page in 0..PAGES {
+        run.write(WriteTarget::At(page * 4096), &[1; 4096], Until::PowerLoss);
+    }
     assert!(run.file.is_leased());
-    let mut message = no_read();
-    let reads = (0..1000).take_while(|_| run.file.read(0, &mut [0; 20], &mut message) == Attempted::Done(10)).count();
-    assert_eq!((reads, run.file.is_leased()), (255, false));
+    // What was written last is read without a request: no page but the first one is.
+    for _ in 0..OWN_WRITES {
+        run.write(WriteTarget::At(0), &[1; 4096], Until::PowerLoss);
+    }
+    let mut read = |page: u64| run.read(page * 4096, 20).0.len() == 20 && run.file.is_leased();
+    let reads = (0..5000).take_while(|turn| read(turn % PAGES)).count();
+    // Two for each write by the lease, and those of the first pages, for which there is room.
+    let allowed = 256 + 2 * (PAGES + OWN_WRITES) + KEPT_PAGES;
+    assert_eq!((run.file.os().reads, run.file.is_leased()), (allowed, false), "{reads} reads");
     let claims = |run: &Run| run.world.count(0);
     assert_eq!(claims(&run), 1);
     for round in 0..5 {

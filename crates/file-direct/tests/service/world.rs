@@ -7,7 +7,7 @@ use tidegate_file_cache::{
     BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolFile, PoolSpec, Refused, Sought,
     Stamp, dram_bytes, format,
 };
-use tidegate_file_direct::Os;
+use tidegate_file_direct::{Os, ReadCache};
 use tidegate_file_wire::{Answer, Claim, Read};
 use tidegate_layout::file_cache::{Class, LeaseGrant, LeasePlan};
 use tidegate_media::{Poison, Region, Sealed};
@@ -16,7 +16,7 @@ use tidegate_sim::SharedMemory;
 pub(crate) const POOL_BYTES: u64 = 16 << 20;
 /// Bytes after the place of a claim that may be written by the lease.
 const ROOM_BYTES: u64 = 60_000;
-/// What somebody else appends.
+/// What somebody else writes.
 pub(crate) const OTHERS: [u8; 5] = [0xee; 5];
 
 /// What happens in between.
@@ -24,6 +24,8 @@ pub(crate) const OTHERS: [u8; 5] = [0xee; 5];
 pub(crate) enum Event {
     /// Another process appends to the file.
     Append,
+    /// Another process writes over its beginning.
+    Overwrite,
     /// The server is killed, and another one goes on.
     Restart,
     /// A revocation begins; it goes on when the service is asked for anything.
@@ -107,6 +109,10 @@ impl World {
                 let served = self.served();
                 served.pool.append(served.file, &OTHERS, Persistence::Asynchronous).expect("nothing refuses");
             }
+            Event::Overwrite => {
+                let served = self.served();
+                served.pool.write(served.file, 0, &OTHERS, Persistence::Asynchronous).expect("nothing refuses");
+            }
             Event::Restart => *self.served() = Served::open(&self.region, &self.dram, &self.below),
             Event::Revocation => {
                 let served = self.served();
@@ -134,17 +140,43 @@ impl Served {
     }
 }
 
+/// Pages that the program may keep in DRAM, and the words that those take.
+pub(crate) const KEPT_PAGES: u64 = 8;
+const DRAM_WORDS: usize = 4200;
+
+thread_local! {
+    /// One program after the other has it.
+    static DRAM: &'static [AtomicU64] = Vec::leak((0..DRAM_WORDS).map(|_| AtomicU64::new(0)).collect());
+}
+
+/// The DRAM that the program has now.
+pub(crate) fn read_cache() -> Option<ReadCache<'static>> {
+    DRAM.with(|words| ReadCache::over(words))
+}
+
 /// The system below the program.
-pub(crate) struct Program(pub(crate) Arc<World>);
+pub(crate) struct Program {
+    world: Arc<World>,
+    /// Requests for reading.
+    pub(crate) reads: u64,
+}
+
+impl Program {
+    /// One that has read nothing yet.
+    pub(crate) fn new(world: Arc<World>) -> Program {
+        DRAM.with(|words| words.iter().for_each(|word| word.store(0, Ordering::SeqCst)));
+        Program { world, reads: 0 }
+    }
+}
 
 impl Os for Program {
     type Memory = Mapped;
 
     fn claim(&mut self, claim: &mut Claim) -> bool {
-        self.0.step();
-        self.0.asked[0].fetch_add(1, Ordering::SeqCst);
-        let (served, room) = (self.0.served(), claim.at.get()..claim.at.get() + ROOM_BYTES);
-        let granted = served.pool.lend(served.file, room, self.0.log).expect("nothing refuses");
+        self.world.step();
+        self.world.asked[0].fetch_add(1, Ordering::SeqCst);
+        let (served, room) = (self.world.served(), claim.at.get()..claim.at.get() + ROOM_BYTES);
+        let granted = served.pool.lend(served.file, room, self.world.log).expect("nothing refuses");
         drop(served);
         let Some((_, grant)) = granted else {
             claim.answer = Answer::Later.word().into();
@@ -155,32 +187,33 @@ impl Os for Program {
         (claim.log_at, claim.log_elements) = (grant.log.at.into(), u64::from(grant.log.elements).into());
         claim.blocks_at = grant.blocks_at.into();
         [claim.room_from, claim.room_until] = grant.room.map(Into::into);
-        self.0.step();
+        self.world.step();
         true
     }
 
     fn extend(&mut self, lease: u64) -> bool {
-        self.0.step();
-        self.0.asked[1].fetch_add(1, Ordering::SeqCst);
-        let served = self.0.served();
+        self.world.step();
+        self.world.asked[1].fetch_add(1, Ordering::SeqCst);
+        let served = self.world.served();
         let found = served.pool.lease_numbered(served.file, lease);
         let extended = found.is_some_and(|lease| served.pool.extend(lease).expect("nothing refuses"));
         drop(served);
-        self.0.step();
+        self.world.step();
         extended
     }
 
     fn leave(&mut self, _lease: u64) {
-        assert!(!self.0.is_mapped.load(Ordering::SeqCst), "left with the memory mapped");
-        self.0.step();
-        let served = self.0.served();
+        assert!(!self.world.is_mapped.load(Ordering::SeqCst), "left with the memory mapped");
+        self.world.step();
+        let served = self.world.served();
         // Nobody has its memory mapped.
         served.pool.leases().into_iter().for_each(|lease| served.pool.release(lease).expect("nothing refuses"));
     }
 
     fn read(&mut self, read: &mut Read) -> bool {
-        self.0.step();
-        let (served, len) = (self.0.served(), usize::try_from(read.len.get()).expect("small"));
+        self.reads += 1;
+        self.world.step();
+        let (served, len) = (self.world.served(), usize::try_from(read.len.get()).expect("small"));
         let is_leased = served.pool.lease_numbered(served.file, read.lease.get()).is_some();
         if !is_leased {
             read.answer = Answer::Never.word().into();
@@ -193,15 +226,15 @@ impl Os for Program {
     }
 
     fn map(&mut self, _: &LeaseGrant) -> Option<Mapped> {
-        self.0.step();
-        self.0.is_mapped.store(true, Ordering::SeqCst);
-        Some(Mapped(self.0.clone()))
+        self.world.step();
+        self.world.is_mapped.store(true, Ordering::SeqCst);
+        Some(Mapped(self.world.clone()))
     }
 
     fn probe(&mut self) {
-        self.0.step();
-        self.0.asked[2].fetch_add(1, Ordering::SeqCst);
-        let served = self.0.served();
+        self.world.step();
+        self.world.asked[2].fetch_add(1, Ordering::SeqCst);
+        let served = self.world.served();
         served.pool.size(served.file).expect("nothing refuses");
     }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, Said, board_place, said_by,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, Said, board_place,
+    said_by,
 };
 use tidegate_host::owned::{What, accept};
 use tidegate_media::OutlivingMemory;
@@ -57,11 +58,8 @@ impl ContextBoard {
             // A board that cannot be stored to says nothing either.
             let _ = self.memory.store_word(place + 8, self.word(place + 8).wrapping_add(1));
         }
-        let (context, count) = match said {
-            Said::Context(context) => (Some(context), 0),
-            Said::NoContext | Said::Nothing => (None, 1),
-        };
-        self.counts[count].fetch_add(1, Ordering::Relaxed);
+        let context = if let Said::Context(context) = said { Some(context) } else { None };
+        self.counts[usize::from(context.is_none())].fetch_add(1, Ordering::Relaxed);
         context
     }
 
@@ -77,9 +75,11 @@ impl ContextBoard {
         }
     }
 
-    /// Requests that had a context, and those that had none.
-    pub(crate) fn counts(&self) -> [u64; 2] {
-        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    /// Requests that had a context, those that had none, and reads for which programs made none, as
+    /// far as they have told since the mount began.
+    pub(crate) fn counts(&self) -> [u64; 3] {
+        let [with, without] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        [with, without, self.word(BOARD_KEPT_READS_AT)]
     }
 
     fn word(&self, at: u64) -> u64 {
@@ -120,6 +120,6 @@ mod tests {
         drop(board);
         let board = ContextBoard::open(path, 42, NamedPlacement::Uhnvm).expect("there");
         assert_eq!((board.answering(7), heard(&board)), (Some(99), 2));
-        assert_eq!((board.answering(7 + 4096), board.counts()), (None, [1, 1]), "another thread has the place");
+        assert_eq!((board.answering(7 + 4096), board.counts()), (None, [1, 1, 0]), "another thread has the place");
     }
 }

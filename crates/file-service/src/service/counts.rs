@@ -131,6 +131,9 @@ pub struct MountCounts {
     pub reads_pool: u64,
     /// Reads for which only the file below had some bytes.
     pub reads_below: u64,
+    /// Reads of leased files for which programs made no request: what they keep had the bytes.
+    #[serde(default)]
+    pub reads_kept: u64,
     /// Bytes of direct writes that went to the files below at once.
     #[serde(default)]
     pub direct_bytes: u64,
@@ -193,6 +196,7 @@ impl MountCounts {
             reads_dram: self.reads_dram.saturating_sub(last.reads_dram),
             reads_pool: self.reads_pool.saturating_sub(last.reads_pool),
             reads_below: self.reads_below.saturating_sub(last.reads_below),
+            reads_kept: self.reads_kept.saturating_sub(last.reads_kept),
             direct_bytes: self.direct_bytes.saturating_sub(last.direct_bytes),
             held_back: self.held_back.saturating_sub(last.held_back),
             admitted_bytes: self.admitted_bytes.saturating_sub(last.admitted_bytes),

@@ -1,6 +1,7 @@
 /* A program that was never changed, for trials of the direct path.
  *
  * client random FILE N      writes blocks at random, each synced, and reads all of them back
+ * client reread FILE N      reads parts at random while it writes, and another process writes too
  * client append FILE FROM N appends the numbers FROM to N as lines, each synced, and says each
  * client o_dsync FILE N     the same with O_DSYNC and the descriptor's position
  * client threads FILE N     two threads write a half of the file each, synced
@@ -75,6 +76,52 @@ static int at_random(const char *path, int n) {
         check(memcmp(block, shadow[i], BLOCK) == 0, "what was written");
     }
     check(lseek(fd, 0, SEEK_END) == (off_t)BLOCKS * BLOCK, "the length");
+    return 0;
+}
+
+/* Writes a block of another process's own now and then: its number comes by one pipe, and the answer by another. */
+static void stranger(const char *path, int asked, int answered) {
+    static char block[BLOCK];
+    unsigned short number;
+    while (read(asked, &number, sizeof number) == sizeof number) {
+        int fd = open(path, O_RDWR);
+        memset(block, 'x', BLOCK);
+        check(fd >= 0 && pwrite(fd, block, BLOCK, (off_t)number * BLOCK) == BLOCK && close(fd) == 0, "a stranger's write");
+        check(write(answered, "x", 1) == 1, "an answer");
+    }
+    _exit(0);
+}
+
+static int reread(const char *path, int n) {
+    static char shadow[BLOCKS * BLOCK], part[3 * BLOCK];
+    int ask[2], answer[2];
+    check(pipe(ask) == 0 && pipe(answer) == 0, "pipes");
+    pid_t child = fork();
+    check(child >= 0, "fork");
+    if (!child) close(ask[1]), stranger(path, ask[0], answer[1]);
+    int fd = opened(path, 0);
+    check(pwrite(fd, shadow, sizeof shadow, 0) == sizeof shadow, "fill");
+    warm(fd);
+    unsigned long random = 88172645463325252UL;
+    for (int i = 0; i < n; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        size_t at = random % (sizeof shadow - 600), len = 1 + random / sizeof shadow % 600;
+        memset(shadow + at, i % 255 + 1, len);
+        check(pwrite(fd, shadow + at, len, at) == (ssize_t)len && fdatasync(fd) == 0, "write and sync");
+        if (i % 10 == 0) check(ftruncate(fd, sizeof shadow) == 0, "the same length");
+        if (i % 1000 == 999) {
+            unsigned short number = random % BLOCKS;
+            memset(shadow + (size_t)number * BLOCK, 'x', BLOCK);
+            check(write(ask[1], &number, sizeof number) == sizeof number && read(answer[0], part, 1) == 1, "a stranger");
+        }
+        for (int j = 0; j < 3; j++) {
+            random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+            at = random % sizeof shadow, len = 1 + random / sizeof shadow % sizeof part;
+            size_t left = sizeof shadow - at, there = len < left ? len : left;
+            check(pread(fd, part, len, at) == (ssize_t)there, "read");
+            check(memcmp(part, shadow + at, there) == 0, "what was written last");
+        }
+    }
     return 0;
 }
 
@@ -212,6 +259,7 @@ int main(int count, char **words) {
     const char *act = count > 2 ? words[1] : "", *path = words[2];
     int n = count > 3 ? atoi(words[3]) : 0;
     if (!strcmp(act, "random")) return at_random(path, n);
+    if (!strcmp(act, "reread")) return reread(path, n);
     if (!strcmp(act, "append")) return append(path, n, atoi(words[4]), O_APPEND);
     if (!strcmp(act, "o_dsync")) return append(path, 0, n, O_DSYNC);
     if (!strcmp(act, "threads")) return threads(path, n);

@@ -40,6 +40,8 @@ struct RunConfig {
     #[serde(default, deserialize_with = "config::size")]
     dram: Option<u64>,
     #[serde(default, deserialize_with = "config::size")]
+    read_cache: Option<u64>,
+    #[serde(default, deserialize_with = "config::size")]
     pin_max: Option<u64>,
     #[serde(default, deserialize_with = "config::placement")]
     policy: Option<NamedPlacement>,
@@ -54,8 +56,8 @@ struct RunConfig {
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 9] =
-    ["pool", "size", "dram", "pin_max", "policy", "bypass", "context_frames", "root", "sandbox"];
+pub(crate) const KEYS: [&str; 10] =
+    ["pool", "size", "dram", "read_cache", "pin_max", "policy", "bypass", "context_frames", "root", "sandbox"];
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
@@ -72,10 +74,17 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
     });
     let signals = signals.map_err(Failure::system("listening to signals"))?;
     let mut mounts = RunMounts::new(said);
-    let (words, library, context_frames) = (&args.command, library.as_deref(), asked.context_frames);
+    let (words, library) = (&args.command, library.as_deref());
     let recording = args.trace.as_deref().map(|trace| Recording::begin(trace, &roots)).transpose();
     let recording = recording.map_err(ProgramFailure::NoTrace)?;
-    let program = Program { words, directory: &directory, library, recording: recording.as_ref(), context_frames };
+    let program = Program {
+        words,
+        directory: &directory,
+        library,
+        recording: recording.as_ref(),
+        context_frames: asked.context_frames,
+        read_cache: asked.read_cache,
+    };
     let allowed = if args.is_trial { Allowed::AnyMemory } else { Allowed::PersistentMemory };
     let ended = match mounts.begin(&roots, &asked, allowed) {
         Ok(Some(exit)) => Ok(exit.into()),
@@ -111,6 +120,7 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         pool: args.pool.clone().or(written.pool),
         size: args.size.or(written.size),
         dram: args.dram.or(written.dram),
+        read_cache: args.read_cache.or(written.read_cache),
         pin_max: args.pin_max.or(written.pin_max),
         policy: args.policy.or(written.policy),
         sandbox: args.sandbox.or(written.sandbox),
@@ -170,11 +180,12 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nsandbox = \"on\"\n";
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\nread_cache = \"0\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nsandbox = \"on\"\n";
         let expected = RunConfig {
             pool: Some("p".into()),
             size: Some(64 << 20),
             dram: Some(2 << 20),
+            read_cache: Some(0),
             pin_max: Some(3 << 20),
             policy: Some(NamedPlacement::Lru),
             bypass: vec!["*.log".to_owned()],

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use tidegate_access_trace::Recording;
-use tidegate_file_wire::{CONTEXTS, DIRECT, FRAMES, TRACE, contexts_said, variable};
+use tidegate_file_wire::{CONTEXTS, DIRECT, FRAMES, READ_CACHE, TRACE, contexts_said, variable};
 use tidegate_host::processes::{PRELOAD, exit_code, library_for_programs, preloading};
 use tidegate_host::threads::SignalsHandedOn;
 
@@ -31,6 +31,8 @@ pub(super) struct Program<'a> {
     pub(super) recording: Option<&'a Recording>,
     /// Frames of a program context, if they were asked for.
     pub(super) context_frames: Option<u32>,
+    /// Most bytes of DRAM for what each process reads, if that was said.
+    pub(super) read_cache: Option<u64>,
 }
 
 impl Program<'_> {
@@ -43,6 +45,9 @@ impl Program<'_> {
         if let Some(library) = self.library {
             command.env(PRELOAD, preloading(library, std::env::var_os(PRELOAD))).env(variable(DIRECT), "1");
             command.env(variable(CONTEXTS), contexts_said(self.context_frames.unwrap_or(FRAMES), boards));
+        }
+        if let Some(bytes) = self.read_cache.filter(|_| self.library.is_some()) {
+            command.env(variable(READ_CACHE), bytes.to_string());
         }
         if let Some(recording) = self.recording {
             recording.is_heard_by(boards).map_err(ProgramFailure::NoTrace)?;
