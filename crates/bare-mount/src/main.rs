@@ -109,7 +109,7 @@ fn keep(mounted: &MountedDevice, mountpoint: &Path) -> Result<()> {
 
 fn serve_here(arguments: &Arguments, mounted: &MountedDevice) -> Result<()> {
     let MountedDevice { device, session } = mounted;
-    let serving = Serving { device, session: *session, replies: None, threads: arguments.threads };
+    let serving = Serving { device, session: *session, replies: None, threads: arguments.threads, busy_poll: true };
     let files = files(arguments)?;
     match &arguments.plan {
         Some(plan) => Ok(serve(&serving, &FailingFiles::new(files, plan.clone()))?),
@@ -126,7 +126,8 @@ fn serve_handover(arguments: &Arguments) -> Result<()> {
     if let Some(folder) = &arguments.kept {
         fs::write(folder.join("server.pid"), std::process::id().to_string())?;
     }
-    let serving = Serving { device: &device, session, replies: Some(&replies), threads: arguments.threads };
+    let serving =
+        Serving { device: &device, session, replies: Some(&replies), threads: arguments.threads, busy_poll: true };
     Ok(serve(&serving, &files)?)
 }
 

@@ -26,7 +26,8 @@ fn with_mount(threads: usize, test: impl FnOnce(&Path)) {
     let threads = NonZeroUsize::new(threads).unwrap();
     let files = Files::in_memory();
     thread::scope(|scope| {
-        let serving = Serving { device: &mounted.device, session: mounted.session, replies: None, threads };
+        let serving =
+            Serving { device: &mounted.device, session: mounted.session, replies: None, threads, busy_poll: true };
         let server = scope.spawn(move || serve(&serving, &files));
         let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&mountpoint)));
         // What another test forks has this test's files open until it runs its own program.

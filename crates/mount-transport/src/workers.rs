@@ -5,11 +5,14 @@
 //! unanswered: the kernel sends those requests again, before all others. Meanwhile the records of
 //! the dead server stay as they are. Then all threads begin.
 
+mod busy_poll;
+mod idle_cores;
 mod senders;
 mod standby;
 
 use crate::device::{Device, DeviceError, Received, ReplyBuffer, RequestBuffer};
 use crate::keep_alive::reply_cache::{ReplyCache, Slot, WORKERS_MAX};
+use crate::workers::busy_poll::RequestWait;
 use crate::workers::senders::Length;
 use crate::workers::standby::{LastLook, Standby, WorkerStep};
 use rustix::io::Errno;
@@ -48,13 +51,15 @@ pub struct Serving<'a> {
     pub replies: Option<&'a ReplyCache>,
     /// How many requests are answered at once, at most 64.
     pub threads: NonZeroUsize,
+    /// Whether threads may poll for requests for a moment before they sleep.
+    pub busy_poll: bool,
 }
 
 /// Answers requests until the file system is unmounted. The first failure of a thread is returned
 /// when all threads have ended.
 pub fn serve(serving: &Serving<'_>, service: &impl Answers) -> Result<(), DeviceError> {
-    let Serving { device, session, replies, threads } = *serving;
-    let worker = Worker { device, features: session.features, replies, service, standby: &Standby::new() };
+    let Serving { device, session, replies, threads, busy_poll } = *serving;
+    let worker = Worker { device, features: session.features, replies, service, standby: &Standby::new(), busy_poll };
     if let Some(replies) = replies {
         worker.answer_resent(replies)?;
     }
@@ -79,6 +84,7 @@ struct Worker<'a, S> {
     replies: Option<&'a ReplyCache>,
     service: &'a S,
     standby: &'a Standby,
+    busy_poll: bool,
 }
 
 /// Whether the kernel sent a request of the dead server.
@@ -103,14 +109,15 @@ impl<S: Answers> Worker<'_, S> {
     fn work_from(&self, first: WorkerStep, index: usize) -> Result<(), DeviceError> {
         // A worker that is never called needs none.
         let mut buffers = None;
-        let mut next = first;
+        let (mut next, mut wait) = (first, RequestWait::new(self.busy_poll));
         loop {
             next = match next {
                 WorkerStep::End => return Ok(()),
                 WorkerStep::StandBy => self.standby.stand_by(),
                 WorkerStep::Receive => {
                     let (request, data) = buffers.get_or_insert_with(|| (RequestBuffer::new(), ReplyBuffer::new()));
-                    let Received::Request(message) = self.device.receive(request)? else { return Ok(()) };
+                    let received = wait.receive(self.device, self.standby, request)?;
+                    let Received::Request(message) = received else { return Ok(()) };
                     let request = Request::parse(message, self.features);
                     let (sender, length) =
                         request.map_or((0, Length::Short), |sent| (sent.header.pid, Length::of(&sent)));
@@ -285,7 +292,8 @@ mod tests {
         kernel.end();
         let session = Session::from_words([45, 0]).expect("a session");
         let (replies, service) = (cache(memory), Noting::default());
-        let serving = Serving { device: &device, session, replies: Some(&replies), threads: NonZeroUsize::MIN };
+        let serving =
+            Serving { device: &device, session, replies: Some(&replies), threads: NonZeroUsize::MIN, busy_poll: true };
         serve(&serving, &service).expect("served");
         (kernel, service.0.into_inner().expect("no panic"))
     }
@@ -386,7 +394,7 @@ mod tests {
         kernel.send(STATFS, 1);
         kernel.send(STATFS, 2);
         kernel.end();
-        let serving = Serving { device: &device, session, replies: None, threads };
+        let serving = Serving { device: &device, session, replies: None, threads, busy_poll: true };
         serve(&serving, &Together(Barrier::new(2))).expect("served");
         assert_eq!(kernel.reply().0 + kernel.reply().0, 3);
     }

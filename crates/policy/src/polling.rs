@@ -2,3 +2,4 @@
 
 pub mod busy_poll;
 pub mod coalesce;
+pub mod trial;

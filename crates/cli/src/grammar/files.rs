@@ -16,7 +16,7 @@ pub(crate) struct Run {
     pub(crate) pool: Option<PathBuf>,
 
     /// A TOML file with the keys pool, size, dram, read_cache, pin_max, policy, bypass,
-    /// context_frames, root and sandbox. Flags win over the file
+    /// context_frames, root, no_busy_poll and sandbox. Flags win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -79,6 +79,12 @@ pub(crate) struct Run {
     /// warn; on: refuse to mount [default: auto]
     #[arg(long, value_name = "WHEN", value_parser = sandbox_wishes())]
     pub(crate) sandbox: Option<SandboxWish>,
+
+    /// Never poll for a program's next request, as on a machine that needs its processors for other
+    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs if
+    /// programs are quick, and no more than half of the processors have such a thread
+    #[arg(long)]
+    pub(crate) no_busy_poll: bool,
 
     /// Run even if the pool is not persistent memory: a power loss then takes what programs synced
     /// last
@@ -146,6 +152,12 @@ pub(crate) struct Mount {
     /// refuse to mount [default: auto]
     #[arg(long, value_name = "WHEN", value_parser = sandbox_wishes())]
     pub(crate) sandbox: Option<SandboxWish>,
+
+    /// Never poll for a program's next request, as on a machine that needs its processors for other
+    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs if
+    /// programs are quick, and no more than half of the processors have such a thread
+    #[arg(long)]
+    pub(crate) no_busy_poll: bool,
 
     /// If SOURCE belongs to another pool, mount all the same: what only that pool has is lost
     #[arg(long)]

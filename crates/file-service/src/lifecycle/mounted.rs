@@ -61,6 +61,8 @@ pub struct MountRequest {
     pub former_pool: FormerPool,
     /// Whether its servers enter a sandbox.
     pub sandbox: SandboxWish,
+    /// Whether their threads never poll for requests.
+    pub no_busy_poll: bool,
 }
 
 /// What becomes of the data of a pool that SOURCE belongs to, if another pool is named.

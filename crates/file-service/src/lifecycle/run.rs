@@ -148,6 +148,7 @@ fn served_mount(request: &MountRequest, pool: &Path) -> ServedMount {
         policy: request.policy.to_string(),
         bypass: request.bypass.globs().to_vec(),
         sandbox: request.sandbox.name().to_owned(),
+        no_busy_poll: request.no_busy_poll,
     }
 }
 

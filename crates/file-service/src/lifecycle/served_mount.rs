@@ -28,6 +28,9 @@ pub(crate) struct ServedMount {
     pub(crate) bypass: Vec<String>,
     /// The name of the wish for a sandbox.
     pub(crate) sandbox: String,
+    /// Whether threads never poll for requests.
+    #[serde(default)]
+    pub(crate) no_busy_poll: bool,
 }
 
 impl ServedMount {

@@ -93,7 +93,8 @@ pub fn serve_mount(listener: &impl Listener) -> Result<(), ServiceFailure> {
     thread::scope(|scope| {
         let (mount, demands) = (server.mount.clone(), ends.clone());
         scope.spawn(move || demands.for_each(&signals, |demand| heed(demand, (&mount, &confinement), listener)));
-        let serving = Serving { device: &device, session, replies: Some(&replies), threads: REQUEST_THREADS };
+        let (threads, busy_poll) = (REQUEST_THREADS, !server.mount.no_busy_poll);
+        let serving = Serving { device: &device, session, replies: Some(&replies), threads, busy_poll };
         store.serve();
         let served = serve(&serving, &*server.service);
         listener.ending();

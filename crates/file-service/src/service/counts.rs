@@ -178,40 +178,19 @@ impl MountCounts {
         if self.up_ns < last.up_ns {
             return *self;
         }
-        MountCounts {
-            up_ns: self.up_ns - last.up_ns,
-            requests: self.requests.saturating_sub(last.requests),
-            names: self.names.saturating_sub(last.names),
-            names_below: self.names_below.saturating_sub(last.names_below),
-            syncs: self.syncs.saturating_sub(last.syncs),
-            syncs_below: self.syncs_below.saturating_sub(last.syncs_below),
-            groups: self.groups.saturating_sub(last.groups),
-            leases_granted: self.leases_granted.saturating_sub(last.leases_granted),
-            leases_ended: self.leases_ended.saturating_sub(last.leases_ended),
-            leases_extended: self.leases_extended.saturating_sub(last.leases_extended),
-            leases_reaped: self.leases_reaped.saturating_sub(last.leases_reaped),
-            adopted_bytes: self.adopted_bytes.saturating_sub(last.adopted_bytes),
-            synced_bytes: self.synced_bytes.saturating_sub(last.synced_bytes),
-            written_back_bytes: self.written_back_bytes.saturating_sub(last.written_back_bytes),
-            reads_dram: self.reads_dram.saturating_sub(last.reads_dram),
-            reads_pool: self.reads_pool.saturating_sub(last.reads_pool),
-            reads_below: self.reads_below.saturating_sub(last.reads_below),
-            reads_kept: self.reads_kept.saturating_sub(last.reads_kept),
-            direct_bytes: self.direct_bytes.saturating_sub(last.direct_bytes),
-            held_back: self.held_back.saturating_sub(last.held_back),
-            admitted_bytes: self.admitted_bytes.saturating_sub(last.admitted_bytes),
-            read_dram_bytes: self.read_dram_bytes.saturating_sub(last.read_dram_bytes),
-            read_pool_bytes: self.read_pool_bytes.saturating_sub(last.read_pool_bytes),
-            read_below_bytes: self.read_below_bytes.saturating_sub(last.read_below_bytes),
-            timed_syncs: self.timed_syncs.saturating_sub(last.timed_syncs),
-            timed_syncs_ns: self.timed_syncs_ns.saturating_sub(last.timed_syncs_ns),
-            disk_syncs: self.disk_syncs.saturating_sub(last.disk_syncs),
-            disk_syncs_ns: self.disk_syncs_ns.saturating_sub(last.disk_syncs_ns),
-            reads_by_pattern: self.reads_by_pattern.since(&last.reads_by_pattern),
-            placed_by_stack: self.placed_by_stack.saturating_sub(last.placed_by_stack),
-            placed_by_thread: self.placed_by_thread.saturating_sub(last.placed_by_thread),
-            lines_flushed: self.lines_flushed.saturating_sub(last.lines_flushed),
-            fences: self.fences.saturating_sub(last.fences),
+        let reads_by_pattern = self.reads_by_pattern.since(&last.reads_by_pattern);
+        // Each count is named, so that the compiler misses one that is not here.
+        macro_rules! grown {
+            ($($count:ident),*) => {
+                MountCounts { $($count: self.$count.saturating_sub(last.$count),)* reads_by_pattern }
+            };
+        }
+        grown! {
+            up_ns, requests, names, names_below, syncs, syncs_below, groups, leases_granted, leases_ended,
+            leases_extended, leases_reaped, adopted_bytes, synced_bytes, written_back_bytes, reads_dram, reads_pool,
+            reads_below, reads_kept, direct_bytes, held_back, admitted_bytes, read_dram_bytes, read_pool_bytes,
+            read_below_bytes, timed_syncs, timed_syncs_ns, disk_syncs, disk_syncs_ns, placed_by_stack,
+            placed_by_thread, lines_flushed, fences
         }
     }
 

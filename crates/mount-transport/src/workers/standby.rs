@@ -14,11 +14,14 @@
 //! A worker that has answered, while another one waits, stands by again. If no request came for a
 //! while, the clock sleeps until the next one.
 
+use super::idle_cores::IdleCores;
 use super::senders::{Length, Senders};
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tidegate_policy::polling::busy_poll::Company;
 
 /// How often the clock looks.
 const TICK: Duration = Duration::from_millis(1);
@@ -32,8 +35,10 @@ const BUSY_TICKS: u32 = 20;
 pub(crate) struct Standby {
     workers: Mutex<Workers>,
     ticking: Condvar,
-    /// How many workers may be busy before another one has to wait for a core.
-    busy_max: usize,
+    /// Those that workers may run on.
+    cores: usize,
+    /// Whether one of them is idle.
+    has_idle_core: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -68,17 +73,33 @@ pub(crate) enum WorkerStep {
 }
 
 /// What the clock saw, look after look.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LastLook {
     received: u64,
     idle_ticks: u32,
     busy_ticks: u32,
+    idle_cores: IdleCores,
+}
+
+impl Default for LastLook {
+    fn default() -> LastLook {
+        LastLook { received: 0, idle_ticks: 0, busy_ticks: 0, idle_cores: IdleCores::new() }
+    }
 }
 
 impl Standby {
     pub(crate) fn new() -> Standby {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Standby { workers: Mutex::default(), ticking: Condvar::new(), busy_max: cores / 2 }
+        Standby { workers: Mutex::default(), ticking: Condvar::new(), cores, has_idle_core: AtomicBool::new(false) }
+    }
+
+    /// Whether there is a core for each worker that answers or would poll, and one for its client.
+    pub(crate) fn has_room_to_poll(&self) -> bool {
+        // Relaxed: a late answer makes one request slower.
+        self.cores > 1 && self.has_idle_core.load(Ordering::Relaxed) && {
+            let workers = self.workers();
+            Company { awake: workers.waiting + workers.busy, cores: self.cores }.has_room()
+        }
     }
 
     /// Says that the first worker begins.
@@ -160,7 +181,14 @@ impl Standby {
         while !workers.has_ended {
             workers = self.next_look(workers, seen.idle_ticks >= IDLE_TICKS);
             workers.looks += 1;
-            if seen.wants_worker(&workers, self.busy_max) {
+            let now = Instant::now();
+            if seen.idle_cores.is_due(now) {
+                drop(workers);
+                // No worker polls while it is measured.
+                self.has_idle_core.store(seen.idle_cores.look(now, self.cores), Ordering::Relaxed);
+                workers = self.workers();
+            }
+            if seen.wants_worker(&workers, self.cores / 2) {
                 return true;
             }
         }
@@ -194,7 +222,8 @@ impl Workers {
 }
 
 impl LastLook {
-    /// Looks at the workers: whether one more should join if a request waits.
+    /// Looks at the workers: whether one more should join if a request waits. With `busy_max` of
+    /// them busy, another one would have to wait for a core.
     fn wants_worker(&mut self, workers: &Workers, busy_max: usize) -> bool {
         let is_same = self.received == workers.received;
         self.received = workers.received;

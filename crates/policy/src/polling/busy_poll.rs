@@ -70,7 +70,7 @@ pub struct Company {
 
 impl Company {
     /// Whether each of them could have a core, and its client another.
-    fn has_room(self) -> bool {
+    pub fn has_room(self) -> bool {
         self.awake <= (self.cores / 2).max(1)
     }
 }

@@ -127,6 +127,7 @@ pub(crate) fn mount(args: &Mount, said: ServeMount) -> Result<Exit, Failure> {
         bypass: Bypass::new(args.bypass).map_err(UsageFailure::from)?,
         is_trial: args.is_trial,
         sandbox: args.sandbox.unwrap_or_default(),
+        no_busy_poll: args.no_busy_poll,
         former_pool: if args.discard_former_pool { FormerPool::Discard } else { FormerPool::Retain },
     };
     let server = || {

@@ -13,8 +13,20 @@ use tidegate_sandbox::SandboxWish;
 pub(crate) const EXAMPLE: &str = include_str!("../../../systemd/mounts.toml");
 
 /// Every key of a mount, each like the option of its name.
-pub(crate) const KEYS: [&str; 11] =
-    ["source", "mountpoint", "name", "pool", "pool_size", "dram", "pin_max", "policy", "bypass", "sandbox", "try"];
+pub(crate) const KEYS: [&str; 12] = [
+    "source",
+    "mountpoint",
+    "name",
+    "pool",
+    "pool_size",
+    "dram",
+    "pin_max",
+    "policy",
+    "bypass",
+    "no_busy_poll",
+    "sandbox",
+    "try",
+];
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -42,6 +54,8 @@ struct WrittenMount {
     policy: Option<NamedPlacement>,
     #[serde(default, deserialize_with = "config::globs")]
     bypass: Vec<String>,
+    #[serde(default)]
+    no_busy_poll: bool,
     #[serde(default, deserialize_with = "config::sandbox")]
     sandbox: SandboxWish,
     #[serde(default, rename = "try")]
@@ -72,6 +86,7 @@ pub(crate) fn completed(args: &Mount) -> Result<Mount, Failure> {
         bypass: config::said_or_written(&args.bypass, written.bypass),
         sandbox: args.sandbox.or(Some(written.sandbox)),
         is_trial: args.is_trial || written.is_trial,
+        no_busy_poll: args.no_busy_poll || written.no_busy_poll,
         ..args.clone()
     })
 }

@@ -51,13 +51,26 @@ struct RunConfig {
     context_frames: Option<u32>,
     #[serde(default, deserialize_with = "config::one_or_more")]
     root: Vec<PathBuf>,
+    #[serde(default)]
+    no_busy_poll: bool,
     #[serde(default, deserialize_with = "wish")]
     sandbox: Option<SandboxWish>,
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 10] =
-    ["pool", "size", "dram", "read_cache", "pin_max", "policy", "bypass", "context_frames", "root", "sandbox"];
+pub(crate) const KEYS: [&str; 11] = [
+    "pool",
+    "size",
+    "dram",
+    "read_cache",
+    "pin_max",
+    "policy",
+    "bypass",
+    "context_frames",
+    "root",
+    "no_busy_poll",
+    "sandbox",
+];
 
 /// Runs `tidegate run`; the answer is the program's.
 pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
@@ -124,6 +137,7 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         pin_max: args.pin_max.or(written.pin_max),
         policy: args.policy.or(written.policy),
         sandbox: args.sandbox.or(written.sandbox),
+        no_busy_poll: args.no_busy_poll || written.no_busy_poll,
         bypass: config::said_or_written(&args.bypass, written.bypass),
         context_frames: args.context_frames.or(written.context_frames),
         root: config::said_or_written(&args.root, written.root),
@@ -180,7 +194,7 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\nread_cache = \"0\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nsandbox = \"on\"\n";
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\nread_cache = \"0\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nno_busy_poll = true\nsandbox = \"on\"\n";
         let expected = RunConfig {
             pool: Some("p".into()),
             size: Some(64 << 20),
@@ -191,6 +205,7 @@ mod tests {
             bypass: vec!["*.log".to_owned()],
             context_frames: Some(8),
             root: vec!["a".into(), "/b".into()],
+            no_busy_poll: true,
             sandbox: Some(SandboxWish::On),
         };
         assert_eq!(asked(text, &Run::default()), expected);

@@ -121,6 +121,7 @@ impl RunMounts {
             .args(asked.bypass.iter().map(|glob| format!("--bypass={glob}")))
             .args(asked.policy.map(|policy| format!("--policy={}", policy.name())))
             .args(asked.sandbox.map(|wish| format!("--sandbox={}", wish.name())))
+            .args(asked.no_busy_poll.then_some("--no-busy-poll"))
             .args((allowed == Allowed::AnyMemory).then_some("--try"));
         service.arg("--").args([root, root]);
         service.env("NOTIFY_SOCKET", readiness.name()).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
