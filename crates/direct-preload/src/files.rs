@@ -152,7 +152,7 @@ impl Descriptor {
     pub(crate) fn write(self, fd: i32, at: u64, data: &[u8], until: Until) -> Attempted {
         let place = if self.appends { WriteTarget::End } else { WriteTarget::At(at) };
         let until = if self.syncs { Until::Erased } else { until };
-        let written = self.slot().with_file(fd, |file, _| file.write(place, data, until));
+        let written = self.slot().with_file(fd, |file, message| file.write(place, data, until, message));
         let written = written.unwrap_or(Attempted::ByDescriptor);
         if written == Attempted::ByDescriptor {
             self.before_write_by_kernel(fd);
@@ -175,7 +175,7 @@ impl Descriptor {
         }
         let slot = self.slot();
         let read = slot.with_file(fd, |file, message| {
-            let read = file.read(at, out, ReadAids { message, cache: read_memory::cache() });
+            let read = file.read(at, out, ReadAids { message, cache: read_memory::cache });
             slot.tell_kept_reads(file, KEPT_READS_TOLD);
             read
         });
@@ -186,7 +186,7 @@ impl Descriptor {
     pub(crate) fn set_length(self, fd: i32, length: u64) -> Attempted {
         let set = self
             .slot()
-            .with_file(fd, |file, message| file.set_length(length, ReadAids { message, cache: read_memory::cache() }));
+            .with_file(fd, |file, message| file.set_length(length, ReadAids { message, cache: read_memory::cache }));
         set.unwrap_or(Attempted::ByDescriptor)
     }
 

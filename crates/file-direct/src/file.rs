@@ -10,7 +10,7 @@ use crate::read_cache::{Owner, ReadCache};
 pub use reading::ReadAids;
 use reading::ReadsWorth;
 use tidegate_file_cache::{LeasedFile, Wrote};
-use tidegate_file_wire::{Answer, Claim, VERSION};
+use tidegate_file_wire::{Answer, Claim, READ_BYTES_MAX, Read, VERSION};
 use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
 
 /// A lease that was written so often was worth its room.
@@ -114,8 +114,8 @@ impl<O: Os> DirectFile<O> {
         self.lease.is_some()
     }
 
-    /// Writes bytes, all of them or none.
-    pub fn write(&mut self, place: WriteTarget, data: &[u8], until: Until) -> Attempted {
+    /// Writes bytes, all of them or none. `message` is room for some of them.
+    pub fn write(&mut self, place: WriteTarget, data: &[u8], until: Until, message: &mut Read) -> Attempted {
         if data.is_empty() {
             return Attempted::ByDescriptor;
         }
@@ -132,7 +132,7 @@ impl<O: Os> DirectFile<O> {
         if self.lease.is_none() && !self.claim_if_due(place, data.len()) {
             return Attempted::ByDescriptor;
         }
-        match self.write_leased(place, data) {
+        match self.write_leased(place, data, message) {
             Attempted::Done(end) if until == Until::Erased && !self.sync_leased() => Attempted::Unsynced(end),
             outcome => outcome,
         }
@@ -205,7 +205,7 @@ impl<O: Os> DirectFile<O> {
     }
 
     /// Writes by the lease, with more blocks or another lease if that helps.
-    fn write_leased(&mut self, place: WriteTarget, data: &[u8]) -> Attempted {
+    fn write_leased(&mut self, place: WriteTarget, data: &[u8], message: &mut Read) -> Attempted {
         let (mut extensions, mut may_claim) = (EXTENSIONS_MAX, true);
         loop {
             let now = self.os.now();
@@ -214,6 +214,16 @@ impl<O: Os> DirectFile<O> {
             };
             let at = if let WriteTarget::At(at) = place { at } else { file.size() };
             let end = at.saturating_add(data.len() as u64);
+            // A kept page gets the very bytes that the file does: the program's may change
+            // meanwhile.
+            let kept = pages.filter(|(owner, cache)| cache.has_any(*owner, at, data.len()));
+            let data = match message.data.get_mut(..data.len()) {
+                Some(own) if kept.is_some() => {
+                    own.copy_from_slice(data);
+                    &*own
+                }
+                _ => data,
+            };
             match file.write(at, data, now) {
                 Ok(Wrote::Done) => {
                     if writes.is_multiple_of(CONTEXT_EVERY) {
@@ -221,8 +231,10 @@ impl<O: Os> DirectFile<O> {
                     }
                     *writes = writes.saturating_add(1);
                     reads_worth.was_useful();
-                    if let Some((owner, cache)) = pages {
-                        cache.update(*owner, at, data);
+                    match kept {
+                        Some((owner, cache)) if data.len() <= READ_BYTES_MAX => cache.update(owner, at, data),
+                        Some((owner, cache)) => cache.drop_pages(owner, at, data.len()),
+                        None => {}
                     }
                     return Attempted::Done(end);
                 }
@@ -276,7 +288,10 @@ impl<O: Os> DirectFile<O> {
     }
 
     fn end(&mut self, by: EndedBy) {
-        let Some(Leased { number, file, writes, syncs, .. }) = self.lease.take() else { return };
+        let Some(Leased { number, file, writes, syncs, pages, .. }) = self.lease.take() else { return };
+        if let Some((owner, cache)) = pages {
+            cache.drop_all(owner);
+        }
         // Rule 3.
         drop(file);
         self.os.leave(number);

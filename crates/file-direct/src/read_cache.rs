@@ -5,15 +5,18 @@
 //! whoever takes a page out looks at the lease afterwards. What is written by the lease is written
 //! into its pages as well. So a page has what the file has, as long as nobody else may change it.
 //!
-//! All files of the process share the memory, which is divided into sets of [`WAYS`] pages. Whoever
-//! wants a page of a set takes the coldest one. Nothing here waits, also not where a signal handler
-//! comes in between:
+//! All files of the process share the memory, which is divided into sets of [`WAYS`] pages. A page
+//! may lie in either of two sets: with one, some would be full long before others. Whoever wants a
+//! place takes the coldest page of both. A lease that ends gives its pages back.
+//!
+//! Nothing here waits, also not where a signal handler comes in between:
 //!
 //! - What is done for one lease is done by one thread at a time, so only that thread names a page
 //!   as its lease's.
 //! - Others may take a page away at any time. They say so in the page's owner before they store to
 //!   the page; whoever copied it out looks at the owner again.
 
+use std::sync::atomic::AtomicU64 as Counter;
 use tidegate_media::sync::{AtomicU64, Ordering, fence};
 
 /// Bytes of a page.
@@ -39,8 +42,6 @@ const HEAT_MAX: u64 = 32;
 /// The memory of all pages, which is zeroes to begin with.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadCache<'m> {
-    /// The last owner that was given out.
-    last_owner: &'m AtomicU64,
     heads: &'m [AtomicU64],
     pages: &'m [AtomicU64],
 }
@@ -60,7 +61,15 @@ pub(crate) enum Placed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u64);
 
+/// The last owner that was given out: not in the memory of pages, which forks wipe.
+static LAST_OWNER: Counter = Counter::new(0);
+
 impl Owner {
+    /// One that has no pages yet.
+    pub(crate) fn new() -> Owner {
+        Owner(LAST_OWNER.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
     /// The word that says so of a page.
     fn word(self) -> u64 {
         self.0 << 1
@@ -70,22 +79,18 @@ impl Owner {
 impl<'m> ReadCache<'m> {
     /// As many pages as there are words for. `None`: not even a set of them.
     pub fn over(words: &'m [AtomicU64]) -> Option<ReadCache<'m>> {
-        let (last_owner, words) = words.split_first()?;
-        let sets = words.len() / (HEAD_WORDS + WAYS * PAGE_WORDS);
-        let (heads, pages) = words.split_at_checked(sets * HEAD_WORDS)?;
-        (sets > 0).then_some(ReadCache { last_owner, heads, pages })
-    }
-
-    /// An owner that has no pages yet.
-    pub(crate) fn new_owner(&self) -> Owner {
-        Owner(self.last_owner.fetch_add(1, Ordering::Relaxed) + 1)
+        // Pages begin where pages of the memory begin, if its words do.
+        let least = |sets: usize| (sets * HEAD_WORDS).next_multiple_of(PAGE_WORDS) + sets * WAYS * PAGE_WORDS;
+        let most = words.len() / (HEAD_WORDS + WAYS * PAGE_WORDS);
+        let sets = if least(most) <= words.len() { most } else { most - 1 };
+        let (heads, pages) = words.split_at_checked((sets * HEAD_WORDS).next_multiple_of(PAGE_WORDS))?;
+        (sets > 0).then(|| ReadCache { heads: &heads[..sets * HEAD_WORDS], pages })
     }
 
     /// Copies a part of page `number`, from byte `from` on, into `out`. False: the page is not
     /// there, and `out` is nothing.
     pub(crate) fn get(&self, owner: Owner, number: u64, from: usize, out: &mut [u8]) -> bool {
-        let set = self.set_of(owner, number);
-        let Some(way) = set.find(owner, number) else { return false };
+        let Some((set, way)) = self.find(owner, number) else { return false };
         load(set.page(way), from, out);
         // Acquire: what was copied is looked at before the owner. Pairs with `take`.
         fence(Ordering::Acquire);
@@ -101,20 +106,48 @@ impl<'m> ReadCache<'m> {
 
     /// Keeps page `number`, which is not there.
     pub(crate) fn keep(&self, owner: Owner, number: u64, bytes: &[u8; PAGE_BYTES]) -> Placed {
-        let set = self.set_of(owner, number);
-        let Some((way, had)) = set.take_coldest(owner, number) else { return Placed::Nowhere };
+        let coldest = self.sets_of(owner, number).into_iter().filter_map(|set| Some((set.coldest(number)?, set)));
+        let Some((Coldest { is_taken, way, word, .. }, set)) = coldest.min_by_key(|(coldest, _)| *coldest) else {
+            return Placed::Nowhere;
+        };
+        if !set.take(way, word, owner) {
+            return Placed::Nowhere;
+        }
+        if is_taken {
+            set.cool();
+        }
         set.number(way).store(number, Ordering::Relaxed);
         set.heat(way).store(HEAT_FIRST, Ordering::Relaxed);
         store(set.page(way), 0, bytes);
         set.give(way, owner);
-        if had == 0 { Placed::InFreePlace } else { Placed::InPlaceOfAnother }
+        if is_taken { Placed::InPlaceOfAnother } else { Placed::InFreePlace }
+    }
+
+    /// Whether any of the pages that `len` bytes at offset `at` lie in is there.
+    pub(crate) fn has_any(&self, owner: Owner, at: u64, len: usize) -> bool {
+        pieces(at, len).any(|(number, ..)| self.find(owner, number).is_some())
+    }
+
+    /// Gives back the pages that `len` bytes at offset `at` lie in.
+    pub(crate) fn drop_pages(&self, owner: Owner, at: u64, len: usize) {
+        for (number, ..) in pieces(at, len) {
+            if let Some((set, way)) = self.find(owner, number) {
+                free(set.owner(way), owner);
+            }
+        }
+    }
+
+    /// Gives back all pages of a lease that has ended. It looks at a word for each page that there
+    /// is room for.
+    pub(crate) fn drop_all(&self, owner: Owner) {
+        let owners = self.heads.chunks_exact(HEAD_WORDS).flat_map(|head| &head[OWNERS_AT..OWNERS_AT + WAYS]);
+        owners.filter(|word| word.load(Ordering::Relaxed) == owner.word()).for_each(|word| free(word, owner));
     }
 
     /// Stores what was written to the file at offset `at` into the pages that are there.
     pub(crate) fn update(&self, owner: Owner, at: u64, data: &[u8]) {
         for (number, from, piece) in pieces(at, data.len()) {
-            let set = self.set_of(owner, number);
-            let Some(way) = set.find(owner, number) else { continue };
+            let Some((set, way)) = self.find(owner, number) else { continue };
             // If it is taken away meanwhile, it is not there.
             if set.take(way, owner.word(), owner) {
                 store(set.page(way), from, &data[piece]);
@@ -123,18 +156,49 @@ impl<'m> ReadCache<'m> {
         }
     }
 
-    fn set_of(&self, owner: Owner, number: u64) -> Set<'m> {
-        let sets = self.heads.len() / HEAD_WORDS;
-        let hash = (number ^ owner.0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the high half of a product with few sets is a small number"
-        )]
-        let nth = ((u128::from(hash) * sets as u128) >> 64) as usize;
-        let head = &self.heads[nth * HEAD_WORDS..][..HEAD_WORDS];
-        Set { head, pages: &self.pages[nth * WAYS * PAGE_WORDS..][..WAYS * PAGE_WORDS] }
+    /// Where a page is that nobody takes away just now.
+    fn find(&self, owner: Owner, number: u64) -> Option<(Set<'m>, usize)> {
+        self.sets_of(owner, number).into_iter().find_map(|set| Some((set, set.find(owner, number)?)))
     }
+
+    /// The sets that a page may lie in.
+    fn sets_of(&self, owner: Owner, number: u64) -> [Set<'m>; 2] {
+        let sets = self.heads.len() / HEAD_WORDS;
+        let page = number ^ owner.0.rotate_left(32);
+        [0x9e37_79b9_7f4a_7c15, 0x3c6e_f372_fe94_f82a].map(|seed| {
+            // SplitMix64's mixer, after Steele, Lea and Flood.
+            let hash = page.wrapping_add(seed);
+            let hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let hash = hash ^ hash >> 31;
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the high half of a product with few sets is a small number"
+            )]
+            let nth = ((u128::from(hash) * sets as u128) >> 64) as usize;
+            let head = &self.heads[nth * HEAD_WORDS..][..HEAD_WORDS];
+            Set { head, pages: &self.pages[nth * WAYS * PAGE_WORDS..][..WAYS * PAGE_WORDS] }
+        })
+    }
+}
+
+/// A page that may go, in the order in which they do: one that is free, best in the set that has
+/// most such pages; or the coldest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Coldest {
+    is_taken: bool,
+    /// How hot it is, or how many pages of its set are taken.
+    rank: u64,
+    /// Of pages that are as cold, not always the same one goes.
+    turn: u64,
+    way: usize,
+    /// The word of its owner.
+    word: u64,
+}
+
+/// Gives back the page with this owner's word, unless others have taken it away.
+fn free(word: &AtomicU64, owner: Owner) {
+    let _ = word.compare_exchange(owner.word(), 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// The pages that `len` bytes at offset `at` lie in: the number of each, where in it they begin,
@@ -153,6 +217,7 @@ pub(crate) fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, usize, s
 }
 
 /// A set, whose pages any thread may be at.
+#[derive(Clone, Copy)]
 struct Set<'m> {
     head: &'m [AtomicU64],
     pages: &'m [AtomicU64],
@@ -200,26 +265,31 @@ impl<'m> Set<'m> {
         self.owner(way).store(owner.word(), Ordering::Release);
     }
 
-    /// Takes the coldest page for page `number`, and tells the word of the owner that it had: 0 if
-    /// it was free. All others cool down.
-    fn take_coldest(&self, owner: Owner, number: u64) -> Option<(usize, u64)> {
-        let candidate = |way| {
-            let (word, heat) = (self.owner(way).load(Ordering::Relaxed), self.heat(way).load(Ordering::Relaxed));
-            // Of pages that are as cold, not always the same one goes.
-            (word & BUSY == 0).then_some((word != 0, heat, (way as u64 ^ number) % WAYS as u64, way, word))
+    /// The page that is to make room for page `number`.
+    fn coldest(&self, number: u64) -> Option<Coldest> {
+        let words: [u64; WAYS] = std::array::from_fn(|way| self.owner(way).load(Ordering::Relaxed));
+        let taken = words.iter().filter(|word| **word != 0).count() as u64;
+        let candidate = |(way, word): (usize, u64)| {
+            let is_taken = word != 0;
+            let rank = if is_taken { self.heat(way).load(Ordering::Relaxed) } else { taken };
+            (word & BUSY == 0).then_some(Coldest {
+                is_taken,
+                rank,
+                turn: (way as u64 ^ number) % WAYS as u64,
+                way,
+                word,
+            })
         };
-        let (is_taken, .., coldest, word) = (0..WAYS).filter_map(candidate).min()?;
-        if !self.take(coldest, word, owner) {
-            return None;
+        words.into_iter().enumerate().filter_map(candidate).min()
+    }
+
+    /// Makes all pages colder.
+    fn cool(&self) {
+        for way in 0..WAYS {
+            // Another thread's hit may be lost in between: it is a hint.
+            let heat = self.heat(way).load(Ordering::Relaxed);
+            self.heat(way).store(heat.saturating_sub(1), Ordering::Relaxed);
         }
-        if is_taken {
-            for way in 0..WAYS {
-                // Another thread's hit may be lost in between: it is a hint.
-                let heat = self.heat(way).load(Ordering::Relaxed);
-                self.heat(way).store(heat.saturating_sub(1), Ordering::Relaxed);
-            }
-        }
-        Some((coldest, word))
     }
 }
 
@@ -268,7 +338,9 @@ mod tests {
 
     /// Memory of so many sets.
     fn memory(sets: usize) -> Vec<AtomicU64> {
-        (0..1 + sets * (HEAD_WORDS + WAYS * PAGE_WORDS)).map(|_| AtomicU64::new(0)).collect()
+        (0..(sets * HEAD_WORDS).next_multiple_of(PAGE_WORDS) + sets * WAYS * PAGE_WORDS)
+            .map(|_| AtomicU64::new(0))
+            .collect()
     }
 
     fn read(cache: &ReadCache<'_>, owner: Owner, number: u64) -> Option<u8> {
@@ -287,7 +359,7 @@ mod tests {
     fn parts_are_read_and_written_as_in_a_row_of_bytes() {
         let (memory, mut rng) = (memory(4), Rng::new(11));
         let cache = ReadCache::over(&memory).expect("four sets");
-        let owner = cache.new_owner();
+        let owner = Owner::new();
         let mut model: Vec<u8> = (0..3 * PAGE_BYTES).map(|at| (at * 7) as u8).collect();
         for number in 0..3 {
             let page = model[number * PAGE_BYTES..].first_chunk().expect("a page");
@@ -312,7 +384,7 @@ mod tests {
     fn a_page_that_is_read_again_and_again_stays_and_others_go() {
         let memory = memory(1);
         let cache = ReadCache::over(&memory).expect("a set");
-        let owner = cache.new_owner();
+        let owner = Owner::new();
         for number in 0..100 {
             let kept = cache.keep(owner, number, &[number as u8; PAGE_BYTES]);
             assert_eq!(kept, if number < WAYS as u64 { Placed::InFreePlace } else { Placed::InPlaceOfAnother });
@@ -322,24 +394,43 @@ mod tests {
         assert_eq!((kept, read(&cache, owner, 99)), (WAYS, Some(99)));
     }
 
-    /// Nobody says that a lease has ended.
     #[test]
     fn pages_of_a_lease_that_ended_make_room_however_hot_they_were() {
-        let memory = memory(1);
-        let cache = ReadCache::over(&memory).expect("a set");
-        let (ended, owner) = (cache.new_owner(), cache.new_owner());
-        for number in 0..WAYS as u64 {
+        let memory = memory(2);
+        let cache = ReadCache::over(&memory).expect("two sets");
+        let (ended, owner) = (Owner::new(), Owner::new());
+        for number in 0..30 {
             cache.keep(ended, number, &[1; PAGE_BYTES]);
             (0..10).for_each(|_| assert_eq!(read(&cache, ended, number), Some(1)));
         }
-        // More pages than there are places, which are read in turn.
-        for turn in 0..100 {
-            for number in (0..WAYS as u64).filter(|number| read(&cache, owner, *number).is_none()) {
-                cache.keep(owner, number, &[turn; PAGE_BYTES]);
-            }
-        }
-        let places = |owner| (0..WAYS as u64).filter(|number| read(&cache, owner, *number).is_some()).count();
-        assert_eq!((places(ended), places(owner)), (0, WAYS));
+        cache.drop_all(ended);
+        assert!((0..30).all(|number| read(&cache, ended, number).is_none()));
+        let free = (0..100).take_while(|number| cache.keep(owner, *number, &[2; PAGE_BYTES]) == Placed::InFreePlace);
+        assert!(free.count() >= WAYS);
+        (100..300).for_each(|number| _ = cache.keep(owner, number, &[2; PAGE_BYTES]));
+        assert_eq!((0..300).filter(|number| read(&cache, owner, *number).is_some()).count(), 2 * WAYS);
+    }
+
+    #[test]
+    fn four_fifths_of_the_memory_are_used_before_a_page_has_to_go() {
+        let memory = memory(64);
+        let cache = ReadCache::over(&memory).expect("many sets");
+        let owner = Owner::new();
+        let placed = |number: &u64| cache.keep(owner, *number, &[3; PAGE_BYTES]) == Placed::InFreePlace;
+        let kept = (0..64 * WAYS as u64).take_while(placed).count();
+        assert!(kept * 5 >= 64 * WAYS * 4, "{kept}");
+    }
+
+    #[test]
+    fn single_pages_are_found_and_given_back() {
+        let memory = memory(2);
+        let cache = ReadCache::over(&memory).expect("two sets");
+        let owner = Owner::new();
+        (0..3).for_each(|number| _ = cache.keep(owner, number, &[1; PAGE_BYTES]));
+        assert!(cache.has_any(owner, 3 * 4096 - 1, 2) && !cache.has_any(owner, 3 * 4096, 5000));
+        assert!(!cache.has_any(Owner::new(), 0, 4096) && !cache.has_any(owner, 0, 0));
+        cache.drop_pages(owner, 4095, 4098);
+        assert_eq!([0, 1, 2, 3].map(|number| read(&cache, owner, number)), [None; 4]);
     }
 
     /// Each thread has a lease of its own, and pages that no other one may see.
@@ -348,7 +439,7 @@ mod tests {
         let memory = memory(1);
         let cache = ReadCache::over(&memory).expect("a set");
         let run = |seed| {
-            let (owner, mut rng) = (cache.new_owner(), Rng::new(seed));
+            let (owner, mut rng) = (Owner::new(), Rng::new(seed));
             let mut latest = [0_u8; 6];
             let (mut hits, mut page) = (0, [0; PAGE_BYTES]);
             for turn in 0..30_000_u32 {

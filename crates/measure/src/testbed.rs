@@ -9,7 +9,7 @@ pub use mounted::{Mounted, number_in};
 use crate::cost::processor_time_of;
 use crate::programs::built;
 use anyhow::Context;
-use disk::Disk;
+use disk::{Disk, FileSystem};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -34,13 +34,20 @@ pub enum Storage {
     BareMount,
     /// On the disk.
     Disk,
+    /// On a block device in memory, with this file system.
+    MemoryDisk(FileSystem),
     /// In `/dev/shm`.
     Memory,
 }
 
 impl Storage {
-    fn is_on_disk(self) -> bool {
-        !matches!(self, Storage::Memory | Storage::BareMount)
+    /// The disk that the files lie on in the end, if they lie on one.
+    fn disk(self) -> anyhow::Result<Option<Arc<Disk>>> {
+        match self {
+            Storage::Memory | Storage::BareMount => Ok(None),
+            Storage::MemoryDisk(file_system) => Disk::in_memory(file_system).map(Some),
+            Storage::Mount(_) | Storage::Direct(_) | Storage::Disk => Disk::shared().map(Some),
+        }
     }
 }
 
@@ -65,7 +72,7 @@ impl Testbed {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number only has to be another one each time.
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let disk = if storage.is_on_disk() { Some(Disk::shared()?) } else { None };
+        let disk = storage.disk()?;
         let above = disk.as_ref().map_or(Path::new("/dev/shm"), |disk| disk.folder());
         let library = if matches!(storage, Storage::Direct(_)) { Some(library()?) } else { None };
         let mut testbed = Testbed { mount: None, library, folder: above.join(name), disk };
@@ -75,7 +82,7 @@ impl Testbed {
                 Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib, dram_mib)?)
             }
             Storage::BareMount => Some(Mounted::bare(&testbed.root())?),
-            Storage::Disk | Storage::Memory => None,
+            Storage::Disk | Storage::MemoryDisk(_) | Storage::Memory => None,
         };
         Ok(testbed)
     }

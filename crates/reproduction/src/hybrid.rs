@@ -32,10 +32,10 @@ const MIB: f64 = (1_u64 << 20) as f64;
 
 /// Where the files of a program are.
 #[derive(Clone, Copy, Debug)]
-struct Subject {
-    label: &'static str,
+pub(crate) struct Subject {
+    pub(crate) label: &'static str,
     /// In a mount: with a pool of so many MiB.
-    storage: fn(u32) -> Storage,
+    pub(crate) storage: fn(u32) -> Storage,
 }
 
 /// What is compared wherever a program writes and syncs. Another way to a file joins here.
@@ -86,21 +86,21 @@ fn by_threads(threads: u64, work: impl Fn(u64) -> anyhow::Result<u64> + Sync) ->
 }
 
 /// The samples of a subject at a place.
-type PlaceSamples<T> = (String, Vec<T>);
+pub(crate) type PlaceSamples<T> = (String, Vec<T>);
 
 /// Samples of subjects at places, of which several figures are made.
-struct Samples<T> {
+pub(crate) struct Samples<T> {
     /// Of each subject, in the order of the figures: its places.
     subjects: Vec<(&'static str, Vec<PlaceSamples<T>>)>,
 }
 
 impl<T> Samples<T> {
-    fn of(labels: impl IntoIterator<Item = &'static str>) -> Samples<T> {
+    pub(crate) fn of(labels: impl IntoIterator<Item = &'static str>) -> Samples<T> {
         Samples { subjects: labels.into_iter().map(|label| (label, Vec::new())).collect() }
     }
 
     /// Takes in the samples of each of `labels` at `place`.
-    fn add(&mut self, place: &str, labels: impl IntoIterator<Item = &'static str>, samples: Vec<Vec<T>>) {
+    pub(crate) fn add(&mut self, place: &str, labels: impl IntoIterator<Item = &'static str>, samples: Vec<Vec<T>>) {
         let mut by_label: BTreeMap<_, _> = labels.into_iter().zip(samples).collect();
         for (label, places) in &mut self.subjects {
             if let Some(samples) = by_label.remove(label) {
@@ -110,7 +110,7 @@ impl<T> Samples<T> {
     }
 
     /// What `value` says of each sample. `published` has the paper's ratios, by subject and place.
-    fn series(&self, value: impl Fn(&T) -> f64, published: &[(&str, &str, f64)]) -> Vec<Series> {
+    pub(crate) fn series(&self, value: impl Fn(&T) -> f64, published: &[(&str, &str, f64)]) -> Vec<Series> {
         let of_paper = |label: &str, place: &str| {
             published.iter().find(|(of, at, _)| (*of, *at) == (label, place)).map(|(.., ratio)| *ratio)
         };

@@ -551,6 +551,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::WORKLOADS,
         figures: &["cheetah-threshold", "cheetah-threshold-moved", "cheetah-threshold-time"],
     },
+    #[cfg(not(virtual_cores))]
+    Experiment {
+        name: "placement-programs",
+        about: "synchronous writes beside Ext4 and XFS in memory (Cheetah Fig. 3)",
+        driver: Driver::Files,
+        measure: placement::programs::synchronous,
+        seed: seeds::FILE_WRITERS,
+        figures: &["cheetah-fig-3-files"],
+    },
     Experiment {
         name: "platform-tried",
         about: "what was tried against Caiti as published",

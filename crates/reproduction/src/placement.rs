@@ -7,6 +7,7 @@
 //! chosen.
 
 pub mod cheetah;
+pub mod programs;
 pub mod uhnvm;
 mod workloads;
 

@@ -81,8 +81,8 @@ pub(crate) struct Run {
     pub(crate) sandbox: Option<SandboxWish>,
 
     /// Never poll for a program's next request, as on a machine that needs its processors for other
-    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs if
-    /// programs are quick, and no more than half of the processors have such a thread
+    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs while a
+    /// processor is idle and requests come more quickly so
     #[arg(long)]
     pub(crate) no_busy_poll: bool,
 
@@ -154,8 +154,8 @@ pub(crate) struct Mount {
     pub(crate) sandbox: Option<SandboxWish>,
 
     /// Never poll for a program's next request, as on a machine that needs its processors for other
-    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs if
-    /// programs are quick, and no more than half of the processors have such a thread
+    /// work: each request then wakes a thread. Without this, a thread polls for up to 50 µs while a
+    /// processor is idle and requests come more quickly so
     #[arg(long)]
     pub(crate) no_busy_poll: bool,
 

@@ -1,7 +1,7 @@
 //! The length of a leased file, set to what it is: programs do so to be sure of it, SQLite at each
-//! checkpoint.
+//! checkpoint. It takes a request only where the last page has to be read first.
 
-use super::{Attempted, DirectFile, ReadAids};
+use super::{Attempted, DirectFile, Leased, ReadAids};
 use crate::os::Os;
 use tidegate_file_cache::Wrote;
 
@@ -12,15 +12,22 @@ impl<O: Os> DirectFile<O> {
         let mut last = [0];
         let is_as_before = self.lease.as_ref().is_some_and(|leased| leased.file.size() == length);
         let Some(at) = length.checked_sub(1).filter(|_| is_as_before) else { return Attempted::ByDescriptor };
+        let kept_before = self.kept_reads;
         if self.read(at, &mut last, aids) != Attempted::Done(1) {
             return Attempted::ByDescriptor;
         }
+        self.kept_reads = kept_before;
         let now = self.os.now();
-        // Only by the lease that the byte was read by: nobody has changed it since.
-        match self.lease.as_mut().map(|leased| leased.file.write(at, &last, now)) {
-            Some(Ok(Wrote::Done)) => Attempted::Done(length),
-            Some(Ok(Wrote::InDoubt)) => self.resolve(length),
-            _ => Attempted::ByDescriptor,
+        for may_extend in [true, false] {
+            // Only by the lease that the byte was read by: nobody has changed it since.
+            let Some(Leased { number, file, .. }) = &mut self.lease else { break };
+            match file.write(at, &last, now) {
+                Ok(Wrote::Done) => return Attempted::Done(length),
+                Ok(Wrote::InDoubt) => return self.resolve(length),
+                Ok(Wrote::OutOfBlocks) if may_extend && self.os.extend(*number) => {}
+                _ => break,
+            }
         }
+        Attempted::ByDescriptor
     }
 }

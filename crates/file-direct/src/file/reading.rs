@@ -3,7 +3,7 @@
 
 use super::{Attempted, DirectFile, EndedBy, Leased};
 use crate::os::Os;
-use crate::read_cache::{PAGE_BYTES, Placed, ReadCache, pieces};
+use crate::read_cache::{Owner, PAGE_BYTES, Placed, ReadCache, pieces};
 use tidegate_file_wire::{Answer, READ_BYTES_MAX, Read};
 use tidegate_media::Region;
 
@@ -53,9 +53,9 @@ impl ReadsWorth {
 pub struct ReadAids<'a> {
     /// Room for what is said about it.
     pub message: &'a mut Read,
-    /// The DRAM in which this process keeps pages that it read, the same for all its files; `None`:
-    /// it keeps none.
-    pub cache: Option<ReadCache<'static>>,
+    /// Tells the DRAM in which this process keeps pages that it read, the same for all its files;
+    /// `None`: it keeps none. It is asked once there is a page to be kept.
+    pub cache: fn() -> Option<ReadCache<'static>>,
 }
 
 /// Why a read is not done by the lease.
@@ -66,7 +66,8 @@ impl<O: Os> DirectFile<O> {
     pub fn read(&mut self, at: u64, out: &mut [u8], aids: ReadAids<'_>) -> Attempted {
         let ReadAids { message, cache } = aids;
         let Some(leased) = &mut self.lease else { return Attempted::ByDescriptor };
-        let read = match cache.filter(|_| out.len() <= KEPT_READ_BYTES_MAX) {
+        let cache = if out.len() <= KEPT_READ_BYTES_MAX { cache() } else { None };
+        let read = match cache {
             Some(cache) => leased.read_kept(&mut self.os, cache, (at, out), message),
             None if leased.file.read_own(at, out) == Ok(true) => Ok((out.len(), false)),
             None => leased.read_by_requests(&mut self.os, (at, out), message).map(|bytes| (bytes, false)),
@@ -102,7 +103,7 @@ impl<M: Region> Leased<M> {
     ) -> Result<(usize, bool), NotRead> {
         let left = self.file.size().saturating_sub(at);
         let bytes = usize::try_from(left).map_or(out.len(), |left| out.len().min(left));
-        let (owner, _) = *self.pages.get_or_insert_with(|| (cache.new_owner(), cache));
+        let (owner, _) = *self.pages.get_or_insert_with(|| (Owner::new(), cache));
         let mut missing = 0;
         for (number, from, piece) in pieces(at, bytes) {
             if !cache.get(owner, number, from, &mut out[piece.clone()]) {
@@ -118,7 +119,7 @@ impl<M: Region> Leased<M> {
             }
         }
         // The pages say nothing if others may have changed the file since.
-        if self.file.is_revoked().unwrap_or(true) { Err(NotRead) } else { Ok((bytes, missing == 0)) }
+        if self.file.is_revoked().unwrap_or(true) { Err(NotRead) } else { Ok((bytes, missing == 0 && bytes > 0)) }
     }
 
     /// Asks for a page, which has zeroes behind the end of the file.

@@ -142,7 +142,7 @@ impl Served {
 
 /// Pages that the program may keep in DRAM, and the words that those take.
 pub(crate) const KEPT_PAGES: u64 = 8;
-const DRAM_WORDS: usize = 4200;
+const DRAM_WORDS: usize = 4608;
 
 thread_local! {
     /// One program after the other has it.

@@ -45,6 +45,8 @@ impl ContextBoard {
         memory.store_word(BOARD_DEVICE_AT, device).map_err(failed)?;
         let is_wanted = u64::from(policy.bytes_of_contexts() > 0);
         memory.store_word(BOARD_WANTED_AT, is_wanted).map_err(failed)?;
+        // This server's counts begin at 0; a read that is told of meanwhile is not counted.
+        memory.store_word(BOARD_KEPT_READS_AT, 0).map_err(failed)?;
         memory.store_word(0, BOARD_MAGIC).map_err(failed)?;
         Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2], rung: Mutex::default() })
     }
@@ -76,7 +78,7 @@ impl ContextBoard {
     }
 
     /// Requests that had a context, those that had none, and reads for which programs made none, as
-    /// far as they have told since the mount began.
+    /// far as they have told.
     pub(crate) fn counts(&self) -> [u64; 3] {
         let [with, without] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         [with, without, self.word(BOARD_KEPT_READS_AT)]

@@ -5,6 +5,9 @@
 //! the disk. So where the temporary folder lies on another one, the disk is a loop device over a
 //! file there, with ext4 and its journal. The device bypasses the page cache below it: the data
 //! would be in memory twice.
+//!
+//! Block devices in memory, with a file system each, stand for persistent memory that is used as a
+//! disk.
 
 use crate::programs::said;
 use anyhow::Context;
@@ -13,11 +16,51 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidegate_host::files::ordered_names::has_ordered_names;
 
 /// Bytes of the loop device: room for the files of all testbeds at once.
 const LOOP_BYTES: u64 = 16 << 30;
+/// Bytes of a block device in memory, of which it takes as many as are written.
+const MEMORY_BYTES: u64 = 2 << 30;
+
+/// What is on a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystem {
+    /// With its journal.
+    Ext4,
+    /// With its log.
+    Xfs,
+}
+
+impl FileSystem {
+    /// As the kernel calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Xfs => "xfs",
+        }
+    }
+
+    /// Whether the kernel has it without loading anything.
+    pub fn is_there(self) -> bool {
+        let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        known.lines().any(|line| line.trim() == self.name())
+    }
+
+    /// Makes one in `file`.
+    fn make(self, file: &Path) -> anyhow::Result<String> {
+        // A lazy start would write tables in the midst of a measurement.
+        let options = "lazy_itable_init=0,lazy_journal_init=0";
+        match self {
+            FileSystem::Ext4 => {
+                said(Command::new("mkfs.ext4").args(["-q", "-F", "-i", "65536", "-E", options]).arg(file))
+            }
+            FileSystem::Xfs => said(Command::new("mkfs.xfs").args(["-q", "-f"]).arg(file)),
+        }
+    }
+}
 
 /// A folder on a disk.
 pub struct Disk {
@@ -44,8 +87,14 @@ impl Disk {
         if has_ordered_names(File::open(&temporary)?)? || !rustix::process::geteuid().is_root() {
             return Ok(Disk { folder: temporary, _device: None });
         }
-        let device = LoopDevice::new(&temporary)?;
+        let device = LoopDevice::new(&temporary, FileSystem::Ext4, LOOP_BYTES)?;
         Ok(Disk { folder: device.mountpoint.clone(), _device: Some(device) })
+    }
+
+    /// A block device in memory with a file system of its own.
+    pub fn in_memory(file_system: FileSystem) -> anyhow::Result<Arc<Disk>> {
+        let device = LoopDevice::new(Path::new("/dev/shm"), file_system, MEMORY_BYTES)?;
+        Ok(Arc::new(Disk { folder: device.mountpoint.clone(), _device: Some(device) }))
     }
 
     /// Where files are on it.
@@ -83,15 +132,15 @@ struct LoopDevice {
 }
 
 impl LoopDevice {
-    fn new(above: &Path) -> anyhow::Result<LoopDevice> {
-        let named = |what: &str| above.join(format!("tidegate-disk-{}{what}", std::process::id()));
+    fn new(above: &Path, file_system: FileSystem, bytes: u64) -> anyhow::Result<LoopDevice> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: the number only has to be another one each time.
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let named = |what: &str| above.join(format!("tidegate-disk-{process}-{number}{what}"));
         let device = LoopDevice { file: named(".img"), mountpoint: named("") };
         std::fs::create_dir_all(&device.mountpoint)?;
-        File::create(&device.file)?.set_len(LOOP_BYTES)?;
-        // A lazy start would write tables in the midst of a measurement.
-        let options = "lazy_itable_init=0,lazy_journal_init=0";
-        let inodes = ["-i", "65536", "-E", options];
-        said(Command::new("mkfs.ext4").args(["-q", "-F"]).args(inodes).arg(&device.file))?;
+        File::create(&device.file)?.set_len(bytes)?;
+        file_system.make(&device.file)?;
         let attach = ["--find", "--show", "--direct-io=on"];
         let node = said(Command::new("losetup").args(attach).arg(&device.file))?;
         let mounted = said(Command::new("mount").arg(&node).arg(&device.mountpoint));

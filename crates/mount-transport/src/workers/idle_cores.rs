@@ -1,11 +1,14 @@
-//! Whether a core of the machine is idle that a worker may poll on: while programs want all cores,
-//! what polling takes is taken from them.
+//! Whether a core is idle that a worker may poll on: while programs want all cores, what polling
+//! takes is taken from them.
 //!
 //! Idle time is measured while no worker polls, as one that polls is not idle. What was found holds
-//! for some seconds.
+//! for some seconds. Cores are those that this process may use; where it may not use all of their
+//! time, none is idle.
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long idle time is measured: the kernel tells it in hundredths of a second.
@@ -22,6 +25,8 @@ const IDLE_MIN: u64 = 110;
 pub(super) struct IdleCores {
     /// Where the kernel tells it; None: it does not.
     stat: Option<File>,
+    /// The cores that this process may use.
+    own: CpuSet,
     looked: Instant,
     state: Knowledge,
 }
@@ -36,16 +41,21 @@ enum Knowledge {
     Unknown,
 }
 
-/// Times of all cores since the machine began, in hundredths of a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Times of some cores since the machine began, in hundredths of a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CoreTimes {
+    cores: u64,
     idle: u64,
     all: u64,
 }
 
 impl IdleCores {
     pub(super) fn new() -> IdleCores {
-        IdleCores { stat: File::open("/proc/stat").ok(), looked: Instant::now(), state: Knowledge::Unknown }
+        let own = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+        // Fewer cores than it may use: their time is limited.
+        let has_all_time = thread::available_parallelism().is_ok_and(|cores| cores.get() >= own.count() as usize);
+        let stat = if has_all_time { File::open("/proc/stat").ok() } else { None };
+        IdleCores { stat, own, looked: Instant::now(), state: Knowledge::Unknown }
     }
 
     /// Whether [`IdleCores::look`] would find anything new `now`.
@@ -63,14 +73,17 @@ impl IdleCores {
         }
     }
 
-    /// Looks whether a core of `cores` is idle. If it has to be measured, none is meanwhile.
-    pub(super) fn look(&mut self, now: Instant, cores: usize) -> bool {
-        let mut text = [0; 256];
-        let told = self.stat.as_ref().and_then(|stat| stat.read_at(&mut text, 0).ok());
-        let times = told.and_then(|len| CoreTimes::of(&text[..len]));
+    /// Looks whether a core is idle. If it has to be measured, none is meanwhile.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        let times = self.stat.as_ref().and_then(|stat| {
+            let mut text = String::new();
+            (&mut &*stat).seek(SeekFrom::Start(0)).ok()?;
+            (&mut &*stat).read_to_string(&mut text).ok()?;
+            CoreTimes::of(&text, |core| self.own.is_set(core))
+        });
         self.state = match (self.state, times) {
             (_, None) => Knowledge::Unknown,
-            (Knowledge::Measuring(_, before), Some(times)) if times.idle_since(before, cores) >= IDLE_MIN => {
+            (Knowledge::Measuring(_, before), Some(times)) if times.idle_since(before) >= IDLE_MIN => {
                 Knowledge::Idle(now)
             }
             (_, Some(times)) => Knowledge::Measuring(now, times),
@@ -80,22 +93,31 @@ impl IdleCores {
 }
 
 impl CoreTimes {
-    /// Those in the first line of `/proc/stat`, as `proc(5)` describes it.
-    fn of(text: &[u8]) -> Option<CoreTimes> {
-        let line = text.split(|byte| *byte == b'\n').next()?.strip_prefix(b"cpu ")?;
-        let mut times = [0_u64; 8];
-        let mut words = str::from_utf8(line).ok()?.split_ascii_whitespace();
-        for time in &mut times {
-            *time = words.next()?.parse().ok()?;
+    /// Those of each core that `counts`, as `/proc/stat` tells them (`proc(5)`). `None`: it tells
+    /// of none.
+    fn of(text: &str, counts: impl Fn(usize) -> bool) -> Option<CoreTimes> {
+        let mut sum = CoreTimes::default();
+        for line in text.lines().filter_map(|line| line.strip_prefix("cpu")) {
+            let mut words = line.split(' ');
+            let Some(_) = words.next().and_then(|number| number.parse().ok()).filter(|core| counts(*core)) else {
+                continue;
+            };
+            let mut times = [0_u64; 8];
+            for time in &mut times {
+                *time = words.next()?.parse().ok()?;
+            }
+            let [.., idle, waiting_for_disks, _, _, _] = times;
+            sum.cores += 1;
+            sum.idle += idle + waiting_for_disks;
+            sum.all += times.iter().sum::<u64>();
         }
-        let [.., idle, waiting_for_disks, _, _, _] = times;
-        Some(CoreTimes { idle: idle + waiting_for_disks, all: times.iter().sum() })
+        (sum.cores > 0).then_some(sum)
     }
 
-    /// How many hundredths of a core of `cores` were idle since `before`.
-    fn idle_since(self, before: CoreTimes, cores: usize) -> u64 {
+    /// How many hundredths of a core were idle since `before`.
+    fn idle_since(self, before: CoreTimes) -> u64 {
         let [idle, all] = [self.idle.saturating_sub(before.idle), self.all.saturating_sub(before.all)];
-        (idle * 100 * cores as u64).checked_div(all).unwrap_or(0)
+        (idle * 100 * self.cores).checked_div(all).unwrap_or(0)
     }
 }
 
@@ -104,13 +126,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_time_is_that_of_idle_cores_and_of_those_that_wait_for_disks() {
-        let before = CoreTimes::of(b"cpu  10 0 10 100 20 0 0 5 0 0\ncpu0 1 2").expect("times");
-        assert_eq!(before, CoreTimes { idle: 120, all: 145 });
-        let now = CoreTimes::of(b"cpu  20 0 10 115 25 0 0 15 0 0\n").expect("times");
-        assert_eq!((now.idle_since(before, 2), before.idle_since(now, 2)), (100, 0));
-        for text in [&b"cpu 1 2"[..], b"cpu0 1 2 3 4 5 6 7 8", b"", b"cpu a b c d e f g h"] {
-            assert_eq!(CoreTimes::of(text), None);
+    fn idle_time_is_that_of_own_cores_and_of_those_that_wait_for_disks() {
+        let told = |idle: u64, all: u64| {
+            format!(
+                "cpu  9 9\ncpu0 {all} 0 0 {idle} 5 0 0 0 0 0\ncpu1 7 0 0 1 1 0 0 1 0 0\ncpu10 5 0 0 90 5 0 0 0 0 0\nintr 3\n"
+            )
+        };
+        let of = |text: &str, own: &[usize]| CoreTimes::of(text, |core| own.contains(&core));
+        let before = of(&told(100, 40), &[0, 10]).expect("two cores");
+        assert_eq!(before, CoreTimes { cores: 2, idle: 200, all: 245 });
+        let now = of(&told(130, 60), &[0, 10]).expect("two cores");
+        assert_eq!((now.idle_since(before), before.idle_since(now)), (120, 0));
+        for (text, own) in [(told(1, 1), &[3][..]), ("cpu0 1 2".to_owned(), &[0]), (String::new(), &[0])] {
+            assert_eq!(of(&text, own), None);
         }
     }
 
@@ -118,13 +146,15 @@ mod tests {
     fn idle_cores_are_measured_for_a_while_and_anew_after_some_time_or_a_gap() {
         let (mut idle, began) = (IdleCores::new(), Instant::now());
         let at = |milliseconds| began + Duration::from_millis(milliseconds);
-        assert!(idle.is_due(began) && !idle.look(began, 2) && !idle.is_due(at(1)));
+        // Whatever this machine's processes may use.
+        idle.stat = File::open("/proc/stat").ok();
+        assert!(idle.is_due(began) && !idle.look(began) && !idle.is_due(at(1)));
         assert!(idle.is_due(at(100)), "nobody looked meanwhile");
-        assert!(!idle.look(at(100), 2));
+        assert!(!idle.look(at(100)));
         assert!((101..160).all(|now| !idle.is_due(at(now))) && idle.is_due(at(160)));
         idle.state = Knowledge::Idle(at(160));
         assert!(!idle.is_due(at(8159)) && idle.is_due(at(8160)));
         idle.stat = None;
-        assert!(!idle.look(at(8160), 2) && idle.is_due(at(8161)), "a kernel that does not tell");
+        assert!(!idle.look(at(8160)) && idle.is_due(at(8161)), "a kernel that does not tell");
     }
 }

@@ -102,6 +102,12 @@ impl Standby {
         }
     }
 
+    /// As if the clock had found an idle core.
+    #[cfg(test)]
+    pub(crate) fn found_idle_core(&self) {
+        self.has_idle_core.store(true, Ordering::Relaxed);
+    }
+
     /// Says that the first worker begins.
     pub(crate) fn begin(&self) -> WorkerStep {
         self.workers().waiting += 1;
@@ -185,7 +191,7 @@ impl Standby {
             if seen.idle_cores.is_due(now) {
                 drop(workers);
                 // No worker polls while it is measured.
-                self.has_idle_core.store(seen.idle_cores.look(now, self.cores), Ordering::Relaxed);
+                self.has_idle_core.store(seen.idle_cores.look(now), Ordering::Relaxed);
                 workers = self.workers();
             }
             if seen.wants_worker(&workers, self.cores / 2) {

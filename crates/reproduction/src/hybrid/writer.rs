@@ -26,7 +26,7 @@ pub struct Writing {
 
 /// What a line of the input asks for. It ends with the operation during which its time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(crate) enum Task {
     /// Writes of so many bytes at random, an `fsync` after each, by so many threads.
     Random { bytes: u64, threads: u64, milliseconds: u64 },
     /// Writes of the first so many pages, and an `fdatasync` of all of them, over and over.
@@ -176,9 +176,9 @@ fn median_ns(mut times: Vec<Duration>) -> f64 {
 
 /// A sample of a writer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// MiB written and synced, in a second.
-    pub(super) mib_per_second: f64,
+    pub(crate) mib_per_second: f64,
     /// MiB synced in a second of syncs alone.
     pub(super) synced_mib_per_second: f64,
     /// Microseconds of a sync alone.
@@ -206,7 +206,7 @@ impl Sample {
 }
 
 /// A writer that runs.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     // Fields are dropped in order: the program ends before its file goes.
     talker: Talker,
     testbed: Testbed,
@@ -216,7 +216,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Starts a writer of a file of so many bytes. When this returns, the file is written back, and
     /// `warm` milliseconds of random writes are done. A mount has DRAM for all of the file.
-    pub(super) fn start(subject: Subject, pool_mib: u32, bytes: u64, warm: u64) -> anyhow::Result<Writer> {
+    pub(crate) fn start(subject: Subject, pool_mib: u32, bytes: u64, warm: u64) -> anyhow::Result<Writer> {
         // A file lies in one of four lanes, which share the DRAM.
         let dram_mib = u32::try_from((8 * bytes) >> 20)?.max(256);
         let testbed = Testbed::with_dram((subject.storage)(pool_mib), Some(dram_mib))
@@ -225,8 +225,13 @@ impl Writer {
         command.args(["writer", "--bytes", &bytes.to_string()]).arg(testbed.root().join("file"));
         let mut writer = Writer { talker: Talker::start(&mut command)?, testbed, label: subject.label };
         writer.done(Task::Random { bytes: PAGE_BYTES, threads: 1, milliseconds: warm })?;
-        writer.testbed.mount().map_or(Ok(()), |mount| mount.flush())?;
+        writer.write_back()?;
         Ok(writer)
+    }
+
+    /// Has a mount write everything back.
+    pub(crate) fn write_back(&self) -> anyhow::Result<()> {
+        self.testbed.mount().map_or(Ok(()), |mount| mount.flush())
     }
 
     fn done(&mut self, task: Task) -> anyhow::Result<Done> {
@@ -234,7 +239,7 @@ impl Writer {
     }
 
     /// Has it do `task`, of which an operation is about so many bytes.
-    pub(super) fn sample(&mut self, task: Task, bytes: u64) -> anyhow::Result<Sample> {
+    pub(crate) fn sample(&mut self, task: Task, bytes: u64) -> anyhow::Result<Sample> {
         let before = (self.testbed.server_processor_time()?, joules());
         let done = self.done(task)?;
         let served = self.testbed.server_processor_time()?.saturating_sub(before.0);
