@@ -6,12 +6,13 @@ mod reading;
 use crate::backoff::{Backoff, WRITES_PER_SYNC};
 use crate::grant::grant_of;
 use crate::os::Os;
-use crate::read_cache::{Owner, ReadCache};
+use crate::read_cache::{Owner, PAGE_BYTES, ReadCache};
 pub use reading::ReadAids;
 use reading::ReadsWorth;
 use tidegate_file_cache::{LeasedFile, Wrote};
 use tidegate_file_wire::{Answer, Claim, READ_BYTES_MAX, Read, VERSION};
 use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
+use tidegate_media::Region;
 
 /// A lease that was written so often was worth its room.
 const WRITES_WORTH_ROOM: u32 = 64;
@@ -216,8 +217,8 @@ impl<O: Os> DirectFile<O> {
             let end = at.saturating_add(data.len() as u64);
             // A kept page gets the very bytes that the file does: the program's may change
             // meanwhile.
-            let kept = pages.filter(|(owner, cache)| cache.has_any(*owner, at, data.len()));
-            let data = match message.data.get_mut(..data.len()) {
+            let (kept, len) = (pages.filter(|(owner, cache)| cache.has_any(*owner, at, data.len())), data.len());
+            let data = match message.data.get_mut(..len) {
                 Some(own) if kept.is_some() => {
                     own.copy_from_slice(data);
                     &*own
@@ -232,8 +233,8 @@ impl<O: Os> DirectFile<O> {
                     *writes = writes.saturating_add(1);
                     reads_worth.was_useful();
                     match kept {
-                        Some((owner, cache)) if data.len() <= READ_BYTES_MAX => cache.update(owner, at, data),
-                        Some((owner, cache)) => cache.drop_pages(owner, at, data.len()),
+                        Some((owner, cache)) if len <= READ_BYTES_MAX => cache.update(owner, at, data),
+                        Some(kept) => reads_worth.has_lost(refreshed(file, kept, at, len, message)),
                         None => {}
                     }
                     return Attempted::Done(end);
@@ -289,17 +290,34 @@ impl<O: Os> DirectFile<O> {
 
     fn end(&mut self, by: EndedBy) {
         let Some(Leased { number, file, writes, syncs, pages, .. }) = self.lease.take() else { return };
-        if let Some((owner, cache)) = pages {
-            cache.drop_all(owner);
-        }
         // Rule 3.
         drop(file);
         self.os.leave(number);
+        if let Some((owner, cache)) = pages {
+            cache.drop_all(owner);
+        }
         if by == EndedBy::Others {
             self.rooms_left = 0;
             self.backoff.was_disturbed(syncs.saturating_add(writes / WRITES_PER_SYNC));
         }
     }
+}
+
+/// Has kept pages follow a write that was just done, too long to be copied first. How many pages
+/// are not kept any more: those that are not one block of the write.
+fn refreshed<M: Region>(
+    file: &LeasedFile<M>,
+    (owner, cache): (Owner, ReadCache<'static>),
+    at: u64,
+    len: usize,
+    message: &mut Read,
+) -> u32 {
+    let (page, _) = message.data.split_first_chunk_mut().expect("a message has room for a page");
+    let fill = |page_at: u64, page: &mut [u8; PAGE_BYTES]| {
+        let is_block = (page_at - at.min(page_at)).is_multiple_of(PAGE_BYTES as u64) && page_at >= at;
+        is_block && page_at + PAGE_BYTES as u64 <= at + len as u64 && file.read_own(page_at, page) == Ok(true)
+    };
+    cache.refresh(owner, at, len, fill, page)
 }
 
 /// Bytes in the blocks of so many elements.

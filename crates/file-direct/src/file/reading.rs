@@ -43,6 +43,11 @@ impl ReadsWorth {
         left.is_some()
     }
 
+    /// So many pages that were kept are not any more: the requests that they took count after all.
+    pub(super) fn has_lost(&mut self, pages: u32) {
+        self.0 = self.0.saturating_sub(pages);
+    }
+
     /// The last request need not be made again: it does not count.
     fn was_investment(&mut self) {
         self.0 += 1;
@@ -54,7 +59,7 @@ pub struct ReadAids<'a> {
     /// Room for what is said about it.
     pub message: &'a mut Read,
     /// Tells the DRAM in which this process keeps pages that it read, the same for all its files;
-    /// `None`: it keeps none. It is asked once there is a page to be kept.
+    /// `None`: it keeps none. It is asked once a read is about to take requests.
     pub cache: fn() -> Option<ReadCache<'static>>,
 }
 
@@ -66,11 +71,14 @@ impl<O: Os> DirectFile<O> {
     pub fn read(&mut self, at: u64, out: &mut [u8], aids: ReadAids<'_>) -> Attempted {
         let ReadAids { message, cache } = aids;
         let Some(leased) = &mut self.lease else { return Attempted::ByDescriptor };
-        let cache = if out.len() <= KEPT_READ_BYTES_MAX { cache() } else { None };
-        let read = match cache {
-            Some(cache) => leased.read_kept(&mut self.os, cache, (at, out), message),
-            None if leased.file.read_own(at, out) == Ok(true) => Ok((out.len(), false)),
-            None => leased.read_by_requests(&mut self.os, (at, out), message).map(|bytes| (bytes, false)),
+        let may_keep = out.len() <= KEPT_READ_BYTES_MAX;
+        let looks_there_first = may_keep && leased.pages.is_some();
+        let read = if !looks_there_first && leased.file.read_own(at, out) == Ok(true) {
+            Ok((out.len(), false))
+        } else if may_keep && let Some(cache) = cache() {
+            leased.read_kept(&mut self.os, cache, (at, out), message)
+        } else {
+            leased.read_by_requests(&mut self.os, (at, out), message).map(|bytes| (bytes, false))
         };
         match read {
             Ok((bytes, is_kept)) => {
@@ -103,7 +111,7 @@ impl<M: Region> Leased<M> {
     ) -> Result<(usize, bool), NotRead> {
         let left = self.file.size().saturating_sub(at);
         let bytes = usize::try_from(left).map_or(out.len(), |left| out.len().min(left));
-        let (owner, _) = *self.pages.get_or_insert_with(|| (Owner::new(), cache));
+        let owner = self.pages.map_or_else(Owner::new, |(owner, _)| owner);
         let mut missing = 0;
         for (number, from, piece) in pieces(at, bytes) {
             if !cache.get(owner, number, from, &mut out[piece.clone()]) {
@@ -113,8 +121,12 @@ impl<M: Region> Leased<M> {
                 missing += 1;
                 let page = self.ask_for_page(os, number, message)?;
                 out[piece.clone()].copy_from_slice(&page[from..from + piece.len()]);
-                if cache.keep(owner, number, page) == Placed::InFreePlace {
+                let placed = cache.keep(owner, number, page);
+                if placed == Placed::InFreePlace {
                     self.reads_worth.was_investment();
+                }
+                if placed != Placed::Nowhere {
+                    self.pages = Some((owner, cache));
                 }
             }
         }

@@ -22,6 +22,8 @@ use tidegate_host::files::ordered_names::has_ordered_names;
 
 /// Bytes of the loop device: room for the files of all testbeds at once.
 const LOOP_BYTES: u64 = 16 << 30;
+/// Where block devices in memory are.
+const MEMORY: &str = "/dev/shm";
 /// Bytes of a block device in memory, of which it takes as many as are written.
 const MEMORY_BYTES: u64 = 2 << 30;
 
@@ -93,7 +95,7 @@ impl Disk {
 
     /// A block device in memory with a file system of its own.
     pub fn in_memory(file_system: FileSystem) -> anyhow::Result<Arc<Disk>> {
-        let device = LoopDevice::new(Path::new("/dev/shm"), file_system, MEMORY_BYTES)?;
+        let device = LoopDevice::new(Path::new(MEMORY), file_system, MEMORY_BYTES)?;
         Ok(Arc::new(Disk { folder: device.mountpoint.clone(), _device: Some(device) }))
     }
 
@@ -141,8 +143,12 @@ impl LoopDevice {
         std::fs::create_dir_all(&device.mountpoint)?;
         File::create(&device.file)?.set_len(bytes)?;
         file_system.make(&device.file)?;
-        let attach = ["--find", "--show", "--direct-io=on"];
-        let node = said(Command::new("losetup").args(attach).arg(&device.file))?;
+        let mut attach = Command::new("losetup");
+        attach.args(["--find", "--show"]);
+        if above != Path::new(MEMORY) {
+            attach.arg("--direct-io=on");
+        }
+        let node = said(attach.arg(&device.file))?;
         let mounted = said(Command::new("mount").arg(&node).arg(&device.mountpoint));
         // It goes when it is unmounted, or now.
         said(Command::new("losetup").arg("--detach").arg(&node))?;

@@ -25,8 +25,6 @@ const IDLE_MIN: u64 = 110;
 pub(super) struct IdleCores {
     /// Where the kernel tells it; None: it does not.
     stat: Option<File>,
-    /// The cores that this process may use.
-    own: CpuSet,
     looked: Instant,
     state: Knowledge,
 }
@@ -51,11 +49,7 @@ struct CoreTimes {
 
 impl IdleCores {
     pub(super) fn new() -> IdleCores {
-        let own = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        // Fewer cores than it may use: their time is limited.
-        let has_all_time = thread::available_parallelism().is_ok_and(|cores| cores.get() >= own.count() as usize);
-        let stat = if has_all_time { File::open("/proc/stat").ok() } else { None };
-        IdleCores { stat, own, looked: Instant::now(), state: Knowledge::Unknown }
+        IdleCores { stat: File::open("/proc/stat").ok(), looked: Instant::now(), state: Knowledge::Unknown }
     }
 
     /// Whether [`IdleCores::look`] would find anything new `now`.
@@ -79,7 +73,8 @@ impl IdleCores {
             let mut text = String::new();
             (&mut &*stat).seek(SeekFrom::Start(0)).ok()?;
             (&mut &*stat).read_to_string(&mut text).ok()?;
-            CoreTimes::of(&text, |core| self.own.is_set(core))
+            let own = own_cores()?;
+            CoreTimes::of(&text, |core| core < CpuSet::MAX_CPU && own.is_set(core))
         });
         self.state = match (self.state, times) {
             (_, None) => Knowledge::Unknown,
@@ -90,6 +85,15 @@ impl IdleCores {
         };
         matches!(self.state, Knowledge::Idle(_))
     }
+}
+
+/// The cores that this process may use, which others may change at any time. `None`: it cannot be
+/// told, or it may not use all of their time.
+fn own_cores() -> Option<CpuSet> {
+    let own = sched_getaffinity(None).ok()?;
+    // Fewer than it may use: a limit of time.
+    let cores = thread::available_parallelism().ok()?;
+    (cores.get() >= own.count() as usize).then_some(own)
 }
 
 impl CoreTimes {
@@ -117,7 +121,8 @@ impl CoreTimes {
     /// How many hundredths of a core were idle since `before`.
     fn idle_since(self, before: CoreTimes) -> u64 {
         let [idle, all] = [self.idle.saturating_sub(before.idle), self.all.saturating_sub(before.all)];
-        (idle * 100 * self.cores).checked_div(all).unwrap_or(0)
+        // A core that came in between has all of its past in these sums.
+        if self.cores == before.cores { (idle * 100 * self.cores).checked_div(all).unwrap_or(0) } else { 0 }
     }
 }
 

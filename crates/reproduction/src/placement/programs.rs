@@ -79,6 +79,9 @@ pub(crate) fn synchronous(scale: Scale) -> anyhow::Result<Vec<Figure>> {
          What a mount writes back to its disk later is in no sample."
             .to_owned(),
     );
+    if let Some(absent) = SUBJECTS.iter().find(|subject| labels().all(|label| label != subject.label)) {
+        figure.notes.push(format!("{} is not there: the kernel of this machine has not loaded it.", absent.label));
+    }
     Ok(vec![figure])
 }
 
