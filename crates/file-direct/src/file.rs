@@ -313,9 +313,10 @@ fn refreshed<M: Region>(
     message: &mut Read,
 ) -> u32 {
     let (page, _) = message.data.split_first_chunk_mut().expect("a message has room for a page");
+    let (page_bytes, len_bytes) = (PAGE_BYTES as u64, len as u64);
+    let is_block = |from: u64| from.is_multiple_of(page_bytes) && from + page_bytes <= len_bytes;
     let fill = |page_at: u64, page: &mut [u8; PAGE_BYTES]| {
-        let is_block = (page_at - at.min(page_at)).is_multiple_of(PAGE_BYTES as u64) && page_at >= at;
-        is_block && page_at + PAGE_BYTES as u64 <= at + len as u64 && file.read_own(page_at, page) == Ok(true)
+        page_at.checked_sub(at).is_some_and(is_block) && file.read_own(page_at, page) == Ok(true)
     };
     cache.refresh(owner, at, len, fill, page)
 }

@@ -106,7 +106,8 @@ impl<'m> ReadCache<'m> {
 
     /// Keeps page `number`, which is not there.
     pub(crate) fn keep(&self, owner: Owner, number: u64, bytes: &[u8; PAGE_BYTES]) -> Placed {
-        let coldest = self.sets_of(owner, number).into_iter().filter_map(|set| Some((set.coldest(number)?, set)));
+        let sets = self.sets_of(owner, number);
+        let coldest = sets.iter().filter_map(|set| Some((set.coldest(number)?, set)));
         let Some((Coldest { is_taken, way, word, .. }, set)) = coldest.min_by_key(|(coldest, _)| *coldest) else {
             return Placed::Nowhere;
         };
@@ -114,7 +115,7 @@ impl<'m> ReadCache<'m> {
             return Placed::Nowhere;
         }
         if is_taken {
-            self.sets_of(owner, number).iter().for_each(Set::cool);
+            sets.iter().for_each(Set::cool);
         }
         set.number(way).store(number, Ordering::Relaxed);
         set.heat(way).store(HEAT_FIRST, Ordering::Relaxed);
@@ -143,7 +144,7 @@ impl<'m> ReadCache<'m> {
             let Some((set, way)) = self.find(owner, number) else { continue };
             let page_at = number * PAGE_BYTES as u64;
             if fill(page_at, page) {
-                self.update(owner, page_at, page);
+                set.store(way, owner, 0, page);
             } else {
                 free(set.owner(way), owner);
                 lost += 1;
@@ -162,11 +163,8 @@ impl<'m> ReadCache<'m> {
     /// Stores what was written to the file at offset `at` into the pages that are there.
     pub(crate) fn update(&self, owner: Owner, at: u64, data: &[u8]) {
         for (number, from, piece) in pieces(at, data.len()) {
-            let Some((set, way)) = self.find(owner, number) else { continue };
-            // If it is taken away meanwhile, it is not there.
-            if set.take(way, owner.word(), owner) {
-                store(set.page(way), from, &data[piece]);
-                set.give(way, owner);
+            if let Some((set, way)) = self.find(owner, number) {
+                set.store(way, owner, from, &data[piece]);
             }
         }
     }
@@ -278,6 +276,14 @@ impl<'m> Set<'m> {
     /// Gives a page that was taken to its owner.
     fn give(&self, way: usize, owner: Owner) {
         self.owner(way).store(owner.word(), Ordering::Release);
+    }
+
+    /// Stores bytes into a page of its owner. If others take it away meanwhile, it is not there.
+    fn store(&self, way: usize, owner: Owner, from: usize, data: &[u8]) {
+        if self.take(way, owner.word(), owner) {
+            store(self.page(way), from, data);
+            self.give(way, owner);
+        }
     }
 
     /// The page that is to make room for page `number`.

@@ -144,7 +144,7 @@ impl<T> Samples<T> {
 }
 
 /// A figure of the thesis; ratios are over `baseline`.
-fn frame(id: &str, paper: &str, title: &str, unit: &str, baseline: &str) -> Figure {
+pub(crate) fn frame(id: &str, paper: &str, title: &str, unit: &str, baseline: &str) -> Figure {
     Figure {
         id: id.to_owned(),
         paper: format!("Hybrid page cache, {paper}"),

@@ -72,10 +72,10 @@ impl<O: Os> DirectFile<O> {
         let ReadAids { message, cache } = aids;
         let Some(leased) = &mut self.lease else { return Attempted::ByDescriptor };
         let may_keep = out.len() <= KEPT_READ_BYTES_MAX;
-        let looks_there_first = may_keep && leased.pages.is_some();
-        let read = if !looks_there_first && leased.file.read_own(at, out) == Ok(true) {
+        let known = leased.pages.map(|(_, cache)| cache).filter(|_| may_keep);
+        let read = if known.is_none() && leased.file.read_own(at, out) == Ok(true) {
             Ok((out.len(), false))
-        } else if may_keep && let Some(cache) = cache() {
+        } else if let Some(cache) = known.or_else(|| may_keep.then(cache)?) {
             leased.read_kept(&mut self.os, cache, (at, out), message)
         } else {
             leased.read_by_requests(&mut self.os, (at, out), message).map(|bytes| (bytes, false))

@@ -4,7 +4,8 @@
 //! several times what the request does. But a worker that polls keeps a core from others, and a
 //! client on the same core from sending anything. Which of the two it is, nobody tells: the worker
 //! serves some requests in one way and some in the other, and keeps the quicker one
-//! (`crates/policy/src/polling/trial.rs`). It does so while another core of the machine is idle.
+//! (`crates/policy/src/polling/trial.rs`). It does so while a core is
+//! idle that it may use.
 
 use crate::device::{Device, DeviceError, Received, RequestBuffer};
 use crate::workers::standby::Standby;

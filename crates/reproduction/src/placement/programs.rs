@@ -5,9 +5,9 @@
 //! devices in memory. Its NOVA and its DAX are not here: the kernel of this machine has neither.
 
 use crate::Scale;
-use crate::figure::{Chart, Figure, bytes_in_words};
+use crate::figure::{Figure, bytes_in_words};
 use crate::hybrid::writer::{Task, Writer};
-use crate::hybrid::{DIRECT, MEMORY, MOUNT, Samples, Subject, disk_is_there, in_turn};
+use crate::hybrid::{DIRECT, MEMORY, MOUNT, Samples, Subject, disk_is_there, frame, in_turn};
 use tidegate_measure::testbed::disk::FileSystem;
 use tidegate_measure::testbed::{Storage, absent};
 
@@ -69,7 +69,9 @@ pub(crate) fn synchronous(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         })?;
         samples.add(&bytes_in_words(bytes), labels(), taken);
     }
-    let mut figure = frame("cheetah-fig-3-files", "Fig. 3", "Random writes with an fsync each, one thread", "MiB/s");
+    let title = "Random writes with an fsync each, one thread";
+    let empty = frame("cheetah-fig-3-files", "", title, "MiB/s", EXT4);
+    let mut figure = Figure { paper: "Cheetah, Fig. 3".to_owned(), ..empty };
     let sizes = SIZES.map(bytes_in_words);
     let published: Vec<(&str, &str, f64)> = sizes.iter().map(|size| (DIRECT, size.as_str(), PUBLISHED)).collect();
     figure.series = samples.series(|sample| sample.mib_per_second, &published);
@@ -83,21 +85,6 @@ pub(crate) fn synchronous(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         figure.notes.push(format!("{} is not there: the kernel of this machine has not loaded it.", absent.label));
     }
     Ok(vec![figure])
-}
-
-/// A figure of the paper; ratios are over Ext4.
-fn frame(id: &str, paper: &str, title: &str, unit: &str) -> Figure {
-    Figure {
-        id: id.to_owned(),
-        paper: format!("Cheetah, {paper}"),
-        title: title.to_owned(),
-        chart: Chart::Lines,
-        unit: unit.to_owned(),
-        baseline: Some(EXT4.to_owned()),
-        notes: Vec::new(),
-        series: Vec::new(),
-        run: None,
-    }
 }
 
 /// The places of the figure.

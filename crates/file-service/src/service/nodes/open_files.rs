@@ -254,8 +254,7 @@ impl OpenFiles {
         let (names, _) = self.names.counters();
         let (timed_syncs, timed_syncs_ns) = self.syncs.read();
         let (disk_syncs, disk_syncs_ns) = below.read();
-        let [placed_by_stack, placed_by_thread, reads_kept] =
-            self.board.get().map(ContextBoard::counts).unwrap_or_default();
+        let [placed_by_stack, placed_by_thread] = self.board.get().map(ContextBoard::counts).unwrap_or_default();
         MountCounts {
             up_ns: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
             requests: self.requests.load(Ordering::Relaxed),
@@ -286,7 +285,7 @@ impl OpenFiles {
             disk_syncs,
             disk_syncs_ns,
             reads_by_pattern: ReadsByPattern::of(&counters.by_pattern),
-            reads_kept,
+            reads_kept: self.board.get().map_or(0, ContextBoard::kept_reads),
             placed_by_stack,
             placed_by_thread,
             lines_flushed: stores.lines_flushed,
