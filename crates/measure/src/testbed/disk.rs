@@ -131,6 +131,8 @@ impl Disk {
 struct LoopDevice {
     file: PathBuf,
     mountpoint: PathBuf,
+    /// The device, as long as it does not go by itself.
+    node: Option<String>,
 }
 
 impl LoopDevice {
@@ -139,7 +141,7 @@ impl LoopDevice {
         // Relaxed: the number only has to be another one each time.
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let named = |what: &str| above.join(format!("tidegate-disk-{process}-{number}{what}"));
-        let device = LoopDevice { file: named(".img"), mountpoint: named("") };
+        let mut device = LoopDevice { file: named(".img"), mountpoint: named(""), node: None };
         std::fs::create_dir_all(&device.mountpoint)?;
         File::create(&device.file)?.set_len(bytes)?;
         file_system.make(&device.file)?;
@@ -148,11 +150,12 @@ impl LoopDevice {
         if above != Path::new(MEMORY) {
             attach.arg("--direct-io=on");
         }
-        let node = said(attach.arg(&device.file))?;
-        let mounted = said(Command::new("mount").arg(&node).arg(&device.mountpoint));
-        // It goes when it is unmounted, or now.
-        said(Command::new("losetup").arg("--detach").arg(&node))?;
-        mounted.map(|_| device)
+        let node = device.node.insert(said(attach.arg(&device.file))?).clone();
+        said(Command::new("mount").arg(&node).arg(&device.mountpoint))?;
+        // It goes when it is unmounted.
+        detach(&node)?;
+        device.node = None;
+        Ok(device)
     }
 }
 
@@ -161,9 +164,16 @@ impl Drop for LoopDevice {
         // A server that still ends may have it open. What cannot be removed is in a folder for
         // what is temporary.
         let _ = unmount(&self.mountpoint, UnmountFlags::DETACH);
+        if let Some(node) = &self.node {
+            let _ = detach(node);
+        }
         let _ = std::fs::remove_dir(&self.mountpoint);
         let _ = std::fs::remove_file(&self.file);
     }
+}
+
+fn detach(node: &str) -> anyhow::Result<String> {
+    said(Command::new("losetup").arg("--detach").arg(node))
 }
 
 #[cfg(test)]
