@@ -97,6 +97,18 @@ fn every_cut_of_writes_that_are_put_together() {
     judge("together, restarted", &pool, &[&before[..], &[FileStep::Restart]].concat(), &[], &[FIRST, END, READ]);
 }
 
+/// Blocks of what was put together, and of what left the pool, are lent and written again: whoever
+/// shares the lease reads no more of them than was meant.
+#[test]
+fn every_cut_of_reads_of_blocks_that_are_lent_again() {
+    let pool = SmallPool::of(4);
+    let together = [FIRST, BEHIND, FURTHER, READ, REFILL, OVER, OVER, OVER];
+    judge("read, put together", &pool, &together, &[READ], &[FileStep::WriteBack, FileStep::Restart]);
+    let dropped =
+        [LONG, SYNC, READ, FileStep::WriteBack, FileStep::Unwanted(0), READ, REFILL, OVER, OVER, REFILL, OVER, OVER];
+    judge("read, gone from the pool", &pool, &dropped, &[READ], &[FileStep::WriteBack, FileStep::Restart]);
+}
+
 /// The process that has the pool open ends, and the program with the lease goes on.
 #[test]
 fn every_cut_after_the_pool_was_opened_anew() {

@@ -11,8 +11,9 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT,
-    BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, Said, board_place, said_by, said_word, shown_context,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT,
+    BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, Said, board_place, leased_bit, leased_place, said_by,
+    said_word, shown_context,
 };
 use tidegate_program_context::{ProgramContexts, StackTop, VERIFY_EVERY};
 
@@ -113,6 +114,19 @@ pub(crate) fn count_kept_reads(device: u64, count: u64) {
     if let Some(word) = board.and_then(|board| board.at(BOARD_KEPT_READS_AT)) {
         word.fetch_add(count, Ordering::Relaxed);
     }
+}
+
+/// Where the boards say whether a file may have a lease, if it is in a mount that has one.
+pub(crate) fn place_of_leases(device: u64, inode: u64) -> Option<u16> {
+    is_device_of_mount(device).then(|| leased_place(inode))
+}
+
+/// Whether a file with this place on its board may have a lease.
+#[inline]
+pub(crate) fn may_be_leased(place: u16) -> bool {
+    let (word, bit) = leased_bit(place);
+    let has_bit = |word: &AtomicU64| word.load(Ordering::Relaxed) & bit != 0;
+    boards().filter_map(|board| board.at(BOARD_LEASED_AT + 8 * word as u64)).any(has_bit)
 }
 
 /// The words that change when a program waits for room for mapped pages.

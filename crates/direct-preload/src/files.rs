@@ -255,10 +255,15 @@ fn known_word(fd: i32) -> Option<KnownDescriptor> {
 pub(crate) fn written(fd: i32) -> Option<Descriptor> {
     match known_word(fd)? {
         KnownDescriptor::Nothing { .. } => look(fd, Moment::FirstWrite),
-        known @ KnownDescriptor::MaybeLater { writes, is_in_mount, appends, is_own } if writes < WRITES_OFTEN => {
-            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount, appends, is_own };
+        KnownDescriptor::MaybeLater { place, .. } if place.is_some_and(contexts::may_be_leased) => {
+            look(fd, Moment::WorthClaim);
+        }
+        known @ KnownDescriptor::MaybeLater { writes, is_in_mount, appends, is_own, place }
+            if writes < WRITES_OFTEN =>
+        {
+            let more = KnownDescriptor::MaybeLater { writes: writes + 1, is_in_mount, appends, is_own, place };
             // Another thread may have closed it, or counted.
-            _ = place(fd)?.compare_exchange(known.word(), more.word(), Ordering::Relaxed, Ordering::Relaxed);
+            _ = self::place(fd)?.compare_exchange(known.word(), more.word(), Ordering::Relaxed, Ordering::Relaxed);
             if appends {
                 have_kernel_ask(fd);
             }
@@ -282,6 +287,19 @@ pub(crate) fn is_in_mount(fd: i32) -> bool {
         Some(KnownDescriptor::Plain { is_in_mount } | KnownDescriptor::MaybeLater { is_in_mount, .. }) => is_in_mount,
         Some(KnownDescriptor::File(_)) => true,
     }
+}
+
+/// The descriptor that is about to be read: looked at if nothing is known of it.
+#[inline]
+pub(crate) fn read(fd: i32) -> Option<Descriptor> {
+    match known_word(fd)? {
+        KnownDescriptor::Nothing { .. } => look(fd, Moment::FirstRead),
+        KnownDescriptor::MaybeLater { place, .. } if place.is_some_and(contexts::may_be_leased) => {
+            look(fd, Moment::WorthClaim);
+        }
+        _ => {}
+    }
+    known(fd)
 }
 
 /// The descriptor that is about to be synced.
@@ -372,13 +390,14 @@ fn looked_at((fd, before): (i32, KnownDescriptor), moment: Moment) -> Option<Kno
     }
     // O_SYNC is O_DSYNC and one bit more.
     let syncs = flags.intersects(OFlags::DSYNC);
-    if moment != Moment::WorthClaim && !syncs {
+    let place = if moment == Moment::WorthClaim { None } else { place_on_board(descriptor) };
+    if moment != Moment::WorthClaim && !syncs && !place.is_some_and(contexts::may_be_leased) {
         let writes = u32::from(moment == Moment::FirstWrite);
         let appends = flags.contains(OFlags::APPEND);
         if appends {
             have_kernel_ask(fd);
         }
-        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount(), appends, is_own });
+        return Some(KnownDescriptor::MaybeLater { writes, is_in_mount: is_in_mount(), appends, is_own, place });
     }
     let about = fstat(descriptor).ok()?;
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
@@ -387,6 +406,13 @@ fn looked_at((fd, before): (i32, KnownDescriptor), moment: Moment) -> Option<Kno
     let slot = slot_of(fd, about.st_dev, about.st_ino)?;
     let (appends, is_write_only) = (flags.contains(OFlags::APPEND), flags.contains(OFlags::WRONLY));
     Some(KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only, is_own }))
+}
+
+/// Where a mount's board says whether the file of a descriptor may have a lease: a request would
+/// end it.
+fn place_on_board(descriptor: BorrowedFd<'_>) -> Option<u16> {
+    let about = fstat(descriptor).ok()?;
+    contexts::place_of_leases(about.st_dev, about.st_ino)
 }
 
 fn is_of_mount(descriptor: BorrowedFd<'_>) -> bool {
@@ -421,7 +447,8 @@ fn chosen(fd: i32, (device, inode): (u64, u64)) -> Option<u16> {
             lends(fd, unsafe { &mut *slot.pool.get() }).then_some(())?;
             // SAFETY: nobody writes it while there is a file.
             let pool = unsafe { &*slot.pool.get() };
-            state.file = Some(DirectFile::new(Service { fd, pool }, pool.bytes.get()));
+            let place = contexts::place_of_leases(device, inode);
+            state.file = Some(DirectFile::new(Service { fd, pool, place }, pool.bytes.get()));
             slot.device.store(device, Ordering::Relaxed);
             slot.inode.store(inode, Ordering::Relaxed);
         }

@@ -23,6 +23,8 @@ pub(crate) enum KnownDescriptor {
         appends: bool,
         /// As [`Descriptor::is_own`].
         is_own: bool,
+        /// Where a mount's board says whether its file may have a lease.
+        place: Option<u16>,
     },
     /// It leads to the file of this slot.
     File(Descriptor),
@@ -56,8 +58,9 @@ impl KnownDescriptor {
         match self {
             KnownDescriptor::Nothing { is_own } => own(is_own),
             KnownDescriptor::Plain { is_in_mount } => 1 | u64::from(is_in_mount) << 2,
-            KnownDescriptor::MaybeLater { writes, is_in_mount, appends, is_own } => {
-                2 | u64::from(is_in_mount) << 2 | u64::from(appends) << 3 | own(is_own) | u64::from(writes) << 8
+            KnownDescriptor::MaybeLater { writes, is_in_mount, appends, is_own, place } => {
+                let flags = u64::from(is_in_mount) << 2 | u64::from(appends) << 3 | own(is_own);
+                2 | flags | u64::from(writes) << 8 | place.map_or(0, |place| u64::from(place) + 1) << 40
             }
             KnownDescriptor::File(Descriptor { slot, appends, syncs, is_write_only, is_own }) => {
                 let flags = u64::from(appends) << 2 | u64::from(syncs) << 3 | u64::from(is_write_only) << 4;
@@ -73,10 +76,11 @@ impl KnownDescriptor {
             0 => KnownDescriptor::Nothing { is_own },
             1 => KnownDescriptor::Plain { is_in_mount: word & 4 != 0 },
             2 => KnownDescriptor::MaybeLater {
-                writes: u32::try_from(word >> 8).unwrap_or(u32::MAX),
+                writes: u32::try_from(word >> 8 & u64::from(u32::MAX)).unwrap_or(u32::MAX),
                 is_in_mount: word & 4 != 0,
                 appends: word & 8 != 0,
                 is_own,
+                place: (word >> 40).checked_sub(1).and_then(|place| u16::try_from(place).ok()),
             },
             _ => KnownDescriptor::File(Descriptor {
                 slot: u16::try_from(word >> 8).unwrap_or(u16::MAX),

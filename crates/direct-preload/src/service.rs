@@ -4,7 +4,8 @@ use crate::contexts;
 use crate::memory::{LeaseMemory, memory_of};
 use crate::times;
 use libc::c_void;
-use tidegate_file_direct::Os;
+use rustix::time::Timespec;
+use tidegate_file_direct::{LeaseRequest as Request, Os};
 use tidegate_file_wire::{
     Answer, CLAIM, Claim, DESCRIBE, EXTEND, LEAVE, LeaseRequest, PATH_BYTES_MAX, PoolDescription, READ, Read, VERSION,
 };
@@ -12,6 +13,13 @@ use tidegate_layout::file_cache::LeaseGrant;
 use tidegate_preload_common::next;
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
+
+/// A write of another process takes a microsecond. If its thread does not run, it gets the processor
+/// first, and then some time. If it is stopped or dead, nothing helps.
+const SPINS: u32 = 200;
+const YIELDS: u32 = SPINS + 200;
+const SLEEPS: u32 = YIELDS + 500;
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
 /// A description of no pool.
 pub(crate) const NO_POOL: PoolDescription = PoolDescription {
@@ -30,6 +38,8 @@ pub(crate) struct Service {
     pub(crate) fd: i32,
     /// Which file the pool is.
     pub(crate) pool: &'static PoolDescription,
+    /// Where the mount's board says whether the file may have a lease.
+    pub(crate) place: Option<u16>,
 }
 
 /// Whether the mount that a descriptor's file is in lends files; `pool` says from which pool.
@@ -52,14 +62,16 @@ impl Os for Service {
         !has_limit() && ask(self.fd, CLAIM, claim)
     }
 
-    fn extend(&mut self, lease: u64) -> bool {
-        let mut request = request_of(lease);
-        !has_limit() && ask(self.fd, EXTEND, &mut request) && Answer::of(request.answer.get()) == Answer::Granted
-    }
-
-    fn leave(&mut self, lease: u64) {
-        // If this does not arrive, the service finds out by itself.
-        let _ = ask(self.fd, LEAVE, &mut request_of(lease));
+    fn ask(&mut self, request: Request, lease: u64) -> bool {
+        let command = match request {
+            Request::Extend if has_limit() => return false,
+            // Any answer about the file comes behind the end of a lease.
+            Request::Extend | Request::Probe => EXTEND,
+            // If this does not arrive, the service finds out by itself.
+            Request::Leave => LEAVE,
+        };
+        let mut message = LeaseRequest { lease: lease.into(), ..LeaseRequest::new_zeroed() };
+        ask(self.fd, command, &mut message) && Answer::of(message.answer.get()) == Answer::Granted
     }
 
     fn read(&mut self, read: &mut Read) -> bool {
@@ -70,9 +82,18 @@ impl Os for Service {
         memory_of(self.pool, grant)
     }
 
-    fn probe(&mut self) {
-        // Any answer about the file comes behind the end of a lease.
-        let _ = ask(self.fd, EXTEND, &mut request_of(0));
+    fn others_have_lease(&mut self) -> bool {
+        self.place.is_some_and(contexts::may_be_leased)
+    }
+
+    fn pause(&mut self, round: u32) -> bool {
+        match round {
+            ..SPINS => std::hint::spin_loop(),
+            ..YIELDS => rustix::thread::sched_yield(),
+            ..SLEEPS => _ = rustix::thread::nanosleep(&PAUSE),
+            _ => return false,
+        }
+        true
     }
 
     fn context(&mut self) -> u64 {
@@ -82,10 +103,6 @@ impl Os for Service {
     fn now(&mut self) -> u64 {
         times::now()
     }
-}
-
-fn request_of(lease: u64) -> LeaseRequest {
-    LeaseRequest { lease: lease.into(), ..LeaseRequest::new_zeroed() }
 }
 
 /// Whether files of this process may not grow beyond some length: the kernel looks after that.

@@ -12,7 +12,7 @@ use crate::io::holes::FileLength;
 use crate::lanes::file::FileId;
 use crate::lanes::lane::Renewal;
 use crate::lanes::lease::LeaseId;
-use crate::lanes::leases::lend::LeaseStock;
+use crate::lanes::leases::lend::{LeaseStock, Sharer};
 use crate::open::attach::Detached;
 use crate::open::format::{PoolOpenError, allow, identify};
 use crate::open::recover::Recovered;
@@ -145,6 +145,16 @@ impl<R: Region> FilePool<R> {
         self.allow(PoolContents::Leases)?;
         let granted = self.lane(file)?.lend(file.file, room, log)?;
         Ok(granted.map(|(lease, grant)| (PoolLease { lane: file.lane, lease }, grant)))
+    }
+
+    /// Has another process share the lease of a file that goes on: see [`FileCache::join`].
+    pub fn join(&self, file: PoolFile, asked: &Range<u64>, by: Sharer) -> Result<Option<LeaseGrant>, FileError> {
+        self.lane(file)?.join(file.file, asked, by)
+    }
+
+    /// Reserves room for a lease that goes on: see [`FileCache::widen`].
+    pub fn widen(&self, file: PoolFile, room: Range<u64>) -> Result<(), FileError> {
+        self.lane(file)?.widen(file.file, room)
     }
 
     /// Has the superblocks say so before the first lease or mapping, as one change for all lanes.

@@ -1,18 +1,20 @@
 //! A file that a program has open, with the lease that it has of it or may have.
 
+mod joining;
 mod length;
 mod reading;
 
 use crate::backoff::{Backoff, WRITES_PER_SYNC};
 use crate::grant::grant_of;
-use crate::os::Os;
+use crate::os::{LeaseRequest, Os};
 use crate::read_cache::{Owner, PAGE_BYTES, ReadCache};
+use joining::JoinBackoff;
 pub use reading::ReadAids;
 use reading::ReadsWorth;
-use tidegate_file_cache::{LeasedFile, Wrote};
-use tidegate_file_wire::{Answer, Claim, READ_BYTES_MAX, Read, VERSION};
+use tidegate_file_cache::{LeasedFile, Others, Wrote};
+use tidegate_file_wire::{Answer, Claim, JOINS, READ_BYTES_MAX, Read, VERSION};
 use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
-use tidegate_media::Region;
+use tidegate_media::ExchangeWords;
 
 /// A lease that was written so often was worth its room.
 const WRITES_WORTH_ROOM: u32 = 64;
@@ -61,6 +63,7 @@ pub struct DirectFile<O: Os> {
     os: O,
     pool_bytes: u64,
     backoff: Backoff,
+    joins: JoinBackoff,
     lease: Option<Leased<O::Memory>>,
     /// Rooms that were left for another one, in a row, and were not worth it.
     rooms_left: u32,
@@ -98,6 +101,7 @@ impl<O: Os> DirectFile<O> {
             os,
             pool_bytes,
             backoff: Backoff::default(),
+            joins: JoinBackoff::default(),
             lease: None,
             rooms_left: 0,
             never: false,
@@ -120,7 +124,8 @@ impl<O: Os> DirectFile<O> {
         if data.is_empty() {
             return Attempted::ByDescriptor;
         }
-        if self.lease.is_none() {
+        let at = if let WriteTarget::At(at) = place { at } else { 0 };
+        if self.lease.is_none() && !self.join(at, data.len()) {
             match until {
                 Until::Erased => self.backoff.saw_sync(),
                 Until::PowerLoss => self.backoff.saw_write(),
@@ -130,7 +135,7 @@ impl<O: Os> DirectFile<O> {
             self.leave();
             return Attempted::ByDescriptor;
         }
-        if self.lease.is_none() && !self.claim_if_due(place, data.len()) {
+        if self.lease.is_none() && !self.claim_if_due(at, data.len()) {
             return Attempted::ByDescriptor;
         }
         match self.write_leased(place, data, message) {
@@ -145,7 +150,8 @@ impl<O: Os> DirectFile<O> {
         if self.lease.as_ref().is_some_and(is_revoked) {
             self.end(EndedBy::Others);
         }
-        if self.lease.is_none() {
+        // A lease had all of the file durable when it was granted.
+        if self.lease.is_none() && !self.join(0, 0) {
             self.backoff.saw_sync();
             return Attempted::ByDescriptor;
         }
@@ -165,21 +171,40 @@ impl<O: Os> DirectFile<O> {
     }
 
     /// Claims the file for a write, if that is due.
-    fn claim_if_due(&mut self, place: WriteTarget, len: usize) -> bool {
-        let at = if let WriteTarget::At(at) = place { at } else { 0 };
+    fn claim_if_due(&mut self, at: u64, len: usize) -> bool {
         !self.never && self.backoff.is_due() && self.claim(at, len)
     }
 
     /// Claims the file for a write.
     fn claim(&mut self, at: u64, len: usize) -> bool {
-        let mut claim = Claim { version: VERSION.into(), at: at.into(), len: (len as u64).into(), ..Claim::default() };
-        let answer = if self.os.claim(&mut claim) { Answer::of(claim.answer.get()) } else { Answer::Never };
-        match answer {
-            Answer::Granted => return self.take(&claim),
+        match self.ask_for_lease(at, len, 0) {
+            Answer::Granted => return true,
             Answer::Later => self.backoff.was_refused(),
             Answer::Never => self.never = true,
         }
         false
+    }
+
+    /// Asks for more room for the lease. False: it has none there.
+    fn widen(&mut self, at: u64, len: usize) -> bool {
+        let Some(leased) = &mut self.lease else { return false };
+        let (lease, len) = (leased.number.into(), (len as u64).into());
+        let mut claim =
+            Claim { version: VERSION.into(), at: at.into(), len, lease, how: JOINS.into(), ..Claim::default() };
+        let granted = self.os.claim(&mut claim).then(|| grant_of(&claim, self.pool_bytes)).flatten();
+        let wider = granted.filter(|grant| grant.lease == leased.number);
+        wider.map(|grant| leased.file.widen(grant.room)).is_some()
+    }
+
+    /// Asks for a lease, and takes one that is granted.
+    fn ask_for_lease(&mut self, at: u64, len: usize, how: u64) -> Answer {
+        let (at, len, how) = (at.into(), (len as u64).into(), how.into());
+        let mut claim = Claim { version: VERSION.into(), at, len, how, ..Claim::default() };
+        let answer = if self.os.claim(&mut claim) { Answer::of(claim.answer.get()) } else { Answer::Never };
+        match answer {
+            Answer::Granted if !self.take(&claim) => Answer::Never,
+            answer => answer,
+        }
     }
 
     /// Takes the lease that was granted.
@@ -187,8 +212,7 @@ impl<O: Os> DirectFile<O> {
         let number = claim.lease.get();
         let granted = grant_of(claim, self.pool_bytes);
         let Some((grant, memory)) = granted.and_then(|grant| Some((grant, self.os.map(&grant)?))) else {
-            self.os.leave(number);
-            self.never = true;
+            self.os.ask(LeaseRequest::Leave, number);
             return false;
         };
         let LeaseGrant { log, .. } = grant;
@@ -207,13 +231,21 @@ impl<O: Os> DirectFile<O> {
 
     /// Writes by the lease, with more blocks or another lease if that helps.
     fn write_leased(&mut self, place: WriteTarget, data: &[u8], message: &mut Read) -> Attempted {
-        let (mut extensions, mut may_claim) = (EXTENSIONS_MAX, true);
+        let (mut extensions, mut may_claim, mut may_join, mut rounds) = (EXTENSIONS_MAX, true, true, 0);
         loop {
             let now = self.os.now();
             let Some(Leased { number, file, writes, reads_worth, pages, .. }) = &mut self.lease else {
                 return Attempted::ByDescriptor;
             };
-            let at = if let WriteTarget::At(at) = place { at } else { file.size() };
+            let Some(mut turn) = file.turn(&mut |others| forget_kept(pages, others)).ok().flatten() else {
+                if !file.is_revoked().unwrap_or(true) && self.os.pause(rounds) {
+                    rounds += 1;
+                    continue;
+                }
+                self.end(EndedBy::Others);
+                return Attempted::ByDescriptor;
+            };
+            let at = if let WriteTarget::At(at) = place { at } else { turn.size() };
             let end = at.saturating_add(data.len() as u64);
             // A kept page gets the very bytes that the file does: the program's may change
             // meanwhile.
@@ -225,7 +257,9 @@ impl<O: Os> DirectFile<O> {
                 }
                 _ => data,
             };
-            match file.write(at, data, now) {
+            let wrote = turn.write(at, data, now);
+            drop(turn);
+            match wrote {
                 Ok(Wrote::Done) => {
                     if writes.is_multiple_of(CONTEXT_EVERY) {
                         file.say_context(self.os.context());
@@ -240,14 +274,25 @@ impl<O: Os> DirectFile<O> {
                     return Attempted::Done(end);
                 }
                 Ok(Wrote::InDoubt) => return self.resolve(end),
-                Ok(Wrote::OutOfBlocks) if extensions > 0 && self.os.extend(*number) => extensions -= 1,
+                Ok(Wrote::OutOfBlocks) if extensions > 0 && self.os.ask(LeaseRequest::Extend, *number) => {
+                    extensions -= 1;
+                }
                 // The room is around the write that a lease is claimed for, and is reserved below.
                 Ok(Wrote::OutOfRoom) if may_claim && self.rooms_left < ROOMS_LEFT_MAX => {
                     may_claim = false;
                     self.rooms_left = if *writes < WRITES_WORTH_ROOM { self.rooms_left + 1 } else { 0 };
-                    self.leave();
-                    // Without one, the next turn says so.
-                    self.claim(at, data.len());
+                    *writes = 0;
+                    if !self.widen(at, len) {
+                        self.leave();
+                        // Without one, the next turn says so.
+                        self.claim(at, len);
+                    }
+                }
+                // Others may have a new lease already.
+                Ok(Wrote::Revoked) if may_join => {
+                    may_join = false;
+                    self.end(EndedBy::Others);
+                    self.join(at, data.len());
                 }
                 Ok(Wrote::OutOfBlocks | Wrote::OutOfRoom | Wrote::Revoked) | Err(_) => {
                     self.end(EndedBy::Others);
@@ -260,7 +305,7 @@ impl<O: Os> DirectFile<O> {
     /// Waits for the end of the lease, and tells how the write has ended that goes to `end`.
     fn resolve(&mut self, end: u64) -> Attempted {
         for _ in 0..PROBES_MAX {
-            self.os.probe();
+            self.os.ask(LeaseRequest::Probe, 0);
             match self.lease.as_mut().map(|leased| leased.file.resolve()) {
                 // What was written is to be synced yet, perhaps.
                 Some(Ok(Wrote::Done)) => return Attempted::Done(end),
@@ -292,7 +337,7 @@ impl<O: Os> DirectFile<O> {
         let Some(Leased { number, file, writes, syncs, pages, .. }) = self.lease.take() else { return };
         // Rule 3.
         drop(file);
-        self.os.leave(number);
+        self.os.ask(LeaseRequest::Leave, number);
         if let Some((owner, cache)) = pages {
             cache.drop_all(owner);
         }
@@ -305,7 +350,7 @@ impl<O: Os> DirectFile<O> {
 
 /// Has kept pages follow a write that was just done, too long to be copied first. How many pages
 /// are not kept any more: those that are not one block of the write.
-fn refreshed<M: Region>(
+fn refreshed<M: ExchangeWords>(
     file: &LeasedFile<M>,
     (owner, cache): (Owner, ReadCache<'static>),
     at: u64,
@@ -316,9 +361,21 @@ fn refreshed<M: Region>(
     let (page_bytes, len_bytes) = (PAGE_BYTES as u64, len as u64);
     let is_block = |from: u64| from.is_multiple_of(page_bytes) && from + page_bytes <= len_bytes;
     let fill = |page_at: u64, page: &mut [u8; PAGE_BYTES]| {
-        page_at.checked_sub(at).is_some_and(is_block) && file.read_own(page_at, page) == Ok(true)
+        page_at.checked_sub(at).is_some_and(is_block) && file.read_written(page_at, page) == Ok(true)
     };
     cache.refresh(owner, at, len, fill, page)
+}
+
+/// Pages that others wrote to are not kept any more.
+fn forget_kept(pages: &mut Option<(Owner, ReadCache<'static>)>, others: Others) {
+    let Some((owner, cache)) = *pages else { return };
+    match others {
+        Others::Wrote { at, len } => cache.forget(owner, at, usize::try_from(len).unwrap_or(usize::MAX)),
+        Others::WroteMuch => {
+            cache.drop_all(owner);
+            *pages = None;
+        }
+    }
 }
 
 /// Bytes in the blocks of so many elements.

@@ -23,5 +23,5 @@ mod os;
 mod read_cache;
 
 pub use file::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
-pub use os::Os;
+pub use os::{LeaseRequest, Os};
 pub use read_cache::ReadCache;

@@ -153,6 +153,13 @@ impl<'m> ReadCache<'m> {
         lost
     }
 
+    /// Gives back the pages that `len` bytes at offset `at` lie in: others wrote them.
+    pub(crate) fn forget(&self, owner: Owner, at: u64, len: usize) {
+        for (set, way) in pieces(at, len).filter_map(|(number, ..)| self.find(owner, number)) {
+            free(set.owner(way), owner);
+        }
+    }
+
     /// Gives back all pages of a lease that has ended. It looks at a word for each page that there
     /// is room for.
     pub(crate) fn drop_all(&self, owner: Owner) {

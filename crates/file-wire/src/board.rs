@@ -9,8 +9,9 @@
 //! | 3 | programs | how many accesses could not be recorded to a trace |
 //! | 4 | the service | changes when a thread waits for room for mapped pages; see below |
 //! | 5 | programs | how many reads of leased files they had kept, and made no request for |
-//! | 2 `n` + 8 | the program | [`said_word`] of the thread whose place `n` is |
-//! | 2 `n` + 9 | the service | how many requests of that thread it answered that have a context |
+//! | 8 to 15 | the service | for each file with a lease, a bit: [`leased_place`] |
+//! | 2 `n` + 16 | the program | [`said_word`] of the thread whose place `n` is |
+//! | 2 `n` + 17 | the service | how many requests of that thread it answered that have a context |
 //!
 //! A thread says its context before a call that may become a request, and nothing behind it. To
 //! find a context takes time, so a thread whose calls do not become requests, as the kernel's page
@@ -18,8 +19,8 @@
 //!
 //! Programs wait by futex for the first half of word 4 to change, and give pages back then.
 //!
-//! What is on the board is a hint. Whoever may write to it can make the placement err, and have
-//! pages go that come again when they are touched; no more.
+//! What is on the board is a hint. Whoever may write to it can make the placement err, have pages
+//! go that come again when they are touched, and have programs ask for leases in vain; no more.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +44,7 @@ pub const FRAMES: u32 = 5;
 pub const FRAMES_MAX: u32 = 8;
 
 /// The first word of a board.
-pub const BOARD_MAGIC: u64 = 0x0001_4452_4f42_4754;
+pub const BOARD_MAGIC: u64 = 0x0002_4452_4f42_4754;
 /// Bytes of a board.
 pub const BOARD_BYTES: u64 = (HEAD_WORDS + 2 * PLACES) * WORD_BYTES;
 /// Offset of the word with the mount's device.
@@ -59,8 +60,13 @@ pub const BOARD_ROOM_AT: u64 = 4 * WORD_BYTES;
 /// Offset of the word that counts reads for which programs made no request.
 pub const BOARD_KEPT_READS_AT: u64 = 5 * WORD_BYTES;
 
+/// Offset of the first word with bits of files that have leases, and how many words there are.
+pub const BOARD_LEASED_AT: u64 = 8 * WORD_BYTES;
+/// See [`BOARD_LEASED_AT`].
+pub const BOARD_LEASED_WORDS: usize = 8;
+
 const WORD_BYTES: u64 = 8;
-const HEAD_WORDS: u64 = 8;
+const HEAD_WORDS: u64 = 16;
 /// Places for threads.
 const PLACES: u64 = 4096;
 /// Bits of a context that are said: the number of a thread takes the other ones.
@@ -96,6 +102,19 @@ pub enum Said {
 /// Offset of the word in which a thread says its context; the service's word follows it.
 pub fn board_place(thread: u32) -> u64 {
     (HEAD_WORDS + 2 * (u64::from(thread) % PLACES)) * WORD_BYTES
+}
+
+/// Where on a board a file's bit is that says whether it may have a lease, from 0 on. Other files
+/// have the same one.
+pub fn leased_place(inode: u64) -> u16 {
+    // Neighbours get bits of their own.
+    let bits = BOARD_LEASED_WORDS as u64 * 64;
+    u16::try_from((inode ^ inode / bits) % bits).expect("few bits")
+}
+
+/// The word that has the bit of a place, and the bit there.
+pub fn leased_bit(place: u16) -> (usize, u64) {
+    (usize::from(place / 64), 1 << (place % 64))
 }
 
 /// A context as it is said, wherever a program says it: with as many bits as a board has room for.
@@ -145,10 +164,20 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_among_inodes_have_bits_of_their_own() {
+        let bits =
+            |from: u64| (from..from + 512).map(leased_place).map(leased_bit).collect::<std::collections::BTreeSet<_>>();
+        for from in [0, 512, 1 << 40] {
+            assert_eq!(bits(from).len(), 512);
+            assert!(bits(from).iter().all(|(word, bit)| *word < BOARD_LEASED_WORDS && bit.is_power_of_two()));
+        }
+    }
+
+    #[test]
     fn places_are_on_the_board() {
         for thread in [0, 1, 4095, 4096, 4_194_304] {
             let at = board_place(thread);
-            assert!((64..=BOARD_BYTES - 16).contains(&at) && at.is_multiple_of(16), "{thread} is at {at}");
+            assert!((128..=BOARD_BYTES - 16).contains(&at) && at.is_multiple_of(16), "{thread} is at {at}");
         }
     }
 }

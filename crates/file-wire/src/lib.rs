@@ -5,7 +5,7 @@
 //! | command | asks | answer |
 //! | --- | --- | --- |
 //! | [`DESCRIBE`] | which file is the pool? | [`PoolDescription`] |
-//! | [`CLAIM`] | a lease of this file | [`Claim`] |
+//! | [`CLAIM`] | a lease of this file, or a share in that of others | [`Claim`] |
 //! | [`EXTEND`] | more blocks for a lease | [`LeaseRequest`] |
 //! | [`LEAVE`] | nothing: the program touches the lease's memory no more | [`LeaseRequest`] |
 //! | [`READ`] | bytes of a leased file, without an end of the lease | [`Read`] |
@@ -23,9 +23,9 @@ mod board;
 
 pub use access::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 pub use board::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT,
-    BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, READ_CACHE, READ_CACHE_BYTES, Said, board_place, contexts_said,
-    said_by, said_word, shown_context, variable,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LEASED_WORDS, BOARD_LOST_AT, BOARD_MAGIC,
+    BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, READ_CACHE, READ_CACHE_BYTES,
+    Said, board_place, contexts_said, leased_bit, leased_place, said_by, said_word, shown_context, variable,
 };
 
 use std::mem::offset_of;
@@ -33,7 +33,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Version of these messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest path of a pool, in bytes.
 pub const PATH_BYTES_MAX: usize = 4056;
@@ -137,7 +137,8 @@ pub struct Claim {
     pub at: U64,
     /// Asked: how many bytes.
     pub len: U64,
-    /// The lease's number.
+    /// Asked: a lease that the program has, and that has too little room; or 0. Told: the lease's
+    /// number.
     pub lease: U64,
     /// Offset of the lease log in the pool.
     pub log_at: U64,
@@ -151,7 +152,12 @@ pub struct Claim {
     pub room_from: U64,
     /// One past the last byte that it may write.
     pub room_until: U64,
+    /// Asked: [`JOINS`], or 0.
+    pub how: U64,
 }
+
+/// Of a claim: only a lease that other processes have already is to be shared.
+pub const JOINS: u64 = 1;
 
 /// A request about a lease.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]

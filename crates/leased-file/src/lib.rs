@@ -1,5 +1,5 @@
-//! Writes to a leased file through shared memory, without a system call: the side of the process
-//! that has the lease, which needs nothing of the lane. The protocol is at the head of
+//! Writes to a leased file through shared memory, without a system call: the side of the processes
+//! that have the lease, which needs nothing of the lane. The protocol is at the head of
 //! `lanes/leases.rs` of `file-cache`.
 //!
 //! A write streams its bytes to blocks that were lent, and an element of the lease log for each.
@@ -7,17 +7,32 @@
 //! looked at. A sync stores the word `committed`, flushes it, **fence**. So a write and its sync
 //! take two fences, and the write alone one: whoever reads the file next may be another process.
 //!
+//! # Several processes
+//!
+//! They have one log. Whoever writes takes its [`WriteTurn`] first, a word of the head, and then the
+//! elements of the others that it has not seen yet ([`Others`]). Nobody takes a turn away: if its
+//! process is stopped or dead, the others use the file by requests, which end the lease.
+//!
+//! | read of | is believed if, after the copy |
+//! | --- | --- |
+//! | an element of others | its place was not given away: `lending` |
+//! | a block of 4 KiB | no block was lent since, nor bytes left the lane: `lending`, `dropped` |
+//! | a block of less | it was not taken over either: `taken` |
+//!
 //! What cannot be done by lease says so as [`Wrote`], and the caller does it by its descriptor.
 //!
-//! One thread at a time writes by a lease. Whoever drops a [`LeasedFile`] touches its blocks no
+//! One thread of a process at a time uses a [`LeasedFile`]. Whoever drops it touches its blocks no
 //! more; then the lease is to be released.
 
 #![forbid(unsafe_code)]
 
+mod written_index;
+
+use crate::written_index::{WrittenElement, WrittenIndex};
 use std::ops::Range;
 use tidegate_layout::file_cache::{LEASE_CLASS, LeaseElement, LeaseGrant, NOT_CLOSED, block_in};
 use tidegate_media::sync::{Ordering, fence};
-use tidegate_media::{Poison, Region, Result};
+use tidegate_media::{ExchangeWords, Poison, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// How a write ended.
@@ -36,20 +51,41 @@ pub enum Wrote {
     InDoubt,
 }
 
-/// How many of its last elements a read looks at.
-const OWN_LOOKED_AT: usize = 64;
+/// What others that have the lease too did to the file since this process looked last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// They wrote these bytes, perhaps with bytes around them.
+    Wrote {
+        /// Offset of the first one.
+        at: u64,
+        /// How many.
+        len: u32,
+    },
+    /// They wrote so much that it is not known what.
+    WroteMuch,
+}
 
-/// A file that this process has a lease of.
+/// The word of a turn that a process has, and of one that none has.
+const TAKEN: u64 = 1;
+const FREE: u64 = 0;
+
+/// A file that this process has a lease of, by itself or with others.
 pub struct LeasedFile<R> {
     memory: R,
     grant: LeaseGrant,
-    /// Elements that are known to count.
-    written: u64,
-    /// Elements that are durable.
+    /// Elements that are known to count, of whoever.
+    seen: u64,
+    /// Elements that this process has made durable.
     committed: u64,
     /// Elements that are known to have a block.
     lent: u64,
     size: u64,
+    /// Whether `size` is the file's length with all elements that were seen.
+    is_size_known: bool,
+    index: WrittenIndex,
+    /// The words `lending` and `dropped` before the last look at the elements of others.
+    lending: u64,
+    dropped: u64,
     doubt: Option<Attempt>,
 }
 
@@ -62,15 +98,39 @@ struct Attempt {
     size: u64,
 }
 
-impl<R: Region> LeasedFile<R> {
-    /// A lease that was just granted of a file in the pool on `memory`.
+impl<R: ExchangeWords> LeasedFile<R> {
+    /// A lease of a file in the pool on `memory`, that was just granted, to this process or to
+    /// others before.
     pub fn new(memory: R, grant: LeaseGrant) -> LeasedFile<R> {
-        LeasedFile { memory, grant, written: 0, committed: 0, lent: 0, size: grant.size, doubt: None }
+        LeasedFile {
+            memory,
+            grant,
+            seen: 0,
+            committed: 0,
+            lent: 0,
+            size: grant.size,
+            is_size_known: true,
+            index: WrittenIndex::default(),
+            lending: 0,
+            dropped: 0,
+            doubt: None,
+        }
     }
 
-    /// The file's length, as long as the lease was not revoked.
-    pub fn size(&self) -> u64 {
-        self.size
+    /// The file's length when this process looked last, as long as the lease was not revoked.
+    /// `None`: others have written so much since that only a turn tells.
+    pub fn size(&self) -> Option<u64> {
+        self.is_size_known.then_some(self.size)
+    }
+
+    /// More room was reserved for this lease.
+    pub fn widen(&mut self, room: [u64; 2]) {
+        self.grant.room = room;
+    }
+
+    /// How often the file was written by the lease, as far as this process has seen.
+    pub fn seen(&self) -> u64 {
+        self.seen
     }
 
     /// Whether the lease was revoked.
@@ -78,43 +138,74 @@ impl<R: Region> LeasedFile<R> {
         Ok(self.memory.load_u64(self.grant.log.lease_at())? != self.grant.lease)
     }
 
-    /// Writes bytes at the end of the file.
-    pub fn append(&mut self, data: &[u8], modified: u64) -> Result<Wrote> {
-        self.write(self.size, data, modified)
+    /// Looks at what others have written.
+    pub fn look(&mut self, others: &mut dyn FnMut(Others)) -> Result<()> {
+        let log = self.grant.log;
+        // In this order: what is lent or dropped later changes them.
+        self.lending = self.memory.load_u64(log.lending_at())?;
+        let dropped = self.memory.load_u64(log.dropped_at())?;
+        let visible = self.memory.load_u64(log.visible_at())?;
+        let was_dropped = dropped != self.dropped;
+        if was_dropped {
+            self.index.clear();
+            self.dropped = dropped;
+        }
+        if visible == self.seen {
+            return Ok(());
+        }
+        let is_known = visible > self.seen && self.take_up(visible, others)?;
+        if was_dropped {
+            // Bytes of these too may be among those that were dropped.
+            self.index.clear();
+        }
+        if !is_known {
+            self.index.clear();
+            self.is_size_known = false;
+            others(Others::WroteMuch);
+        }
+        self.seen = visible;
+        Ok(())
     }
 
-    /// Writes bytes at offset `at`, all of them or none. `modified` is when the program changes the
-    /// file, as its record has it, or 0.
-    pub fn write(&mut self, at: u64, data: &[u8], modified: u64) -> Result<Wrote> {
-        if self.doubt.is_some() {
-            return Ok(Wrote::InDoubt);
+    /// Takes up the elements of others before number `visible`. False: they are not all there.
+    fn take_up(&mut self, visible: u64, others: &mut dyn FnMut(Others)) -> Result<bool> {
+        let (log, places) = (self.grant.log, u64::from(self.grant.log.elements));
+        if visible - self.seen > places {
+            return Ok(false);
         }
-        if self.is_revoked()? {
-            return Ok(Wrote::Revoked);
+        for number in self.seen..visible {
+            let element = self.element(number)?;
+            if element.number.get() != number || u64::from(element.length.get()) > LEASE_CLASS.bytes() {
+                return Ok(false);
+            }
+            let written = WrittenElement {
+                number,
+                offset: element.offset.get(),
+                length: element.length.get(),
+                unit: element.unit.get(),
+            };
+            others(Others::Wrote { at: written.offset, len: written.length });
+            self.size = self.size.max(written.offset.saturating_add(written.length.into()));
+            self.index.insert(&written);
         }
-        let [from, until] = self.grant.room;
-        let Some(end) = at.checked_add(data.len() as u64).filter(|end| at >= from && *end <= until) else {
-            return Ok(Wrote::OutOfRoom);
-        };
-        let blocks = data.len().div_ceil(block_bytes()) as u64;
-        if !self.has_blocks(blocks)? {
-            return Ok(Wrote::OutOfBlocks);
+        // Acquire: the elements were read before their places are looked at.
+        fence(Ordering::Acquire);
+        Ok(self.memory.load_u64(log.lending_at())? <= self.seen.saturating_add(places))
+    }
+
+    /// Takes this process' turn to write, after a look at what others have written. `None`: another
+    /// one has it.
+    pub fn turn(&mut self, others: &mut dyn FnMut(Others)) -> Result<Option<WriteTurn<'_, R>>> {
+        if self.memory.exchange_u64(self.grant.log.writer_at(), FREE, TAKEN)? != FREE {
+            return Ok(None);
         }
-        let elements = self.written..self.written + blocks;
-        self.stream(elements.clone(), at, data, modified)?;
-        self.memory.fence()?;
-        self.memory.store_u64(self.grant.log.visible_at(), elements.end);
-        // SeqCst pairs with the fence of a revocation, between its store of the lease's word and
-        // its look at `visible`: one of the two sees the other's store.
-        fence(Ordering::SeqCst);
-        let attempt = Attempt { elements: elements.end, size: self.size.max(end) };
-        // Others may have seen it already, so a lease that cannot be looked at is a doubt as well.
-        if self.is_revoked().unwrap_or(true) {
-            self.doubt = Some(attempt);
-            return Ok(self.resolve().unwrap_or(Wrote::InDoubt));
+        let turn = WriteTurn(self);
+        turn.0.look(others)?;
+        if !turn.0.is_size_known {
+            turn.0.size = turn.0.memory.load_u64(turn.0.grant.log.size_at())?;
+            turn.0.is_size_known = true;
         }
-        self.has_written(attempt);
-        Ok(Wrote::Done)
+        Ok(Some(turn))
     }
 
     /// Says by which program context the file is written. It is a hint, for the placement of what
@@ -138,82 +229,141 @@ impl<R: Region> LeasedFile<R> {
         Ok(Wrote::Done)
     }
 
-    /// Makes durable what was written by this lease, all of it or nothing; also if the lease was
-    /// revoked meanwhile.
+    /// Makes durable what anybody has written by this lease so far, each write as a whole or not at
+    /// all; also if the lease was revoked meanwhile.
     pub fn sync(&mut self) -> Result<()> {
-        if self.committed == self.written {
+        let (log, visible) = (self.grant.log, self.memory.load_u64(self.grant.log.visible_at())?);
+        if self.committed >= visible {
             return Ok(());
         }
-        let word = self.grant.log.committed_at();
-        self.memory.store_u64(word, self.written);
+        let word = log.committed_at();
+        let mut committed = self.memory.load_u64(word)?;
+        while committed < visible {
+            let was = self.memory.exchange_u64(word, committed, visible)?;
+            committed = if was == committed { visible } else { was };
+        }
+        // Whoever stored it may not have flushed it yet.
         self.memory.flush(word, size_of::<u64>() as u64);
         self.memory.fence()?;
-        self.committed = self.written;
+        self.committed = committed;
         Ok(())
     }
 
-    /// Reads what this lease wrote lately, if one such write has all of the bytes, and none after
-    /// it any. False: `out` is not what is to be read.
-    pub fn read_own(&self, at: u64, out: &mut [u8]) -> Result<bool> {
-        let (end, mut newer) = (at + out.len() as u64, [0; OWN_LOOKED_AT]);
-        let least = self.written.saturating_sub(u64::from(self.grant.log.elements).min(OWN_LOOKED_AT as u64));
-        for (place, number) in (least..self.written).rev().enumerate() {
-            let mut element = LeaseElement::new_zeroed();
-            self.memory.read(self.grant.log.element_at(number), element.as_mut_bytes())?;
-            let (offset, length, unit) = (element.offset.get(), u64::from(element.length.get()), element.unit.get());
-            // It was taken over, and its place is another one's.
-            if element.number.get() != number {
-                return Ok(false);
-            }
-            if offset <= at && end <= offset + length {
-                // The block may have been lent once more, and written since.
-                if newer[..place].contains(&unit) {
-                    return Ok(false);
-                }
-                self.memory.read(self.block(&element)? + (at - offset), out)?;
-                // Others may have written since a lease ended.
-                return Ok(!self.is_revoked()?);
-            }
-            if offset < end && at < offset + length {
-                return Ok(false);
-            }
-            newer[place] = unit;
-        }
-        Ok(false)
+    /// Reads what was written by the lease lately, if one write has all of the bytes, and none
+    /// after it any. False: `out` is not what is to be read. It knows what the last look did.
+    pub fn read_written(&self, at: u64, out: &mut [u8]) -> Result<bool> {
+        let log = self.grant.log;
+        let Some(end) = at.checked_add(out.len() as u64) else { return Ok(false) };
+        let Some(found) = self.index.find(&(at..end)) else { return Ok(false) };
+        self.memory.read(self.block(found.unit)? + (at - found.offset), out)?;
+        // Acquire: the bytes were copied before this.
+        fence(Ordering::Acquire);
+        let is_whole = u64::from(found.length) == LEASE_CLASS.bytes();
+        let is_there = self.memory.load_u64(log.lending_at())? == self.lending
+            && self.memory.load_u64(log.dropped_at())? == self.dropped
+            && (is_whole || found.number >= self.memory.load_u64(log.taken_at())?);
+        // Others may have written since a lease ended.
+        Ok(is_there && !self.is_revoked()?)
     }
 
     fn has_written(&mut self, attempt: Attempt) {
-        self.written = attempt.elements;
+        self.seen = attempt.elements;
         self.size = attempt.size;
     }
 
     /// Whether so many more elements have blocks.
     fn has_blocks(&mut self, blocks: u64) -> Result<bool> {
-        if self.written + blocks > self.lent {
+        if self.seen + blocks > self.lent {
             self.lent = self.memory.load_u64(self.grant.log.lent_at())?;
         }
-        Ok(self.written + blocks <= self.lent)
+        Ok(self.seen + blocks <= self.lent)
+    }
+
+    fn element(&self, number: u64) -> Result<LeaseElement> {
+        let mut element = LeaseElement::new_zeroed();
+        self.memory.read(self.grant.log.element_at(number), element.as_mut_bytes())?;
+        Ok(element)
     }
 
     /// Streams bytes to the blocks of these elements, and the elements.
-    fn stream(&self, elements: Range<u64>, at: u64, data: &[u8], modified: u64) -> Result<()> {
+    fn stream(&mut self, elements: Range<u64>, at: u64, data: &[u8], modified: u64) -> Result<()> {
         let places = (at..).step_by(block_bytes());
         for ((number, offset), piece) in elements.zip(places).zip(data.chunks(block_bytes())) {
-            let element_at = self.grant.log.element_at(number);
-            let mut element = LeaseElement::new_zeroed();
-            self.memory.read(element_at, element.as_mut_bytes())?;
-            let length = u32::try_from(piece.len()).expect("a block is small");
-            self.memory.stream(self.block(&element)?, piece);
-            self.memory.stream(element_at, element.filled(offset, length, modified).as_bytes());
+            let (element, length) = (self.element(number)?, u32::try_from(piece.len()).expect("a block is small"));
+            let unit = element.unit.get();
+            self.memory.stream(self.block(unit)?, piece);
+            let filled = element.filled(offset, length, modified);
+            self.memory.stream(self.grant.log.element_at(number), filled.as_bytes());
+            self.index.insert(&WrittenElement { number, offset, length, unit });
         }
         Ok(())
     }
 
-    /// Where the block of an element lies: in the memory, whatever the element says.
-    fn block(&self, element: &LeaseElement) -> Result<u64> {
-        let (at, len) = (block_in(self.grant.blocks_at, element.unit.get()), LEASE_CLASS.bytes());
+    /// Where the block lies that begins at `unit`: in the memory, whatever an element says.
+    fn block(&self, unit: u32) -> Result<u64> {
+        let (at, len) = (block_in(self.grant.blocks_at, unit), LEASE_CLASS.bytes());
         let is_inside = at.checked_add(len).is_some_and(|end| end <= self.memory.len());
         if is_inside { Ok(at) } else { Err(Poison { at, len }.into()) }
+    }
+}
+
+/// The turn of a process to write by a lease, until this is dropped.
+pub struct WriteTurn<'f, R: ExchangeWords>(&'f mut LeasedFile<R>);
+
+impl<R: ExchangeWords> WriteTurn<'_, R> {
+    /// The file's length.
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// How often the file was written by the lease.
+    pub fn seen(&self) -> u64 {
+        self.0.seen
+    }
+
+    /// Writes bytes at offset `at`, all of them or none. `modified` is when the program changes the
+    /// file, as its record has it, or 0.
+    pub fn write(&mut self, at: u64, data: &[u8], modified: u64) -> Result<Wrote> {
+        let file = &mut *self.0;
+        if file.doubt.is_some() {
+            return Ok(Wrote::InDoubt);
+        }
+        if file.is_revoked()? {
+            return Ok(Wrote::Revoked);
+        }
+        let [from, until] = file.grant.room;
+        let Some(end) = at.checked_add(data.len() as u64).filter(|end| at >= from && *end <= until) else {
+            return Ok(Wrote::OutOfRoom);
+        };
+        let blocks = data.len().div_ceil(block_bytes()) as u64;
+        if !file.has_blocks(blocks)? {
+            return Ok(Wrote::OutOfBlocks);
+        }
+        let (log, elements) = (file.grant.log, file.seen..file.seen + blocks);
+        file.stream(elements.clone(), at, data, modified)?;
+        if end > file.size {
+            // Whoever has the turn next needs it. Before `visible`: that ends this turn's work.
+            file.memory.store_u64(log.size_at(), end);
+        }
+        file.memory.fence()?;
+        file.memory.store_u64(log.visible_at(), elements.end);
+        // SeqCst pairs with the fence of a revocation, between its store of the lease's word and
+        // its look at `visible`: one of the two sees the other's store.
+        fence(Ordering::SeqCst);
+        let attempt = Attempt { elements: elements.end, size: file.size.max(end) };
+        // Others may have seen it already, so a lease that cannot be looked at is a doubt as well.
+        if file.is_revoked().unwrap_or(true) {
+            file.doubt = Some(attempt);
+            return Ok(file.resolve().unwrap_or(Wrote::InDoubt));
+        }
+        file.has_written(attempt);
+        Ok(Wrote::Done)
+    }
+}
+
+impl<R: ExchangeWords> Drop for WriteTurn<'_, R> {
+    fn drop(&mut self) {
+        self.0.memory.store_u64(self.0.grant.log.writer_at(), FREE);
     }
 }
 
@@ -226,6 +376,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tidegate_layout::file_cache::{Class, LeaseHead, LeasePlan};
+    use tidegate_media::Region;
     use tidegate_sim::SharedMemory;
 
     const BLOCKS_AT: u64 = 4096;
@@ -233,12 +384,22 @@ mod tests {
     /// A lease with `lent` blocks in a log of four elements.
     fn leased(memory: &Arc<SharedMemory>, lent: u64) -> LeasedFile<Arc<SharedMemory>> {
         let log = LeasePlan::of(0, Class::ALL[0]);
-        memory.write(0, LeaseHead::new(7, lent).as_bytes());
+        memory.write(0, LeaseHead::new(7, lent, 10).as_bytes());
         for number in 0..lent {
             let unit = 16 * u32::try_from(number).unwrap();
             memory.write(log.element_at(number), LeaseElement::lent(unit, number).as_bytes());
         }
         LeasedFile::new(memory.clone(), LeaseGrant { lease: 7, log, blocks_at: BLOCKS_AT, size: 10, room: [0, 20_000] })
+    }
+
+    /// Writes in a turn of its own.
+    fn write(file: &mut LeasedFile<Arc<SharedMemory>>, at: u64, data: &[u8], modified: u64) -> Result<Wrote> {
+        file.turn(&mut |_| {})?.expect("nobody else has the turn").write(at, data, modified)
+    }
+
+    fn append(file: &mut LeasedFile<Arc<SharedMemory>>, data: &[u8]) -> Result<Wrote> {
+        let mut turn = file.turn(&mut |_| {})?.expect("nobody else has the turn");
+        turn.write(turn.size(), data, 9)
     }
 
     fn element(memory: &SharedMemory, number: u64) -> (u64, u32, u64) {
@@ -251,9 +412,9 @@ mod tests {
     fn a_write_fills_an_element_for_each_block_and_a_sync_commits_them() {
         let memory = Arc::new(SharedMemory::new(1 << 16));
         let mut file = leased(&memory, 4);
-        assert_eq!(file.write(100, &[1; 5000], 9), Ok(Wrote::Done));
-        assert_eq!(file.append(&[2; 3], 9), Ok(Wrote::Done));
-        assert_eq!(file.size(), 5103);
+        assert_eq!(write(&mut file, 100, &[1; 5000], 9), Ok(Wrote::Done));
+        assert_eq!(append(&mut file, &[2; 3]), Ok(Wrote::Done));
+        assert_eq!(file.size(), Some(5103));
         let elements = [0, 1, 2].map(|number| element(&memory, number));
         assert_eq!(elements, [(100, 4096, 0), (4196, 904, 1), (5100, 3, 2)]);
         let log = LeasePlan::of(0, Class::ALL[0]);
@@ -272,19 +433,20 @@ mod tests {
         let mut file = leased(&memory, 4);
         let read = |file: &LeasedFile<_>, at, len| {
             let mut bytes = vec![0; len];
-            file.read_own(at, &mut bytes).unwrap().then_some(bytes)
+            file.read_written(at, &mut bytes).unwrap().then_some(bytes)
         };
         assert_eq!(read(&file, 100, 1), None);
         for (at, byte) in [(100, 1), (150, 2), (100, 3)] {
-            assert_eq!(file.write(at, &[byte; 60], 0), Ok(Wrote::Done));
+            assert_eq!(write(&mut file, at, &[byte; 60], 0), Ok(Wrote::Done));
         }
         assert_eq!(read(&file, 110, 50), Some(vec![3; 50]));
         assert_eq!((read(&file, 155, 5), read(&file, 160, 50)), (Some(vec![3; 5]), Some(vec![2; 50])));
         assert_eq!((read(&file, 155, 10), read(&file, 205, 10), read(&file, 90, 5)), (None, None, None));
-        // The second write's block is lent once more.
+        // The second write's block is lent once more: it was taken over.
         let log = LeasePlan::of(0, Class::ALL[0]);
         memory.write(log.element_at(3), LeaseElement::lent(16, 3).as_bytes());
-        file.write(0, &[4; 10], 0).unwrap();
+        memory.store_u64(log.taken_at(), 3);
+        write(&mut file, 0, &[4; 10], 0).unwrap();
         assert_eq!((read(&file, 160, 50), read(&file, 0, 10)), (None, Some(vec![4; 10])));
         memory.store_u64(log.lease_at(), 0);
         assert_eq!(read(&file, 0, 10), None);
@@ -294,12 +456,12 @@ mod tests {
     fn a_write_that_does_not_fit_leaves_nothing() {
         let memory = Arc::new(SharedMemory::new(1 << 16));
         let mut file = leased(&memory, 1);
-        assert_eq!(file.write(0, &[1; 4097], 0), Ok(Wrote::OutOfBlocks));
-        assert_eq!(file.write(19_999, &[1; 2], 0), Ok(Wrote::OutOfRoom));
-        assert_eq!(file.write(u64::MAX, &[1; 2], 0), Ok(Wrote::OutOfRoom));
-        assert_eq!((element(&memory, 0), file.size()), ((0, 0, 0), 10));
-        assert_eq!(file.write(0, &[1], 0), Ok(Wrote::Done));
-        assert_eq!(file.write(0, &[1], 0), Ok(Wrote::OutOfBlocks));
+        assert_eq!(write(&mut file, 0, &[1; 4097], 0), Ok(Wrote::OutOfBlocks));
+        assert_eq!(write(&mut file, 19_999, &[1; 2], 0), Ok(Wrote::OutOfRoom));
+        assert_eq!(write(&mut file, u64::MAX, &[1; 2], 0), Ok(Wrote::OutOfRoom));
+        assert_eq!((element(&memory, 0), file.size()), ((0, 0, 0), Some(10)));
+        assert_eq!(write(&mut file, 0, &[1], 0), Ok(Wrote::Done));
+        assert_eq!(write(&mut file, 0, &[1], 0), Ok(Wrote::OutOfBlocks));
     }
 
     #[test]
@@ -308,7 +470,7 @@ mod tests {
         let mut file = leased(&memory, 1);
         let log = LeasePlan::of(0, Class::ALL[0]);
         memory.write(log.element_at(0), LeaseElement::lent(u32::MAX, 0).as_bytes());
-        assert!(file.write(0, &[1], 0).is_err());
+        assert!(write(&mut file, 0, &[1], 0).is_err());
         assert_eq!((element(&memory, 0), memory.load_u64(log.visible_at())), ((0, 0, 0), Ok(0)));
     }
 
@@ -317,7 +479,7 @@ mod tests {
         let memory = Arc::new(SharedMemory::new(1 << 16));
         let mut file = leased(&memory, 1);
         memory.store_u64(LeasePlan::of(0, Class::ALL[0]).lease_at(), 0);
-        assert_eq!((file.write(0, &[1], 0), file.is_revoked()), (Ok(Wrote::Revoked), Ok(true)));
+        assert_eq!((write(&mut file, 0, &[1], 0), file.is_revoked()), (Ok(Wrote::Revoked), Ok(true)));
         assert_eq!(element(&memory, 0), (0, 0, 0));
     }
 
@@ -329,10 +491,62 @@ mod tests {
             let mut file = leased(&memory, 1);
             file.doubt = Some(Attempt { elements: 1, size: 11 });
             assert_eq!(file.resolve(), Ok(Wrote::InDoubt));
-            assert_eq!(file.write(0, &[1], 0), Ok(Wrote::InDoubt));
+            assert_eq!(write(&mut file, 0, &[1], 0), Ok(Wrote::InDoubt));
             memory.store_u64(LeasePlan::of(0, Class::ALL[0]).closed_at(), closed);
             assert_eq!(file.resolve(), Ok(ended));
-            assert_eq!(file.size(), 10 + closed);
+            assert_eq!(file.size(), Some(10 + closed));
         }
+    }
+
+    /// What two processes that have one lease do, one after the other.
+    #[test]
+    fn a_process_sees_what_others_wrote_and_which_of_it_is_gone() {
+        let memory = Arc::new(SharedMemory::new(1 << 16));
+        let (log, mut one) = (LeasePlan::of(0, Class::ALL[0]), leased(&memory, 4));
+        write(&mut one, 0, &[1; 4096], 0).unwrap();
+        let mut other = LeasedFile::new(memory.clone(), LeaseGrant { size: 4096, ..one.grant });
+        let look = |file: &mut LeasedFile<_>| {
+            let mut seen = Vec::new();
+            file.look(&mut |others| seen.push(others)).unwrap();
+            seen
+        };
+        let read = |file: &LeasedFile<_>, at| {
+            let mut bytes = [0; 2];
+            file.read_written(at, &mut bytes).unwrap().then_some(bytes[1])
+        };
+        assert_eq!(look(&mut other), [Others::Wrote { at: 0, len: 4096 }]);
+        assert_eq!((append(&mut other, &[2; 9]), other.size()), (Ok(Wrote::Done), Some(4105)));
+        assert_eq!((look(&mut one), one.size()), (vec![Others::Wrote { at: 4096, len: 9 }], Some(4105)));
+        assert_eq!(
+            (look(&mut one), read(&one, 9), read(&one, 4096), read(&other, 0)),
+            (vec![], Some(1), Some(2), Some(1))
+        );
+        // The short one was taken over, and a place is given away.
+        memory.store_u64(log.taken_at(), 2);
+        assert_eq!((read(&one, 9), read(&one, 4096)), (Some(1), None));
+        memory.store_u64(log.lending_at(), 5);
+        assert_eq!((read(&one, 9), look(&mut one), read(&one, 9)), (None, vec![], Some(1)));
+        memory.store_u64(log.dropped_at(), 1);
+        assert_eq!((read(&one, 9), look(&mut one), read(&one, 9)), (None, vec![], None));
+        // What another one syncs is durable for both.
+        other.sync().unwrap();
+        assert_eq!(memory.load_u64(log.committed_at()), Ok(2));
+        // A third one comes too late to see each element.
+        let mut third = LeasedFile::new(memory.clone(), LeaseGrant { size: 4105, ..one.grant });
+        assert_eq!(
+            (look(&mut third), third.size()),
+            (vec![Others::Wrote { at: 0, len: 4096 }, Others::Wrote { at: 4096, len: 9 }, Others::WroteMuch], None)
+        );
+        assert_eq!(third.turn(&mut |_| {}).unwrap().expect("free").size(), 4105);
+    }
+
+    #[test]
+    fn one_process_at_a_time_has_a_turn() {
+        let memory = Arc::new(SharedMemory::new(1 << 16));
+        let (mut one, mut other) = (leased(&memory, 4), leased(&memory, 4));
+        let turn = one.turn(&mut |_| {}).unwrap();
+        assert!(turn.is_some() && other.turn(&mut |_| {}).unwrap().is_none());
+        drop(turn);
+        assert!(other.turn(&mut |_| {}).unwrap().is_some());
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod mapped_file;
 pub(crate) mod mapped_part;
 pub(crate) mod mapped_runs;
 pub(crate) mod outliving;
+pub(crate) mod own_words;
 pub(crate) mod pin_charge;
 
 use crate::counters::{Counters, RegionCounts};
@@ -18,7 +19,7 @@ use crate::locked_file::LockedFile;
 use crate::locked_file::map_error::MapError;
 use crate::mapped::mapped_part::MappedPart;
 use crate::memory::{Instructions, Mapping, Sharing};
-use crate::region::Region;
+use crate::region::{ExchangeWords, Region};
 use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fstat, fstatfs, ftruncate, seek};
 use rustix::io::Errno;
@@ -256,6 +257,13 @@ impl MappedRegion {
         self.stream(self.len() - bytes, &zeroes);
         self.fence()?;
         self.sync_file().map_err(|error| Sealed::by_failed_sync(&error))
+    }
+}
+
+impl ExchangeWords for MappedRegion {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        self.tally.stored(8);
+        self.part.exchange_u64(at, old, new)
     }
 }
 

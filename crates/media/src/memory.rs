@@ -307,6 +307,16 @@ impl Mapping {
         self.answer(unsafe { leaf::store_word(at, word) })
     }
 
+    /// Stores `new` in the aligned word at `at` if `old` is there. What was there.
+    pub(crate) fn exchange(&self, at: u64, old: u64, new: u64) -> Result<u64, AccessRefused> {
+        self.check_writable(at)?;
+        let at = self.word_address(at);
+        let _open = self.open();
+        // SAFETY: laws 3 and 4.
+        let outcome = unsafe { leaf::exchange_word(at, old, new) };
+        self.answer(outcome).map(|()| outcome.word as u64)
+    }
+
     /// Wakes whoever waits by futex for the first half of the aligned word at `at`, in whichever
     /// process. That half is the lower one on every processor that this runs on.
     pub(crate) fn wake(&self, at: u64) -> io::Result<()> {

@@ -57,6 +57,13 @@ pub trait Region: Send + Sync {
     }
 }
 
+/// A region that several processes store to, each of which may die at any time.
+pub trait ExchangeWords: Region {
+    /// Stores `new` in the aligned word at `at` if `old` is there, as one act, and says what was
+    /// there. No access of this thread is moved across it. The word need not last.
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison>;
+}
+
 /// What a power cut may leave of several [`Region::store_u64`] to one line that no fence separates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineOrder {
@@ -104,5 +111,12 @@ impl<R: Region + ?Sized> Region for std::sync::Arc<R> {
     }
     fn line_order(&self) -> LineOrder {
         (**self).line_order()
+    }
+}
+
+impl<R: ExchangeWords + ?Sized> ExchangeWords for std::sync::Arc<R> {
+    #[track_caller]
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        (**self).exchange_u64(at, old, new)
     }
 }

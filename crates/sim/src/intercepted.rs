@@ -4,7 +4,7 @@
 use crate::disk::SECTOR_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate_media::{BlockDevice, Durability, Lba, LineOrder, Poison, Region, Result, Sealed};
+use tidegate_media::{BlockDevice, Durability, ExchangeWords, Lba, LineOrder, Poison, Region, Result, Sealed};
 
 /// What is done at the reads, writes and flushes of a device, around the device's own; each is only
 /// passed on unless it is given here.
@@ -126,6 +126,12 @@ pub struct InterceptedMemory<R: ?Sized, I> {
     pub memory: Arc<R>,
     /// What is done.
     pub by: I,
+}
+
+impl<R: ExchangeWords + ?Sized, I: InterceptMemory> ExchangeWords for InterceptedMemory<R, I> {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        self.memory.exchange_u64(at, old, new)
+    }
 }
 
 impl<R: Region + ?Sized, I: InterceptMemory> Region for InterceptedMemory<R, I> {

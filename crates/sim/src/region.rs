@@ -10,7 +10,7 @@ use crate::image::{Image, in_memory, words};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
-use tidegate_media::{LINE_BYTES, LineOrder, Poison, Region as Medium, Sealed};
+use tidegate_media::{ExchangeWords, LINE_BYTES, LineOrder, Poison, Region as Medium, Sealed};
 
 /// Simulated persistent memory. Cores are told apart by [`thread_token`]: [`crate::on_core`]
 /// chooses one.
@@ -184,6 +184,18 @@ impl Region {
         let inside = at.checked_add(len as u64).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} reach past a region of {} bytes", self.len);
         self.state()
+    }
+}
+
+impl ExchangeWords for Region {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        let mut state = self.access(at, 8);
+        state.faults.readable(at, 8)?;
+        let was = state.visible.load_u64(at);
+        if was == old {
+            state.store(at, &new.to_le_bytes(), StoreKind::Ordered);
+        }
+        Ok(was)
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::image::Image;
 use std::sync::{Mutex, MutexGuard};
 use tidegate_media::sync::{AtomicU64, Ordering, thread_token};
-use tidegate_media::{LINE_BYTES, Poison, Region, Sealed};
+use tidegate_media::{ExchangeWords, LINE_BYTES, Poison, Region, Sealed};
 use tidegate_virtual_cores::mix;
 
 /// Memory without power cuts. Cores are told apart by [`thread_token`].
@@ -99,6 +99,19 @@ impl State {
             }
             *of != core
         });
+    }
+}
+
+impl ExchangeWords for SharedMemory {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        let mut state = self.access();
+        // A processor that exchanges a word has made its earlier stores visible; streamed ones are
+        // not among those.
+        let was = state.image.load_u64(at);
+        if was == old && !state.refuses(at) {
+            state.image.store_u64(at, new);
+        }
+        Ok(was)
     }
 }
 

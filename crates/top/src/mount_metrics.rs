@@ -139,6 +139,7 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
         syncs_below,
         groups,
         leases_granted,
+        leases_joined,
         leases_ended,
         leases_extended,
         leases_reaped,
@@ -157,7 +158,11 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
     } = *counts;
     let bytes = |name, help, value| Metric::counter(name, help, Unit::Bytes, value);
     let synced = counter("mount_syncs", "Syncs and synchronous writes, by the tier that they waited for", 0);
-    let leases = counter("mount_lease_events", "Leases of files granted to programs, given blocks, ended, reaped", 0);
+    let leases = counter(
+        "mount_lease_events",
+        "Leases of files granted to programs, joined by others, given blocks, ended, reaped",
+        0,
+    );
     let help = "Requests whose program contexts are call stacks, or no more than thread and file";
     let placed = counter("mount_placed_requests", help, 0);
     let mut metrics = vec![
@@ -177,6 +182,7 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
     metrics.extend(each(synced, "tier", [("pool", syncs), ("below", syncs_below)]));
     let events = [
         ("granted", leases_granted),
+        ("joined", leases_joined),
         ("extended", leases_extended),
         ("ended", leases_ended),
         ("reaped", leases_reaped),

@@ -1,6 +1,7 @@
 //! What an append by lease and its sync cost the memory: lines and fences, exactly.
 
 use crate::target::Outcome;
+use anyhow::Context;
 use std::sync::Arc;
 use tidegate_file_cache::{LeasedFile, Wrote};
 use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseElement, LeaseGrant, LeaseHead, LeasePlan};
@@ -28,7 +29,7 @@ pub(super) fn append_fences(_: Effort) -> anyhow::Result<Outcome> {
 fn counted(of: impl Fn(&Counters) -> u64) -> anyhow::Result<Outcome> {
     let (memory, log) = (Arc::new(MappedRegion::anonymous(8 << 20)?), LeasePlan::of(0, Class::ALL[3]));
     let appends = u64::from(log.elements);
-    memory.write(log.at, LeaseHead::new(1, appends).as_bytes());
+    memory.write(log.at, LeaseHead::new(1, appends, 0).as_bytes());
     for number in 0..appends {
         let unit = u32::try_from(number)? * LEASE_CLASS.units();
         memory.write(log.element_at(number), LeaseElement::lent(unit, number).as_bytes());
@@ -38,7 +39,9 @@ fn counted(of: impl Fn(&Counters) -> u64) -> anyhow::Result<Outcome> {
         LeasedFile::new(Arc::clone(&memory), LeaseGrant { lease: 1, log, blocks_at: BLOCKS_AT, size: 0, room });
     let (block, before) = (Block::filled(7), of(&memory.counters()));
     for _ in 0..appends {
-        let wrote = file.append(&block.bytes()[..APPEND_BYTES], 1)?;
+        let mut turn = file.turn(&mut |_| {})?.context("nobody else writes")?;
+        let wrote = turn.write(turn.size(), &block.bytes()[..APPEND_BYTES], 1)?;
+        drop(turn);
         anyhow::ensure!(wrote == Wrote::Done, "an append ended as {wrote:?}");
         file.sync()?;
     }

@@ -80,9 +80,13 @@ impl Appender {
     /// False: nothing was appended, as the lease was revoked, or there is none.
     fn append_by_lease(&mut self, data: &[u8; BYTES]) -> Result<bool, Failure> {
         let Some((id, leased)) = &mut self.lease else { return Ok(false) };
-        let mut wrote = leased.append(data, 0).map_err(Failure::new)?;
+        let append = |leased: &mut LeasedFile<Watched>| {
+            let mut turn = leased.turn(&mut |_| {})?.expect("no other program writes");
+            turn.write(turn.size(), data, 0)
+        };
+        let mut wrote = append(leased).map_err(Failure::new)?;
         if wrote == Wrote::OutOfBlocks && self.pool.extend(*id).map_err(Failure::new)? {
-            wrote = leased.append(data, 0).map_err(Failure::new)?;
+            wrote = append(leased).map_err(Failure::new)?;
         }
         if wrote == Wrote::InDoubt {
             // Any request comes after the revocation.

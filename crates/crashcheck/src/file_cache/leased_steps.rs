@@ -2,10 +2,10 @@
 
 use crate::checker::Failure;
 use crate::file_cache::checker::Process;
-use crate::file_cache::leases::Lent;
+use crate::file_cache::leases::{Lent, SHARERS};
 use crate::file_cache::machine::{FILES, backing};
 use crate::file_cache::script::FileStep;
-use tidegate_file_cache::{LeasedFile, Persistence, Tier, Wrote};
+use tidegate_file_cache::{LeasedFile, Persistence, Sharer, Tier, Wrote};
 use tidegate_layout::file_cache::Class;
 use tidegate_sim::on_core;
 
@@ -61,7 +61,7 @@ impl Process {
         match step {
             FileStep::LeasedWrite { file, at, len } => self.leased_write(file, at, len),
             FileStep::LeasedSync(file) => self.leased_sync(file),
-            FileStep::LeasedRead(file) => self.leased_read(file),
+            FileStep::LeasedRead(file) => self.read_written(file).and_then(|()| self.leased_read(file)),
             FileStep::Refill(file) => self.refill(file),
             FileStep::EndLease(file) => self.end_lease(file),
             _ => Ok(()),
@@ -98,7 +98,7 @@ impl Process {
 
     /// Writes by a lease, or as others do if there is none to be had.
     fn leased_write(&mut self, file: usize, at: u64, len: usize) -> Result<(), Failure> {
-        let (data, core) = (self.data(len), core_of(file));
+        let data = self.data(len);
         if !self.leases.is_live(file)? && !self.lend(file)? {
             self.note_time(file)?;
             return self.write_bytes(file, at, &data, Persistence::Asynchronous);
@@ -106,7 +106,12 @@ impl Process {
         let time = self.time + 1;
         for _ in 0..2 {
             let Some(lent) = &mut self.leases.lent[file] else { break };
-            let wrote = on_core(core, || lent.file.write(at, &data, time)).map_err(Failure::new)?;
+            let (sharer, leased) = lent.next();
+            let written = on_core(core_of(file, sharer), || {
+                let mut turn = leased.turn(&mut |_| {})?.expect("no other program writes");
+                turn.write(at, &data, time).map(|wrote| (wrote, turn.size()))
+            });
+            let (wrote, size) = written.map_err(Failure::new)?;
             match wrote {
                 Wrote::Done => {
                     self.time = time;
@@ -114,8 +119,8 @@ impl Process {
                     self.models[file].time = time;
                     self.models[file].write(at, &data);
                     let now = self.models[file].now.clone();
-                    if lent.file.size() != now.len() as u64 {
-                        return Err(Failure::new(format_args!("a lease says {} bytes", lent.file.size())));
+                    if size != now.len() as u64 {
+                        return Err(Failure::new(format_args!("a lease says {size} bytes")));
                     }
                     lent.states.push(now);
                     return Ok(());
@@ -139,9 +144,27 @@ impl Process {
             return self.sync(file);
         }
         let Some(lent) = &mut self.leases.lent[file] else { return Ok(()) };
-        on_core(core_of(file), || lent.file.sync()).map_err(Failure::new)?;
+        let (sharer, leased) = lent.next();
+        on_core(core_of(file, sharer), || leased.sync()).map_err(Failure::new)?;
         lent.states.clear();
         self.models[file].sync();
+        Ok(())
+    }
+
+    /// Each program with the lease reads what it can without a request.
+    fn read_written(&mut self, file: usize) -> Result<(), Failure> {
+        let now = &self.models[file].now;
+        let Some(lent) = &mut self.leases.lent[file] else { return Ok(()) };
+        for leased in &mut lent.files {
+            leased.look(&mut |_| {}).map_err(Failure::new)?;
+            for (at, mut bytes) in [(40, vec![0; 60]), (60, vec![0; 30]), (90, vec![0; 4096]), (100, vec![0; 70])] {
+                let end = at + bytes.len();
+                let is_read = leased.read_written(at as u64, &mut bytes).map_err(Failure::new)?;
+                if is_read && now.get(at..end) != Some(&bytes[..]) {
+                    return Err(Failure::new(format_args!("a program reads {bytes:?} at {at} of file {file}")));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -184,12 +207,14 @@ impl Process {
         self.models[file].sync();
         let Some((id, grant)) = granted else { return Ok(false) };
         self.models[file].known = true;
-        let leased = LeasedFile::new(self.machine.memory(), grant);
-        self.leases.lent[file] = Some(Lent { id, file: leased, states: Vec::new() });
+        let joined = self.pool.join(self.ids[file], &(0..1), Sharer::Another).map_err(Failure::new)?;
+        let grants = [Some(grant), joined].map(|grant| grant.ok_or_else(|| Failure::new("no share in a new lease")));
+        let [one, other] = grants.map(|grant| grant.map(|grant| LeasedFile::new(self.machine.memory(), grant)));
+        self.leases.lent[file] = Some(Lent { id, files: [one?, other?], acts: 0, states: Vec::new() });
         Ok(true)
     }
 }
 
-fn core_of(file: usize) -> u32 {
-    FIRST_CORE + u32::try_from(file).expect("few files")
+fn core_of(file: usize, sharer: usize) -> u32 {
+    FIRST_CORE + u32::try_from(file * SHARERS + sharer).expect("few files")
 }

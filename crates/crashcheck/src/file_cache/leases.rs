@@ -12,10 +12,15 @@ use tidegate_layout::file_cache::{Class, MappedRun};
 /// Pages of mappings.
 pub(crate) const PAGE: Class = Class::ALL[0];
 
-/// A lease of a file, and the program that has it.
+/// Programs that share a lease.
+pub(crate) const SHARERS: usize = 2;
+
+/// A lease of a file, and the programs that share it. They take turns: each does the next act.
 pub(crate) struct Lent {
     pub(crate) id: PoolLease,
-    pub(crate) file: LeasedFile<Watched>,
+    pub(crate) files: [LeasedFile<Watched>; SHARERS],
+    /// Acts so far.
+    pub(crate) acts: usize,
     /// What the file was like after each write since the last sync.
     pub(crate) states: Vec<Vec<u8>>,
 }
@@ -28,11 +33,20 @@ pub(crate) struct Leases {
     pub(crate) between: [BTreeSet<Vec<u8>>; FILES],
 }
 
+impl Lent {
+    /// The program that does the next act, by its number.
+    pub(crate) fn next(&mut self) -> (usize, &mut LeasedFile<Watched>) {
+        let number = self.acts % SHARERS;
+        self.acts += 1;
+        (number, &mut self.files[number])
+    }
+}
+
 impl Leases {
     /// Whether the program of a file writes it by a lease now.
     pub(crate) fn is_live(&self, file: usize) -> Result<bool, Failure> {
         let Some(lent) = &self.lent[file] else { return Ok(false) };
-        Ok(!lent.file.is_revoked().map_err(Failure::new)?)
+        Ok(!lent.files[0].is_revoked().map_err(Failure::new)?)
     }
 }
 

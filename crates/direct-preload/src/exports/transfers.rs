@@ -161,7 +161,7 @@ const READS_AGAIN_MAX: u32 = 4;
 /// # Safety
 /// L1 of a read.
 unsafe fn was_read(fd: c_int, aim: Aim, bytes: *mut c_void, len: size_t) -> Option<ssize_t> {
-    let descriptor = files::known(fd)?;
+    let descriptor = files::read(fd)?;
     if !is_usable(bytes, len) || len == 0 {
         return None;
     }
@@ -340,9 +340,9 @@ lists! {
     writev = writev by written_piece of written as *const c_void, Write, (fd, pieces, count);
     pwritev = pwritev by written_piece of written as *const c_void, Write, (fd, pieces, count, at);
     pwritev64 = pwritev by written_piece of written as *const c_void, Write, (fd, pieces, count, at);
-    readv = readv by was_read of known as *mut c_void, Read, (fd, pieces, count);
-    preadv = preadv by was_read of known as *mut c_void, Read, (fd, pieces, count, at);
-    preadv64 = preadv by was_read of known as *mut c_void, Read, (fd, pieces, count, at);
+    readv = readv by was_read of read as *mut c_void, Read, (fd, pieces, count);
+    preadv = preadv by was_read of read as *mut c_void, Read, (fd, pieces, count, at);
+    preadv64 = preadv by was_read of read as *mut c_void, Read, (fd, pieces, count, at);
 }
 
 macro_rules! flagged {

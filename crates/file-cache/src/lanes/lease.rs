@@ -7,6 +7,10 @@ use tidegate_layout::file_cache::{Class, LeasePlan, TrustedLease};
 /// Blocks that a lease has to begin with, if its log has room for so many.
 const WINDOW_MIN: u64 = 256;
 
+/// As many, at most, if several processes have it: in the other places of its log they find what
+/// they have not seen yet.
+const COMMON_WINDOW_MAX: u64 = 1022;
+
 /// A lease of a lane, by its number, which is its own until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub(crate) u32);
@@ -20,6 +24,10 @@ pub(crate) struct Lease {
     pub(crate) file: FileId,
     /// What its process calls it; 0: it was revoked before the lane was opened.
     pub(crate) number: u64,
+    /// Where in the file it may write.
+    pub(crate) room: [u64; 2],
+    /// Whether several processes have it: each is to find what the others wrote in the log.
+    pub(crate) is_common: bool,
     /// How many elements were taken over.
     pub(crate) adopted: u64,
     /// How many elements behind those may have a block.
@@ -49,7 +57,26 @@ impl Lease {
         let TrustedLease { file, unit, class, .. } = *named;
         let (file, chunks, lent) = (FileId(file), Vec::new(), VecDeque::new());
         let window = WINDOW_MIN.min(u64::from(plan.elements));
-        Lease { plan, unit, class, file, number, adopted: 0, window, searched: 0, given_up_to: 0, chunks, lent }
+        Lease {
+            plan,
+            unit,
+            class,
+            file,
+            number,
+            room: [0; 2],
+            is_common: false,
+            adopted: 0,
+            window,
+            searched: 0,
+            given_up_to: 0,
+            chunks,
+            lent,
+        }
+    }
+
+    /// How many elements behind those that were taken over may have a block.
+    pub(crate) fn window(&self) -> u64 {
+        self.window.min(if self.is_common { COMMON_WINDOW_MAX } else { u64::MAX })
     }
 
     /// How many elements were given a block.

@@ -2,13 +2,14 @@
 //! a lane with a million entries.
 
 use crate::InMemory;
+use crate::leases::{append_leased, write_leased};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_file_cache::{
     BackingFile, FilePool, LeasedFile, Persistence, PoolFile, PoolLease, PoolSpec, Wrote, dram_bytes, format,
 };
 use tidegate_layout::file_cache::Class;
-use tidegate_media::Region;
+use tidegate_media::{ExchangeWords, Region};
 use tidegate_sim::SharedMemory;
 
 /// A log of 508 elements, half of which have a block to begin with.
@@ -27,15 +28,15 @@ fn open<R: Region>(region: &Arc<R>, bytes_per_entry: u32) -> (FilePool<R>, [Pool
     (pool, files)
 }
 
-fn lend<R: Region>(region: &Arc<R>, pool: &FilePool<R>, file: PoolFile) -> (PoolLease, LeasedFile<Arc<R>>) {
+fn lend<R: ExchangeWords>(region: &Arc<R>, pool: &FilePool<R>, file: PoolFile) -> (PoolLease, LeasedFile<Arc<R>>) {
     let (lease, grant) = pool.lend(file, 0..ROOM, LOG).expect("nothing refuses").expect("room");
     (lease, LeasedFile::new(region.clone(), grant))
 }
 
 /// Writes so many blocks, of which the place `first` is the first one.
-fn write_blocks<R: Region>(leased: &mut LeasedFile<Arc<R>>, first: u64, blocks: u64) {
+fn write_blocks<R: ExchangeWords>(leased: &mut LeasedFile<Arc<R>>, first: u64, blocks: u64) {
     for place in first..first + blocks {
-        assert_eq!(leased.write(place % 4096 * 4096, &[5; 4096], 1), Ok(Wrote::Done));
+        assert_eq!(write_leased(leased, place % 4096 * 4096, &[5; 4096]), Ok(Wrote::Done));
     }
 }
 
@@ -76,9 +77,9 @@ fn a_log_that_grows_by_small_writes_takes_the_room_of_its_bytes() {
     let (pool, [file, _]) = open(&region, 4096);
     let (lease, mut leased) = lend(&region, &pool, file);
     for number in 0..WRITES {
-        if leased.append(&line(number), 1) == Ok(Wrote::OutOfBlocks) {
+        if append_leased(&mut leased, &line(number)) == Ok(Wrote::OutOfBlocks) {
             assert_eq!(pool.extend(lease), Ok(true), "at write {number}");
-            assert_eq!(leased.append(&line(number), 1), Ok(Wrote::Done));
+            assert_eq!(append_leased(&mut leased, &line(number)), Ok(Wrote::Done));
         }
     }
     leased.sync().expect("nothing refuses");

@@ -8,7 +8,7 @@ use tidegate_file_cache::{
     BackingFile, FilePool, LeasedFile, Persistence, PoolFile, PoolSpec, Wrote, check, dram_bytes, format,
 };
 use tidegate_layout::file_cache::{CHUNK_BYTES, Class, LEASE_CLASS, LeaseElement, LeaseGrant, block_in};
-use tidegate_media::Region;
+use tidegate_media::{ExchangeWords, Region, Result};
 use tidegate_sim::{Rng, SharedMemory};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -69,6 +69,17 @@ impl Mapped {
     }
 }
 
+/// Writes in a turn of its own.
+pub(crate) fn write_leased<R: ExchangeWords>(leased: &mut LeasedFile<R>, at: u64, data: &[u8]) -> Result<Wrote> {
+    leased.turn(&mut |_| {})?.expect("nobody else writes").write(at, data, 1)
+}
+
+/// Appends in a turn of its own.
+pub(crate) fn append_leased<R: ExchangeWords>(leased: &mut LeasedFile<R>, data: &[u8]) -> Result<Wrote> {
+    let mut turn = leased.turn(&mut |_| {})?.expect("nobody else writes");
+    turn.write(turn.size(), data, 1)
+}
+
 /// Chunks stay a lease's own, whatever becomes of their blocks, until it is released: also after a
 /// revocation, and with another process that has the pool open.
 #[test]
@@ -88,7 +99,7 @@ fn a_process_that_stores_to_every_chunk_it_was_ever_lent_spoils_its_own_file_onl
             if !is_left && rng.one_in(30) {
                 pool.revoke(own).expect("nothing refuses");
             }
-            match leased.write(rng.below(40) * 4096, &vec![byte; 4096 * (1 + rng.index(6))], 0) {
+            match write_leased(&mut leased, rng.below(40) * 4096, &vec![byte; 4096 * (1 + rng.index(6))]) {
                 Ok(Wrote::OutOfBlocks) => drop(pool.extend(lease).expect("nothing refuses")),
                 Ok(Wrote::Done) => {}
                 _ => is_left = true,
@@ -126,7 +137,7 @@ fn a_log_takes_no_block_of_another_lease() {
     let lend = |file| pool.lend(file, 0..1 << 16, Class::ALL[1]).expect("nothing refuses").expect("room").1;
     let [thief, honest] = files.map(lend);
     let mut leased = LeasedFile::new(setting.region.clone(), honest);
-    assert_eq!(leased.write(0, &[7; 8192], 0), Ok(Wrote::Done));
+    assert_eq!(write_leased(&mut leased, 0, &[7; 8192]), Ok(Wrote::Done));
     for number in 0..2 {
         let mut element = LeaseElement::new_zeroed();
         setting.region.read(honest.log.element_at(number), element.as_mut_bytes()).expect("it is sound");
@@ -179,7 +190,7 @@ fn a_process_that_raves_spoils_its_own_file_only() {
         let (lease, grant) = pool.lend(own, 0..1 << 16, Class::ALL[1]).expect("nothing refuses").expect("room");
         let mut leased = LeasedFile::new(setting.region.clone(), grant);
         for byte in 1..10 {
-            assert_eq!(leased.write(rng.below(20_000), &[byte; 3000], 0), Ok(Wrote::Done));
+            assert_eq!(write_leased(&mut leased, rng.below(20_000), &[byte; 3000]), Ok(Wrote::Done));
         }
         rave(&setting.region, &grant, &mut rng);
         if rng.one_in(2) {
@@ -210,7 +221,7 @@ fn a_released_lease_gives_all_of_its_room_back() {
     for byte in 1..200 {
         let (lease, grant) = pool.lend(own, 0..4096, Class::ALL[3]).expect("nothing refuses").expect("room");
         let mut leased = LeasedFile::new(setting.region.clone(), grant);
-        assert_eq!(leased.write(0, &[byte; 100], 0), Ok(Wrote::Done));
+        assert_eq!(write_leased(&mut leased, 0, &[byte; 100]), Ok(Wrote::Done));
         leased.sync().expect("nothing refuses");
         drop(leased);
         assert_eq!(contents(&pool, own), [byte; 100]);

@@ -1,8 +1,8 @@
 //! The length of a leased file, set to what it is: programs do so to be sure of it, SQLite at each
 //! checkpoint. It takes a request only where the last page has to be read first.
 
-use super::{Attempted, DirectFile, Leased, ReadAids};
-use crate::os::Os;
+use super::{Attempted, DirectFile, Leased, ReadAids, forget_kept};
+use crate::os::{LeaseRequest, Os};
 use tidegate_file_cache::Wrote;
 
 impl<O: Os> DirectFile<O> {
@@ -10,7 +10,7 @@ impl<O: Os> DirectFile<O> {
     /// last byte is written once more, so that it has the time of a change.
     pub fn set_length(&mut self, length: u64, aids: ReadAids<'_>) -> Attempted {
         let mut last = [0];
-        let is_as_before = self.lease.as_ref().is_some_and(|leased| leased.file.size() == length);
+        let is_as_before = self.look() == Some(length);
         let Some(at) = length.checked_sub(1).filter(|_| is_as_before) else { return Attempted::ByDescriptor };
         let kept_before = self.kept_reads;
         if self.read(at, &mut last, aids) != Attempted::Done(1) {
@@ -19,12 +19,19 @@ impl<O: Os> DirectFile<O> {
         self.kept_reads = kept_before;
         let now = self.os.now();
         for may_extend in [true, false] {
-            // Only by the lease that the byte was read by: nobody has changed it since.
-            let Some(Leased { number, file, .. }) = &mut self.lease else { break };
-            match file.write(at, &last, now) {
+            // Only by the lease that the byte was read by, and if nobody has written since.
+            let Some(Leased { number, file, pages, .. }) = &mut self.lease else { break };
+            let seen = file.seen();
+            let Some(mut turn) = file.turn(&mut |others| forget_kept(pages, others)).ok().flatten() else { break };
+            if (turn.seen(), turn.size()) != (seen, length) {
+                break;
+            }
+            let wrote = turn.write(at, &last, now);
+            drop(turn);
+            match wrote {
                 Ok(Wrote::Done) => return Attempted::Done(length),
                 Ok(Wrote::InDoubt) => return self.resolve(length),
-                Ok(Wrote::OutOfBlocks) if may_extend && self.os.extend(*number) => {}
+                Ok(Wrote::OutOfBlocks) if may_extend && self.os.ask(LeaseRequest::Extend, *number) => {}
                 _ => break,
             }
         }

@@ -5,7 +5,7 @@ use super::{Attempted, DirectFile, EndedBy, Leased};
 use crate::os::Os;
 use crate::read_cache::{Owner, PAGE_BYTES, Placed, ReadCache, pieces};
 use tidegate_file_wire::{Answer, READ_BYTES_MAX, Read};
-use tidegate_media::Region;
+use tidegate_media::ExchangeWords;
 
 /// So many requests for reading are allowed to a lease that was just granted.
 const READS_FIRST: u32 = 256;
@@ -70,26 +70,40 @@ impl<O: Os> DirectFile<O> {
     /// Reads bytes at offset `at`.
     pub fn read(&mut self, at: u64, out: &mut [u8], aids: ReadAids<'_>) -> Attempted {
         let ReadAids { message, cache } = aids;
-        let Some(leased) = &mut self.lease else { return Attempted::ByDescriptor };
+        // Once more if the lease had ended: others may have a new one.
+        for _ in 0..2 {
+            if self.lease.is_none() && !self.join(0, 0) {
+                break;
+            }
+            let Some(size) = self.look() else { continue };
+            if let Some(bytes) = self.read_leased((at, size), out, (message, cache)) {
+                return Attempted::Done(bytes as u64);
+            }
+            self.end(EndedBy::Others);
+        }
+        Attempted::ByDescriptor
+    }
+
+    /// Reads bytes of a file of `size` bytes by the lease.
+    fn read_leased(
+        &mut self,
+        (at, size): (u64, u64),
+        out: &mut [u8],
+        (message, cache): (&mut Read, fn() -> Option<ReadCache<'static>>),
+    ) -> Option<usize> {
+        let leased = self.lease.as_mut()?;
         let may_keep = out.len() <= KEPT_READ_BYTES_MAX;
         let known = leased.pages.map(|(_, cache)| cache).filter(|_| may_keep);
-        let read = if known.is_none() && leased.file.read_own(at, out) == Ok(true) {
+        let read = if known.is_none() && leased.file.read_written(at, out) == Ok(true) {
             Ok((out.len(), false))
         } else if let Some(cache) = known.or_else(|| may_keep.then(cache)?) {
-            leased.read_kept(&mut self.os, cache, (at, out), message)
+            leased.read_kept(&mut self.os, (cache, size), (at, out), message)
         } else {
             leased.read_by_requests(&mut self.os, (at, out), message).map(|bytes| (bytes, false))
         };
-        match read {
-            Ok((bytes, is_kept)) => {
-                self.kept_reads += u64::from(is_kept);
-                Attempted::Done(bytes as u64)
-            }
-            Err(NotRead) => {
-                self.end(EndedBy::Others);
-                Attempted::ByDescriptor
-            }
-        }
+        let (bytes, is_kept) = read.ok()?;
+        self.kept_reads += u64::from(is_kept);
+        Some(bytes)
     }
 
     /// Reads that took no request, as pages were kept, since it was asked last; fewer than
@@ -99,23 +113,23 @@ impl<O: Os> DirectFile<O> {
     }
 }
 
-impl<M: Region> Leased<M> {
+impl<M: ExchangeWords> Leased<M> {
     /// Reads bytes, as far as the file has them, out of the pages that are kept, and keeps those
     /// that are not there yet. How many there are, and whether all were kept.
     fn read_kept<O: Os>(
         &mut self,
         os: &mut O,
-        cache: ReadCache<'static>,
+        (cache, size): (ReadCache<'static>, u64),
         (at, out): (u64, &mut [u8]),
         message: &mut Read,
     ) -> Result<(usize, bool), NotRead> {
-        let left = self.file.size().saturating_sub(at);
+        let left = size.saturating_sub(at);
         let bytes = usize::try_from(left).map_or(out.len(), |left| out.len().min(left));
         let owner = self.pages.map_or_else(Owner::new, |(owner, _)| owner);
         let mut missing = 0;
         for (number, from, piece) in pieces(at, bytes) {
             if !cache.get(owner, number, from, &mut out[piece.clone()]) {
-                if missing == 0 && self.file.read_own(at, &mut out[..bytes]) == Ok(true) {
+                if missing == 0 && self.file.read_written(at, &mut out[..bytes]) == Ok(true) {
                     return Ok((bytes, false));
                 }
                 missing += 1;

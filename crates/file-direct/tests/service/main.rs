@@ -8,7 +8,7 @@ use tidegate_file_cache::{Persistence, check};
 use tidegate_file_direct::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
 use tidegate_file_wire::{READ_BYTES_MAX, Read};
 use tidegate_layout::file_cache::Class;
-use world::{Event, KEPT_PAGES, OTHERS, POOL_BYTES, Program, Served, World, read_cache};
+use world::{Change, Event, KEPT_PAGES, POOL_BYTES, Program, Served, World, read_cache};
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -97,15 +97,16 @@ struct Run {
     /// What was said about the last read is in it.
     message: Read,
     model: Vec<u8>,
-    /// Whether what somebody else appended is in the model.
-    has_others: bool,
+    /// How often somebody else had changed the file before this act.
+    changes: u64,
 }
 
 impl Run {
     fn new(event: Event, step: u64) -> Run {
         let world = World::new(event, step, Class::ALL[0]);
         let file = DirectFile::new(Program::new(world.clone()), POOL_BYTES);
-        Run { world, file, message: no_read(), model: Vec::new(), has_others: false }
+        world.admit(DirectFile::new(Program::new(world.clone()), POOL_BYTES));
+        Run { world, file, message: no_read(), model: Vec::new(), changes: 0 }
     }
 
     /// Does what the descriptor would do.
@@ -125,30 +126,17 @@ impl Run {
         outcome
     }
 
-    /// What the file may hold after `change`, with somebody else's bytes before and behind.
+    /// What the file may hold after `change`, with what somebody else did before and behind it.
     fn after(&self, change: impl Fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
-        let event = self.world.event;
-        let by_others = |bytes: &mut Vec<u8>, happens: bool| match event {
-            Event::Append if happens => bytes.extend(OTHERS),
-            Event::Overwrite if happens => {
-                bytes.resize(bytes.len().max(OTHERS.len()), 0);
-                bytes[..OTHERS.len()].copy_from_slice(&OTHERS);
-            }
-            _ => {}
-        };
-        let orders: &[[bool; 2]] = if self.has_others || !self.world.has_happened() {
-            &[[false, false]]
-        } else {
-            &[[true, false], [false, true]]
-        };
-        let with = |[before, behind]: &[bool; 2]| {
+        let times = self.world.changes() - self.changes;
+        let with = |before: u64| {
             let mut bytes = self.model.clone();
-            by_others(&mut bytes, *before);
+            (0..before).for_each(|_| self.world.event.change(&mut bytes));
             change(&mut bytes);
-            by_others(&mut bytes, *behind);
+            (before..times).for_each(|_| self.world.event.change(&mut bytes));
             bytes
         };
-        orders.iter().map(with).collect()
+        (0..=times).map(with).collect()
     }
 
     /// Carries out one act, and compares the file with the model.
@@ -183,14 +171,16 @@ impl Run {
         let (possible, contents) = (self.after(change), self.world.contents());
         assert!(possible.contains(&contents), "after {act:?}: {} bytes", contents.len());
         if let Some((at, (bytes, len))) = read {
-            let seen = |of: &Vec<u8>| {
+            let mut of = self.model.clone();
+            let seen = (self.changes..=self.world.changes()).any(|_| {
                 let from = usize::try_from(at).expect("small").min(of.len());
-                of[from..(from + len).min(of.len())] == bytes
-            };
-            assert!(seen(&self.model) || seen(&contents), "read at {at}");
+                let is_seen = of[from..(from + len).min(of.len())] == bytes;
+                self.world.event.change(&mut of);
+                is_seen
+            });
+            assert!(seen, "read at {at}");
         }
-        self.has_others |= self.world.has_happened();
-        self.model = contents;
+        (self.changes, self.model) = (self.world.changes(), contents);
     }
 
     fn read(&mut self, at: u64, len: usize) -> (Vec<u8>, usize) {
@@ -209,6 +199,7 @@ impl Run {
             run.act(act, byte);
         }
         run.file.leave();
+        run.world.dismiss();
         assert_eq!(run.by_descriptor(|served| served.pool.leases()), Vec::new());
         assert_eq!(check(run.world.region()).expect("a pool").findings, []);
         run
@@ -222,7 +213,7 @@ fn no_read() -> Read {
 /// The script does what it is for.
 #[test]
 fn without_others_the_script_claims_extends_and_claims_again() {
-    let run = Run::whole(SCRIPT, Event::Append, u64::MAX);
+    let run = Run::whole(SCRIPT, Event::Other(Change::Append), u64::MAX);
     assert!(!run.world.has_happened());
     let [claims, extensions, probes] = [0, 1, 2].map(|which| run.world.count(which));
     assert_eq!((claims, extensions > 0, probes), (6, true, 0), "{extensions}");
@@ -232,19 +223,29 @@ fn without_others_the_script_claims_extends_and_claims_again() {
 /// another one all of them.
 #[test]
 fn pages_are_asked_for_once_by_each_lease() {
-    let mut run = Run::whole(READING, Event::Append, u64::MAX);
+    let mut run = Run::whole(READING, Event::Other(Change::Append), u64::MAX);
     assert_eq!((run.world.count(0), run.file.os().reads, run.file.take_kept_reads(5)), (2, 2 * 4 + 1 + 4, Some(5)));
 }
 
 #[test]
 fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order() {
-    let mut probes = 0;
-    let events = [Event::Append, Event::Overwrite, Event::Restart, Event::Revocation];
+    let (mut probes, mut shares) = (0, 0);
+    let events = [
+        Event::Other(Change::Append),
+        Event::Other(Change::Overwrite),
+        Event::Restart,
+        Event::Revocation,
+        Event::Shared(Change::Append),
+        Event::Shared(Change::Overwrite),
+    ];
     for (script, event) in [SCRIPT, READING].into_iter().flat_map(|script| events.map(|event| (script, event))) {
+        // Programs that share a lease end it at times: it takes longer until they share one again.
+        let script = &script.repeat(if matches!(event, Event::Shared(_)) { 3 } else { 1 });
         let mut step = 0;
         loop {
             let run = Run::whole(script, event, step);
             probes += run.world.count(2);
+            shares += run.world.shares();
             if !run.world.has_happened() {
                 break;
             }
@@ -253,6 +254,7 @@ fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order()
         assert!(step > 100, "{step} steps");
     }
     assert!(probes > 0, "no write was ever in doubt");
+    assert!(shares > 1000, "{shares} changes by shares");
 }
 
 /// A write of which nobody knows whether others see it is not done again.
@@ -280,23 +282,23 @@ const PAGES: u64 = KEPT_PAGES + 4;
 
 #[test]
 fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
-    let mut run = Run::new(Event::Append, u64::MAX);
+    let mut run = Run::new(Event::Other(Change::Append), u64::MAX);
+    for page in 0..=PAGES {
+        run.write(WriteTarget::At(page * 4096), &[1; 4096], Until::PowerLoss);
+    }
     for _ in 0..2 {
         run.write(WriteTarget::At(0), &[1; 10], Until::PowerLoss);
         run.file.sync();
     }
-    for page in 0..PAGES {
-        run.write(WriteTarget::At(page * 4096), &[1; 4096], Until::PowerLoss);
-    }
-    assert!(run.file.is_leased());
-    // What was written last is read without a request: no page but the first one is.
+    // What was written by the lease is read without a request: no page but the first one is.
     for _ in 0..OWN_WRITES {
         run.write(WriteTarget::At(0), &[1; 4096], Until::PowerLoss);
     }
-    let mut read = |page: u64| run.read(page * 4096, 20).0.len() == 20 && run.file.is_leased();
+    assert!(run.file.is_leased());
+    let mut read = |page: u64| run.read((page + 1) * 4096, 20).0.len() == 20 && run.file.is_leased();
     let reads = (0..5000).take_while(|turn| read(turn % PAGES)).count();
     // Two for each write by the lease, and those of the first pages, for which there is room.
-    let allowed = 256 + 2 * (PAGES + OWN_WRITES) + KEPT_PAGES;
+    let allowed = 256 + 2 * OWN_WRITES + KEPT_PAGES;
     assert_eq!((run.file.os().reads, run.file.is_leased()), (allowed, false), "{reads} reads");
     let claims = |run: &Run| run.world.count(0);
     assert_eq!(claims(&run), 1);

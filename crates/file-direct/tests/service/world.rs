@@ -4,28 +4,29 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_file_cache::{
-    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolFile, PoolSpec, Refused, Sought,
-    Stamp, dram_bytes, format,
+    BackingFile, BackingStatus, Fallocate, FileIdentity, FilePool, Persistence, PoolFile, PoolSpec, Refused, Sharer,
+    Sought, Stamp, dram_bytes, format,
 };
-use tidegate_file_direct::{Os, ReadCache};
-use tidegate_file_wire::{Answer, Claim, Read};
+use tidegate_file_direct::{Attempted, DirectFile, LeaseRequest, Os, ReadAids, ReadCache, Until, WriteTarget};
+use tidegate_file_wire::{Answer, Claim, JOINS, Read};
 use tidegate_layout::file_cache::{Class, LeaseGrant, LeasePlan};
-use tidegate_media::{Poison, Region, Sealed};
+use tidegate_media::{ExchangeWords, Poison, Region, Sealed};
 use tidegate_sim::SharedMemory;
 
 pub(crate) const POOL_BYTES: u64 = 16 << 20;
 /// Bytes after the place of a claim that may be written by the lease.
 const ROOM_BYTES: u64 = 60_000;
 /// What somebody else writes.
-pub(crate) const OTHERS: [u8; 5] = [0xee; 5];
+const OTHERS: [u8; 5] = [0xee; 5];
 
 /// What happens in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Another process appends to the file.
-    Append,
-    /// Another process writes over its beginning.
-    Overwrite,
+    /// Another process changes the file by a request.
+    Other(Change),
+    /// Another program does, by a share in the lease if there is one to be had: now and then from
+    /// this step on.
+    Shared(Change),
     /// The server is killed, and another one goes on.
     Restart,
     /// A revocation begins; it goes on when the service is asked for anything.
@@ -33,6 +34,32 @@ pub(crate) enum Event {
     /// The memory cannot be read any more.
     Poison,
 }
+
+/// What another one does to the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Append,
+    /// Of its beginning.
+    Overwrite,
+}
+
+impl Event {
+    /// What the file holds after somebody else's change.
+    pub(crate) fn change(self, bytes: &mut Vec<u8>) {
+        match self {
+            Event::Other(Change::Append) | Event::Shared(Change::Append) => bytes.extend(OTHERS),
+            Event::Other(Change::Overwrite) | Event::Shared(Change::Overwrite) => {
+                bytes.resize(bytes.len().max(OTHERS.len()), 0);
+                bytes[..OTHERS.len()].copy_from_slice(&OTHERS);
+            }
+            Event::Restart | Event::Revocation | Event::Poison => {}
+        }
+    }
+}
+
+/// Steps between two times that a share is used, and changes then.
+const SHARED_EVERY: u64 = 23;
+const SHARED_CHANGES: u64 = 3;
 
 pub(crate) struct World {
     region: Arc<SharedMemory>,
@@ -43,7 +70,12 @@ pub(crate) struct World {
     /// Steps until it happens.
     left: AtomicU64,
     has_happened: AtomicBool,
-    is_mapped: AtomicBool,
+    /// The other program, while it does nothing.
+    companion: Mutex<Option<DirectFile<Program>>>,
+    /// Changes by others, and those of them that took no request.
+    changes: [AtomicU64; 2],
+    /// Programs that have the memory of a lease mapped.
+    mapped: AtomicU64,
     /// Whether a revocation has begun and not ended.
     is_begun: AtomicBool,
     pub(crate) log: Class,
@@ -66,8 +98,23 @@ impl World {
         let below: Arc<dyn BackingFile> = Arc::new(Below::default());
         let served = Mutex::new(Served::open(&region, &dram, &below));
         let (left, asked) = (AtomicU64::new(step), [const { AtomicU64::new(0) }; 3]);
-        let [has_happened, is_mapped, is_begun] = [const { AtomicBool::new(false) }; 3];
-        Arc::new(World { region, dram, below, served, event, left, has_happened, is_mapped, is_begun, log, asked })
+        let ([has_happened, is_begun], mapped) = ([const { AtomicBool::new(false) }; 2], AtomicU64::new(0));
+        let (companion, changes) = (Mutex::new(None), [const { AtomicU64::new(0) }; 2]);
+        Arc::new(World {
+            region,
+            dram,
+            below,
+            served,
+            event,
+            left,
+            has_happened,
+            companion,
+            changes,
+            mapped,
+            is_begun,
+            log,
+            asked,
+        })
     }
 
     pub(crate) fn served(&self) -> MutexGuard<'_, Served> {
@@ -76,6 +123,14 @@ impl World {
             served.pool.revoke(served.file).expect("nothing refuses");
         }
         served
+    }
+
+    /// A program has left: a lease that nobody has mapped is released.
+    fn leave(&self) {
+        let served = self.served();
+        if self.mapped.load(Ordering::SeqCst) == 0 {
+            served.pool.leases().into_iter().for_each(|lease| served.pool.release(lease).expect("nothing refuses"));
+        }
     }
 
     pub(crate) fn region(&self) -> &Arc<SharedMemory> {
@@ -98,21 +153,45 @@ impl World {
         self.asked[which].load(Ordering::SeqCst)
     }
 
+    /// The other program is there.
+    pub(crate) fn admit(&self, program: DirectFile<Program>) {
+        *self.companion.lock().expect("no holder panics") = Some(program);
+    }
+
+    /// The other program ends.
+    pub(crate) fn dismiss(&self) {
+        let program = self.companion.lock().expect("no holder panics").take();
+        if let Some(mut program) = program {
+            program.leave();
+        }
+    }
+
+    /// How often others have changed the file.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes[0].load(Ordering::SeqCst)
+    }
+
+    /// How often they did so without a request.
+    pub(crate) fn shares(&self) -> u64 {
+        self.changes[1].load(Ordering::SeqCst)
+    }
+
     /// A step of the program, before which something may happen.
     fn step(&self) {
-        if self.left.fetch_sub(1, Ordering::SeqCst) != 0 {
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        let again = matches!(self.event, Event::Shared(_))
+            && self.has_happened()
+            && (u64::MAX - left).is_multiple_of(SHARED_EVERY);
+        if left != 0 && !again {
             return;
         }
         self.has_happened.store(true, Ordering::SeqCst);
         match self.event {
-            Event::Append => {
-                let served = self.served();
-                served.pool.append(served.file, &OTHERS, Persistence::Asynchronous).expect("nothing refuses");
+            Event::Other(change) => {
+                self.request(change);
+                self.changes[0].fetch_add(1, Ordering::SeqCst);
             }
-            Event::Overwrite => {
-                let served = self.served();
-                served.pool.write(served.file, 0, &OTHERS, Persistence::Asynchronous).expect("nothing refuses");
-            }
+            Event::Shared(change) => self.share(change),
             Event::Restart => *self.served() = Served::open(&self.region, &self.dram, &self.below),
             Event::Revocation => {
                 let served = self.served();
@@ -124,6 +203,51 @@ impl World {
             }
             Event::Poison => {}
         }
+    }
+
+    fn request(&self, change: Change) {
+        let Served { pool, file } = &*self.served();
+        let changed = match change {
+            Change::Append => pool.append(*file, &OTHERS, Persistence::Asynchronous).map(drop),
+            Change::Overwrite => pool.write(*file, 0, &OTHERS, Persistence::Asynchronous),
+        };
+        changed.expect("nothing refuses");
+    }
+
+    /// The other program changes the file some times, with places of the log lent anew in between,
+    /// syncs it, and reads it.
+    fn share(&self, change: Change) {
+        let program = self.companion.lock().expect("no holder panics").take();
+        let Some(mut program) = program else { return };
+        let mut message = crate::no_read();
+        let place = if change == Change::Append { WriteTarget::End } else { WriteTarget::At(0) };
+        for _ in 0..SHARED_CHANGES {
+            match program.write(place, &OTHERS, Until::PowerLoss, &mut message) {
+                Attempted::ByDescriptor => self.request(change),
+                attempted => {
+                    assert!(matches!(attempted, Attempted::Done(_)), "{attempted:?}");
+                    self.changes[1].fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            self.changes[0].fetch_add(1, Ordering::SeqCst);
+            let Served { pool, file } = &*self.served();
+            let lease = pool.lease_of(*file);
+            lease.map(|lease| pool.refill(lease).expect("nothing refuses"));
+        }
+        if program.sync() == Attempted::ByDescriptor {
+            let served = self.served();
+            served.pool.sync(served.file).expect("nothing refuses");
+        }
+        for (at, len) in [(0_u64, 40), (4000, 200), (8192, 4096)] {
+            let mut bytes = vec![0; len];
+            let read = program.read(at, &mut bytes, ReadAids { message: &mut message, cache: read_cache });
+            let (contents, from) = (self.contents(), usize::try_from(at).expect("small"));
+            let there = contents.get(from..).unwrap_or_default();
+            if let Attempted::Done(read) = read {
+                assert_eq!(bytes[..usize::try_from(read).expect("small")], there[..there.len().min(len)], "at {at}");
+            }
+        }
+        self.admit(program);
     }
 
     fn readable(&self, at: u64, len: u64) -> Result<(), Poison> {
@@ -157,6 +281,7 @@ pub(crate) fn read_cache() -> Option<ReadCache<'static>> {
 /// The system below the program.
 pub(crate) struct Program {
     world: Arc<World>,
+    is_mapped: Arc<AtomicBool>,
     /// Requests for reading.
     pub(crate) reads: u64,
 }
@@ -165,7 +290,7 @@ impl Program {
     /// One that has read nothing yet.
     pub(crate) fn new(world: Arc<World>) -> Program {
         DRAM.with(|words| words.iter().for_each(|word| word.store(0, Ordering::SeqCst)));
-        Program { world, reads: 0 }
+        Program { world, is_mapped: Arc::default(), reads: 0 }
     }
 }
 
@@ -175,10 +300,27 @@ impl Os for Program {
     fn claim(&mut self, claim: &mut Claim) -> bool {
         self.world.step();
         self.world.asked[0].fetch_add(1, Ordering::SeqCst);
-        let (served, room) = (self.world.served(), claim.at.get()..claim.at.get() + ROOM_BYTES);
-        let granted = served.pool.lend(served.file, room, self.world.log).expect("nothing refuses");
+        let (served, at) = (self.world.served(), claim.at.get());
+        let grant = if claim.how.get() == JOINS {
+            let number = claim.lease.get();
+            let by = match served.pool.lease_numbered(served.file, number) {
+                Some(_) => Sharer::Holder,
+                None => Sharer::Another,
+            };
+            let joined = || served.pool.join(served.file, &(at..at + claim.len.get()), by);
+            match joined() {
+                Ok(None) if by == Sharer::Holder => {
+                    served.pool.widen(served.file, at..at + ROOM_BYTES).expect("nothing refuses");
+                    joined()
+                }
+                joined => joined,
+            }
+        } else {
+            let granted = served.pool.lend(served.file, at..at + ROOM_BYTES, self.world.log);
+            granted.map(|granted| granted.map(|(_, grant)| grant))
+        };
         drop(served);
-        let Some((_, grant)) = granted else {
+        let Some(grant) = grant.expect("nothing refuses") else {
             claim.answer = Answer::Later.word().into();
             return true;
         };
@@ -191,23 +333,30 @@ impl Os for Program {
         true
     }
 
-    fn extend(&mut self, lease: u64) -> bool {
+    fn ask(&mut self, request: LeaseRequest, lease: u64) -> bool {
         self.world.step();
-        self.world.asked[1].fetch_add(1, Ordering::SeqCst);
-        let served = self.world.served();
-        let found = served.pool.lease_numbered(served.file, lease);
-        let extended = found.is_some_and(|lease| served.pool.extend(lease).expect("nothing refuses"));
-        drop(served);
-        self.world.step();
-        extended
-    }
-
-    fn leave(&mut self, _lease: u64) {
-        assert!(!self.world.is_mapped.load(Ordering::SeqCst), "left with the memory mapped");
-        self.world.step();
-        let served = self.world.served();
-        // Nobody has its memory mapped.
-        served.pool.leases().into_iter().for_each(|lease| served.pool.release(lease).expect("nothing refuses"));
+        match request {
+            LeaseRequest::Extend => {
+                self.world.asked[1].fetch_add(1, Ordering::SeqCst);
+                let served = self.world.served();
+                let found = served.pool.lease_numbered(served.file, lease);
+                let extended = found.is_some_and(|lease| served.pool.extend(lease).expect("nothing refuses"));
+                drop(served);
+                self.world.step();
+                extended
+            }
+            LeaseRequest::Leave => {
+                assert!(!self.is_mapped.load(Ordering::SeqCst), "left with the memory mapped");
+                self.world.leave();
+                true
+            }
+            LeaseRequest::Probe => {
+                self.world.asked[2].fetch_add(1, Ordering::SeqCst);
+                let served = self.world.served();
+                served.pool.size(served.file).expect("nothing refuses");
+                true
+            }
+        }
     }
 
     fn read(&mut self, read: &mut Read) -> bool {
@@ -227,15 +376,19 @@ impl Os for Program {
 
     fn map(&mut self, _: &LeaseGrant) -> Option<Mapped> {
         self.world.step();
-        self.world.is_mapped.store(true, Ordering::SeqCst);
-        Some(Mapped(self.world.clone()))
+        self.is_mapped.store(true, Ordering::SeqCst);
+        self.world.mapped.fetch_add(1, Ordering::SeqCst);
+        Some(Mapped(self.world.clone(), self.is_mapped.clone()))
     }
 
-    fn probe(&mut self) {
-        self.world.step();
-        self.world.asked[2].fetch_add(1, Ordering::SeqCst);
+    fn others_have_lease(&mut self) -> bool {
         let served = self.world.served();
-        served.pool.size(served.file).expect("nothing refuses");
+        served.pool.lease_of(served.file).is_some()
+    }
+
+    fn pause(&mut self, _: u32) -> bool {
+        // The other program is within its write: only this one runs.
+        false
     }
 
     fn context(&mut self) -> u64 {
@@ -248,11 +401,20 @@ impl Os for Program {
 }
 
 /// The pool as the program has it mapped.
-pub(crate) struct Mapped(Arc<World>);
+pub(crate) struct Mapped(Arc<World>, Arc<AtomicBool>);
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.0.is_mapped.store(false, Ordering::SeqCst);
+        self.1.store(false, Ordering::SeqCst);
+        self.0.mapped.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ExchangeWords for Mapped {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        self.0.step();
+        self.0.readable(at, 8)?;
+        self.0.region.exchange_u64(at, old, new)
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_MAGIC, BOARD_ROOM_AT, BOARD_WANTED_AT, Said, board_place,
-    said_by,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LEASED_WORDS, BOARD_MAGIC, BOARD_ROOM_AT,
+    BOARD_WANTED_AT, Said, board_place, leased_bit, leased_place, said_by,
 };
 use tidegate_host::owned::{What, accept};
 use tidegate_media::OutlivingMemory;
@@ -74,6 +74,18 @@ impl ContextBoard {
             if let Err(error) = self.memory.ring(BOARD_ROOM_AT) {
                 tracing::warn!("programs cannot be asked for room for mapped pages: {error}");
             }
+        }
+    }
+
+    /// Says which files have a lease, by their inodes.
+    pub(crate) fn say_leased(&self, inodes: impl Iterator<Item = u64>) {
+        let mut words = [0; BOARD_LEASED_WORDS];
+        for (word, bit) in inodes.map(leased_place).map(leased_bit) {
+            words[word] |= bit;
+        }
+        for (at, word) in (BOARD_LEASED_AT..).step_by(size_of::<u64>()).zip(words) {
+            // A board that cannot be stored to says nothing.
+            let _ = self.memory.store_word(at, word);
         }
     }
 

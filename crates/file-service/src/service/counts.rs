@@ -109,6 +109,9 @@ pub struct MountCounts {
     /// Leases of files that programs were granted.
     #[serde(default)]
     pub leases_granted: u64,
+    /// How often a program got a share in the lease of others.
+    #[serde(default)]
+    pub leases_joined: u64,
     /// Those that a request ended.
     #[serde(default)]
     pub leases_ended: u64,
@@ -186,7 +189,7 @@ impl MountCounts {
             };
         }
         grown! {
-            up_ns, requests, names, names_below, syncs, syncs_below, groups, leases_granted, leases_ended,
+            up_ns, requests, names, names_below, syncs, syncs_below, groups, leases_granted, leases_joined, leases_ended,
             leases_extended, leases_reaped, adopted_bytes, synced_bytes, written_back_bytes, reads_dram, reads_pool,
             reads_below, reads_kept, direct_bytes, held_back, admitted_bytes, read_dram_bytes, read_pool_bytes,
             read_below_bytes, timed_syncs, timed_syncs_ns, disk_syncs, disk_syncs_ns, placed_by_stack,

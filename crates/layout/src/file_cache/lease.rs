@@ -9,6 +9,7 @@ use crate::file_cache::lease_mark::LeaseMark;
 use crate::file_cache::superblock::LanePlan;
 use crate::on_media::{Broken, on_media, rule};
 use std::mem::offset_of;
+use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
 
 /// Blocks that a lease writes to have this size.
@@ -29,16 +30,26 @@ on_media! {
         8: lent: U64,
         /// how many elements count, once the lease was revoked; all ones before
         16: closed: U64,
+        /// elements that will have a block soon: the places of earlier ones are given away
+        24: lending: U64,
+        /// how often newest bytes of the file left the lane's blocks for the file below
+        32: dropped: U64,
+        /// how many elements were taken over, or are about to be
+        40: taken: U64,
         /// zero
-        24: reserved: [u8; 40],
+        48: reserved: [u8; 16],
         /// how many elements others see
         64: visible: U64,
         /// how many elements a power loss leaves
         72: committed: U64,
         /// program context that the process writes by; 0: not said
         80: context: U64,
+        /// 1: one of the processes that have the lease writes
+        88: writer: U64,
+        /// the file's length, with all that others see
+        96: size: U64,
         /// zero
-        88: reserved2: [u8; 40],
+        104: reserved2: [u8; 24],
     }
 }
 
@@ -145,6 +156,31 @@ impl LeasePlan {
         self.at + offset_of!(LeaseHead, context) as u64
     }
 
+    /// Where the word lies that says how many elements will have a block soon.
+    pub fn lending_at(&self) -> u64 {
+        self.at + offset_of!(LeaseHead, lending) as u64
+    }
+
+    /// Where the word lies that counts how often newest bytes left the lane's blocks.
+    pub fn dropped_at(&self) -> u64 {
+        self.at + offset_of!(LeaseHead, dropped) as u64
+    }
+
+    /// Where the word lies that says how many elements were taken over, or are about to be.
+    pub fn taken_at(&self) -> u64 {
+        self.at + offset_of!(LeaseHead, taken) as u64
+    }
+
+    /// Where the word lies that is not 0 while a process writes. It need not last.
+    pub fn writer_at(&self) -> u64 {
+        self.at + offset_of!(LeaseHead, writer) as u64
+    }
+
+    /// Where the word lies that says the file's length. It need not last.
+    pub fn size_at(&self) -> u64 {
+        self.at + offset_of!(LeaseHead, size) as u64
+    }
+
     /// Where element `number` lies.
     pub fn element_at(&self, number: u64) -> u64 {
         let place = number % u64::from(self.elements);
@@ -158,17 +194,15 @@ pub fn block_in(blocks_at: u64, unit: u32) -> u64 {
 }
 
 impl LeaseHead {
-    /// The head of a lease that begins.
-    pub fn new(lease: u64, lent: u64) -> LeaseHead {
+    /// The head of a lease that begins, of a file of `size` bytes.
+    pub fn new(lease: u64, lent: u64, size: u64) -> LeaseHead {
         LeaseHead {
-            lease: U64::new(lease),
-            lent: U64::new(lent),
-            closed: U64::new(NOT_CLOSED),
-            reserved: [0; 40],
-            visible: U64::ZERO,
-            committed: U64::ZERO,
-            context: 0.into(),
-            reserved2: [0; 40],
+            lease: lease.into(),
+            lent: lent.into(),
+            closed: NOT_CLOSED.into(),
+            lending: lent.into(),
+            size: size.into(),
+            ..LeaseHead::new_zeroed()
         }
     }
 }
@@ -271,12 +305,15 @@ mod tests {
 
     #[test]
     fn golden_bytes_of_a_log() {
-        let head = LeaseHead::new(7, 3);
+        let head = LeaseHead::new(7, 3, 5);
         assert_eq!(&head.as_bytes()[..24], b"\x07\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff");
-        assert!(head.as_bytes()[24..].iter().all(|byte| *byte == 0));
+        assert_eq!((head.as_bytes()[24], head.as_bytes()[96]), (3, 5));
+        assert_eq!(head.as_bytes()[25..].iter().filter(|byte| **byte != 0).count(), 1);
         let log = LeasePlan::of(4096, Class::ALL[0]);
         assert_eq!((log.elements, log.lease_at(), log.lent_at(), log.closed_at()), (4, 4096, 4104, 4112));
+        assert_eq!((log.lending_at(), log.dropped_at(), log.taken_at()), (4120, 4128, 4136));
         assert_eq!((log.visible_at(), log.committed_at()), (4160, 4168));
+        assert_eq!((log.writer_at(), log.size_at()), (4184, 4192));
         assert_eq!((log.element_at(0), log.element_at(7)), (4224, 4320));
         assert_eq!(LeasePlan::of(0, Class::ALL[3]).elements, 508);
         let element = LeaseElement::lent(0x1010, 9).filled(0x0102, 100, 5);

@@ -1,15 +1,16 @@
 //! Parts of a file, for a process that owns a few of its chunks: one part that is mapped as long as
 //! this lasts, and the chunks, each mapped when it is first touched. Offsets are those in the file.
 //!
-//! Whoever lends the chunks asks about the lasting part only ([`MappedPart::is_mapped`]). So chunks
-//! may be mapped late.
+//! Whoever lends the chunks asks about the lasting part only ([`MappedPart::is_mapped`]), which
+//! several processes may have. So chunks may be mapped late, and have no lock.
 
 use crate::error::{Poison, Sealed};
 use crate::mapped::mapped_part::MappedPart;
-use crate::region::Region;
+use crate::region::{ExchangeWords, Region};
 use crate::sync::{AtomicU64, Ordering};
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags};
+use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
@@ -38,7 +39,8 @@ struct Tables {
     parts: [MaybeUninit<MappedPart>; PARTS_MAX],
 }
 
-/// A file of which this process has one part, and chunks, as a region. What is not of them, or
+/// A file of which this process has one part, and chunks, as a region; others may have the same.
+/// What is not of them, or
 /// cannot be mapped, is not read ([`Poison`]), and a store there is lost: it seals the region.
 ///
 /// One thread at a time calls the verbs.
@@ -62,7 +64,7 @@ unsafe impl<O: Send> Sync for MappedChunks<O> {}
 
 impl<O: OpenShared> MappedChunks<O> {
     /// Maps the part `lasting` of a file of `file_bytes`, whose chunks of `chunk_bytes` lie from
-    /// `first_at` on. `None`: it cannot be mapped, or another process has mapped some of it.
+    /// `first_at` on. `None`: it cannot be mapped, or another process has it for itself.
     pub fn of(
         file: O,
         file_bytes: u64,
@@ -74,7 +76,7 @@ impl<O: OpenShared> MappedChunks<O> {
         if lasting.end > file_bytes || chunk_bytes == 0 {
             return None;
         }
-        let lasting = mapped(&file, lasting_at, lasting.end.checked_sub(lasting_at)?)?;
+        let lasting = mapped(&file, MappedPart::beside_others, lasting_at, lasting.end.checked_sub(lasting_at)?)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses.
         let tables =
@@ -113,7 +115,7 @@ impl<O: OpenShared> MappedChunks<O> {
             Some(place) => place,
             None => {
                 let place = tables.used;
-                tables.parts.get_mut(place)?.write(mapped(&self.file, at, self.chunk_bytes)?);
+                tables.parts.get_mut(place)?.write(mapped(&self.file, MappedPart::unlocked, at, self.chunk_bytes)?);
                 (tables.used, tables.places[number]) = (place + 1, u16::try_from(place + 1).ok()?);
                 place
             }
@@ -138,6 +140,12 @@ impl<O: OpenShared> MappedChunks<O> {
     fn load<T>(&self, at: u64, len: u64, act: impl FnOnce(&MappedPart, u64) -> Result<T, Poison>) -> Result<T, Poison> {
         let loaded = self.part(at, len).map(|(part, place)| act(part, place));
         loaded.and_then(Result::ok).ok_or(Poison { at, len })
+    }
+}
+
+impl<O: OpenShared + Send> ExchangeWords for MappedChunks<O> {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        self.load(at, 8, |part, place| part.exchange_u64(place, old, new))
     }
 }
 
@@ -194,10 +202,13 @@ impl<O> Drop for MappedChunks<O> {
     }
 }
 
+/// Maps a part of a file.
+type Map = fn(BorrowedFd<'_>, u64, usize) -> io::Result<MappedPart>;
+
 /// `len` bytes of the file at `at`.
-fn mapped(file: &impl OpenShared, at: u64, len: u64) -> Option<MappedPart> {
+fn mapped(file: &impl OpenShared, map: Map, at: u64, len: u64) -> Option<MappedPart> {
     let (mut part, len) = (None, usize::try_from(len).ok()?);
-    file.open(&mut |file| part = MappedPart::of(file, at, len).ok());
+    file.open(&mut |file| part = map(file, at, len).ok());
     part
 }
 
@@ -261,31 +272,35 @@ mod tests {
     fn chunks_are_mapped_once_when_they_are_touched() {
         let shared = Shared::new();
         let memory = shared.memory().expect("mapped");
-        assert_eq!((shared.is_mapped(LASTING_AT), shared.is_mapped(chunk(3))), (true, false));
+        let opened = || shared.opened.load(Ordering::Relaxed);
+        assert_eq!((shared.is_mapped(LASTING_AT), opened()), (true, 1));
         memory.store_u64(LASTING_AT + 64, 5);
         for _ in 0..10 {
             memory.stream(chunk(3) + 4096, &[3; 4096]);
         }
         assert_eq!((memory.fence(), memory.load_u64(LASTING_AT + 64)), (Ok(()), Ok(5)));
-        assert_eq!((shared.opened.load(Ordering::Relaxed), shared.is_mapped(chunk(3))), (2, true));
+        assert_eq!((opened(), shared.is_mapped(chunk(3))), (2, false));
         for number in 0..CHUNKS {
             memory.stream(chunk(number), &number.to_le_bytes());
         }
         assert_eq!(memory.fence(), Ok(()));
-        let count = (0..CHUNKS).filter(|number| shared.is_mapped(chunk(*number))).count();
-        assert_eq!(u64::try_from(count), Ok(CHUNKS));
+        assert_eq!(opened(), 1 + CHUNKS);
         for number in 0..CHUNKS {
             assert_eq!(memory.load_u64(chunk(number)), Ok(number));
         }
+        let other = shared.memory().expect("mapped beside others");
+        assert_eq!(other.exchange_u64(LASTING_AT + 64, 5, 6), Ok(5));
+        assert_eq!((memory.exchange_u64(LASTING_AT + 64, 5, 7), memory.load_u64(LASTING_AT + 64)), (Ok(6), Ok(6)));
         drop(memory);
-        assert!((0..=CHUNKS).all(|number| !shared.is_mapped(number * CHUNK_BYTES)) && !shared.is_mapped(LASTING_AT));
+        assert!(shared.is_mapped(LASTING_AT));
+        drop(other);
+        assert!(!shared.is_mapped(LASTING_AT));
     }
 
     #[test]
     fn what_cannot_be_mapped_is_not_read_and_seals_the_memory() {
         let shared = Shared::new();
-        let other = MappedPart::of(shared.file().as_fd(), chunk(2), 4096).expect("mapped");
-        for at in [chunk(2), 0, LASTING_AT - 8, chunk(CHUNKS), chunk(0) - 4, u64::MAX - 64] {
+        for at in [0, LASTING_AT - 8, chunk(CHUNKS), chunk(0) - 4, u64::MAX - 64] {
             let memory = shared.memory().expect("mapped");
             assert_eq!(memory.read(at, &mut [0; 16]), Err(Poison { at, len: 16 }), "{at:#x}");
             assert_eq!(memory.fence(), Ok(()));
@@ -294,7 +309,6 @@ mod tests {
             memory.stream(chunk(1), &[1; 16]);
             assert_eq!(memory.fence(), Err(Sealed::StoreLost { at }), "it stays sealed");
         }
-        drop(other);
         let _other = MappedPart::of(shared.file().as_fd(), LASTING_AT + 4096, 4096).expect("mapped");
         assert!(shared.memory().is_none(), "others have some of it");
     }

@@ -3,7 +3,7 @@
 
 use crate::error::{Poison, Sealed};
 use crate::memory::{AccessRefused, Instructions, Mapping, Sharing};
-use crate::region::Region;
+use crate::region::{ExchangeWords, Region};
 use crate::sync::{AtomicU64, Ordering};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
@@ -32,6 +32,18 @@ impl MappedPart {
     pub fn of(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
         // Before anything else: without the lock nothing is mapped.
         take_lock(file, LockKind::Exclusive, at, len as u64)?;
+        MappedPart::unlocked(file, at, len)
+    }
+
+    /// As [`MappedPart::of`]; others may map the bytes so too.
+    pub fn beside_others(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
+        take_lock(file, LockKind::Shared, at, len as u64)?;
+        MappedPart::unlocked(file, at, len)
+    }
+
+    /// As [`MappedPart::of`], without a lock: whoever owns the file knows by other means that the
+    /// bytes are mapped.
+    pub fn unlocked(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
         let sharing = if Mapping::is_synchronous(file) { Sharing::Synchronous } else { Sharing::Shared };
         let mut mapping = Mapping::of_part(file, at, len, sharing)?;
         mapping.keep_from_children()?;
@@ -40,7 +52,7 @@ impl MappedPart {
         Ok(MappedPart::over(mapping, Instructions::best(false)))
     }
 
-    /// Whether anybody has mapped any of these bytes by [`MappedPart::of`], or as
+    /// Whether anybody has mapped any of these bytes with a lock, or as
     /// [`MappedRuns`](crate::MappedRuns), which has an answer of its own.
     pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {
         Ok(holder(file, at..at + len)?.is_some())
@@ -69,6 +81,12 @@ impl MappedPart {
     fn seal(&self, refused: AccessRefused) {
         // The first offset stays: the exchange fails when one is there.
         let _ = self.first_lost.compare_exchange(SOUND, refused.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl ExchangeWords for MappedPart {
+    fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
+        self.mapping.exchange(at, old, new).map_err(|_| Poison { at, len: 8 })
     }
 }
 

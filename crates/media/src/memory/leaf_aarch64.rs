@@ -108,6 +108,19 @@ global_asm!(
     "stlr x1, [x0]",
     "mov x0, #0",
     "ret",
+    // exchange_word(x0: at, x1: old, x2: new) -> x1
+    ".globl tidegate_exchange_word",
+    ".hidden tidegate_exchange_word",
+    "tidegate_exchange_word:",
+    "2: ldaxr x3, [x0]",
+    "cmp x3, x1",
+    "b.ne 3f",
+    "stlxr w4, x2, [x0]",
+    "cbnz w4, 2b",
+    "3: dmb ish",
+    "mov x1, x3",
+    "mov x0, #0",
+    "ret",
     flush_routine!("tidegate_flush_cvap", "sys #3, c7, c12, #1, x0"),
     flush_routine!("tidegate_flush_cvac", "dc cvac, x0"),
     lines_routine!("tidegate_copy_lines", ""),
@@ -133,6 +146,8 @@ unsafe extern "C" {
     pub(super) fn load_word(at: *const u8) -> LeafResult;
     #[link_name = "tidegate_store_word"]
     pub(super) fn store_word(at: *mut u8, word: u64) -> LeafResult;
+    #[link_name = "tidegate_exchange_word"]
+    pub(super) fn exchange_word(at: *mut u8, old: u64, new: u64) -> LeafResult;
     fn tidegate_flush_cvap(first: *const u8, lines: usize) -> LeafResult;
     fn tidegate_flush_cvac(first: *const u8, lines: usize) -> LeafResult;
     fn tidegate_copy_lines(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;

@@ -268,6 +268,20 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".size tidegate_store_word, . - tidegate_store_word",
+    // exchange_word(rdi: at, rsi: old, rdx: new) -> rdx
+    ".globl tidegate_exchange_word",
+    ".hidden tidegate_exchange_word",
+    ".type tidegate_exchange_word, @function",
+    ".p2align 4",
+    "tidegate_exchange_word:",
+    ".cfi_startproc",
+    "mov rax, rsi",
+    "lock cmpxchg [rdi], rdx",
+    "mov rdx, rax",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    ".size tidegate_exchange_word, . - tidegate_exchange_word",
     // stream_words(rdi: to, rsi: from, rdx: bytes)
     ".globl tidegate_stream_words",
     ".hidden tidegate_stream_words",
@@ -328,6 +342,8 @@ unsafe extern "C" {
     pub(super) fn load_word(at: *const u8) -> LeafResult;
     #[link_name = "tidegate_store_word"]
     pub(super) fn store_word(at: *mut u8, word: u64) -> LeafResult;
+    #[link_name = "tidegate_exchange_word"]
+    pub(super) fn exchange_word(at: *mut u8, old: u64, new: u64) -> LeafResult;
     fn tidegate_stream_words(to: *mut u8, from: *const u8, bytes: usize) -> LeafResult;
     fn tidegate_flush_clwb(first: *const u8, lines: usize) -> LeafResult;
     fn tidegate_flush_clflushopt(first: *const u8, lines: usize) -> LeafResult;

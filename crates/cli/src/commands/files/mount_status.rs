@@ -160,12 +160,20 @@ impl StatusReport {
 
     /// Files that programs write without a request.
     fn write_leases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MountCounts { leases_granted, leases_ended, leases_extended, leases_reaped, adopted_bytes, .. } =
-            self.status.counts;
+        let MountCounts {
+            leases_granted,
+            leases_joined,
+            leases_ended,
+            leases_extended,
+            leases_reaped,
+            adopted_bytes,
+            ..
+        } = self.status.counts;
         if leases_granted == 0 && self.status.leases == 0 {
             return Ok(());
         }
-        let granted = format_args!("{leases_granted} granted, {leases_ended} ended by requests");
+        let granted =
+            format_args!("{leases_granted} granted, {leases_joined} joined, {leases_ended} ended by requests");
         let memory = format_args!("{leases_extended} times extended, {leases_reaped} taken back");
         let (now, bytes) = (self.status.leases, Human(adopted_bytes));
         line(f, "leases", format_args!("{now} now, {granted}, {memory}, {bytes} written by them"))

@@ -137,6 +137,9 @@ impl<R: Region> Lane<R> {
         if self.version + elements.len() as u64 > VERSION_MAX {
             return Err(FileError::Worn);
         }
+        self.medium.region.store_u64(lease.plan.taken_at(), adopted);
+        // SeqCst: no block of these elements is used for anything else before that is seen.
+        fence(Ordering::SeqCst);
         self.note_adopted(file, elements)?;
         self.place_adopted((slot, file), elements)?;
         let Gathered { entries, spare } = self.gather(elements);

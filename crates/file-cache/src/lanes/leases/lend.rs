@@ -43,6 +43,26 @@ impl<R: Region> FileCache<R> {
         Ok(lent?.flatten())
     }
 
+    /// Has another process share the lease of a file that goes on, if it may write `asked`.
+    pub fn join(&self, file: FileId, asked: &Range<u64>, by: Sharer) -> Result<Option<LeaseGrant>, FileError> {
+        self.lane().join(file, asked, by)
+    }
+
+    /// Reserves room for a lease of a file that goes on, which says so to whoever asks next.
+    pub fn widen(&self, file: FileId, room: Range<u64>) -> Result<(), FileError> {
+        self.while_busy(file, || {
+            let bytes = room.end.saturating_sub(room.start);
+            end_in_file(room.start, bytes)?;
+            self.reserve(file, room.start, bytes)?;
+            let mut lane = self.lane();
+            let lease = lane.file(file)?.lease;
+            if let Some(lease) = lease.and_then(|slot| lane.leases.get_mut(&slot)) {
+                lease.room = [room.start, room.end];
+            }
+            Ok(())
+        })
+    }
+
     /// Takes over what was written by a lease, and lends new blocks for it, more than before.
     /// False: it has none, or was revoked.
     pub fn extend(&self, lease: LeaseId) -> Result<bool, FileError> {
@@ -55,6 +75,15 @@ impl<R: Region> FileCache<R> {
         while self.lane().adopt_some(lease.0)? {}
         self.lane().refill(lease.0)
     }
+}
+
+/// Who asks for a lease that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharer {
+    /// A process that has it, and needs more room.
+    Holder,
+    /// Another one.
+    Another,
 }
 
 /// What a lease's process has used, and has left, when somebody looked.
@@ -89,30 +118,62 @@ impl<R: Region> Lane<R> {
             return Err(FileError::Worn);
         }
         let number = self.version + 1;
-        let head = LeaseHead::new(number, lent);
+        let head = LeaseHead {
+            dropped: self.file(file)?.dropped.into(),
+            ..LeaseHead::new(number, lent, self.file(file)?.size)
+        };
         self.medium.region.stream(plan.at, head.as_bytes());
         self.medium.put_entry(slot, FileEntry::lease_words(&named, number))?;
         self.version = number;
         if let Some(lease) = self.leases.get_mut(&slot) {
-            lease.number = number;
+            (lease.number, lease.room) = (number, [room.start, room.end]);
         }
-        let cached = self.file_mut(file)?;
-        cached.lease = Some(slot);
-        let (size, room) = (cached.size, [room.start, room.end]);
-        let grant = LeaseGrant { lease: number, log: plan, blocks_at: self.medium.plan.block_at(0), size, room };
-        Ok(Some((LeaseId(slot), grant)))
+        self.file_mut(file)?.lease = Some(slot);
+        Ok(self.grant(file)?.map(|grant| (LeaseId(slot), grant)))
+    }
+
+    /// The lease of a file that goes on, as a process gets it.
+    fn grant(&self, file: FileId) -> Result<Option<LeaseGrant>, FileError> {
+        let cached = self.file(file)?;
+        let lease = cached.lease.and_then(|slot| self.leases.get(&slot));
+        let grant = |lease: &Lease| LeaseGrant {
+            lease: lease.number,
+            log: lease.plan,
+            blocks_at: self.medium.plan.block_at(0),
+            size: cached.size,
+            room: lease.room,
+        };
+        Ok(lease.map(grant))
+    }
+
+    fn join(&mut self, file: FileId, asked: &Range<u64>, by: Sharer) -> Result<Option<LeaseGrant>, FileError> {
+        self.adopt(file)?;
+        let grant = self
+            .grant(file)?
+            .filter(|grant| asked.is_empty() || grant.room[0] <= asked.start && asked.end <= grant.room[1]);
+        let lease = self.file(file)?.lease.filter(|_| grant.is_some());
+        if let Some(lease) = lease.and_then(|slot| self.leases.get_mut(&slot)) {
+            lease.is_common |= by == Sharer::Another;
+        }
+        Ok(grant)
     }
 
     /// Names blocks in the next elements, as many as the lease's window has room for. Says how many
     /// elements were given a block by now.
     fn lend_blocks(&mut self, slot: u32) -> Result<u64, FileError> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(0) };
-        let (plan, first, until) = (lease.plan, lease.given(), lease.adopted + lease.window);
+        let (plan, first, until) = (lease.plan, lease.given(), lease.adopted + lease.window());
         let wanted = usize::try_from(until.saturating_sub(first)).unwrap_or(usize::MAX);
         if wanted == 0 {
             return Ok(first);
         }
         let blocks = self.blocks_for_lease(slot, wanted)?;
+        let Some(lease) = self.leases.get(&slot) else { return Ok(first) };
+        let dropped = self.file(lease.file)?.dropped;
+        self.medium.region.store_u64(plan.dropped_at(), dropped);
+        self.medium.region.store_u64(plan.lending_at(), first + blocks.len() as u64);
+        // Whoever finds a place or a block given away finds that it may be.
+        self.medium.fence()?;
         let Some(lease) = self.leases.get_mut(&slot) else { return Ok(first) };
         for (number, block) in (first..).zip(blocks) {
             lease.lent.push_back(block);

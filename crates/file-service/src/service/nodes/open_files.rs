@@ -265,6 +265,7 @@ impl OpenFiles {
             groups: self.groups.load(Ordering::Relaxed),
             leases_granted: self.leases.counts.granted.load(Ordering::Relaxed),
             leases_ended: self.leases.counts.ended.load(Ordering::Relaxed),
+            leases_joined: self.leases.counts.joined.load(Ordering::Relaxed),
             leases_extended: self.leases.counts.extended.load(Ordering::Relaxed),
             leases_reaped: self.leases.counts.reaped.load(Ordering::Relaxed),
             adopted_bytes: counters.bytes_adopted,

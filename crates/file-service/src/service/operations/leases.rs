@@ -7,7 +7,7 @@ use crate::service::nodes::open_files::placement::Requested;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use std::ops::Range;
-use tidegate_file_wire::{Answer, CLAIM, Claim, DESCRIBE, EXTEND, LEAVE, LeaseRequest, MAP, Map, READ};
+use tidegate_file_wire::{Answer, CLAIM, Claim, DESCRIBE, EXTEND, JOINS, LEAVE, LeaseRequest, MAP, Map, READ};
 use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read, VERSION};
 use tidegate_fuse::{Handle, Header, Ioctl, NodeId, Reply};
 use tidegate_layout::file_cache::LeaseGrant;
@@ -77,10 +77,16 @@ impl FileService {
 
     fn claim(&self, of: (NodeId, Handle), claim: &mut Claim, lending: &Lending) -> Answer {
         let asked = asked_range(claim.at.get(), claim.len.get());
-        let is_known = claim.version.get() == VERSION;
-        *claim = Claim { version: VERSION.into(), at: claim.at, len: claim.len, ..Claim::new_zeroed() };
+        let (is_known, how, own) = (claim.version.get() == VERSION, claim.how, claim.lease.get());
+        *claim = Claim { version: VERSION.into(), at: claim.at, len: claim.len, how, ..Claim::new_zeroed() };
         let Some(asked) = asked.filter(|_| is_known) else { return Answer::Never };
-        match self.lend(of, asked, lending) {
+        let may_begin = how.get() & JOINS == 0;
+        let lent = self.share((of.1, own), &asked).and_then(|shared| match shared {
+            Some(grant) => Ok(Ok(grant)),
+            None if may_begin => self.lend(of, asked, lending),
+            None => Ok(Err(Answer::Later)),
+        });
+        match lent {
             Ok(Ok(grant)) => {
                 tell(claim, &grant);
                 Answer::Granted
@@ -91,6 +97,13 @@ impl FileService {
                 Answer::Never
             }
         }
+    }
+
+    /// Has a program share the lease of a file that goes on, to write `asked`; it has that lease
+    /// already, or another one.
+    fn share(&self, of: (Handle, u64), asked: &Range<u64>) -> Result<Option<LeaseGrant>> {
+        let file = self.handles.lent_file(of.0)?;
+        self.open_files.join(&file, of, asked)
     }
 
     /// Lends a file, or says why not.
@@ -158,7 +171,7 @@ impl FileService {
     /// Takes back leases that were granted by a handle which is closed.
     pub(crate) fn end_leases_of(&self, handle: Handle) {
         let Some(lending) = self.lending.get() else { return };
-        for lease in self.open_files.leases.of_handle(handle) {
+        for lease in self.open_files.leases.without_handle(handle) {
             if let Err(errno) = self.open_files.reap(lease, Grace::None, lending.pool()) {
                 tracing::warn!("the lease of a closed file is not taken back: {errno}");
             }

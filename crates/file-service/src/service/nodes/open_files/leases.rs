@@ -10,12 +10,12 @@ use super::placement::Requested;
 use super::{OpenFile, OpenFiles, OpenState, ServedFrom, errno_of, point_of};
 use rustix::fd::BorrowedFd;
 use rustix::io::{Errno, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{FileError, PoolFile, PoolLease};
+use tidegate_file_cache::{FileError, PoolFile, PoolLease, Sharer};
 use tidegate_fuse::{Handle, NodeId};
 use tidegate_host::threads::DemandBell;
 use tidegate_layout::file_cache::{Class, LeaseGrant, modified_time};
@@ -23,6 +23,9 @@ use tidegate_media::{MappedPart, Region};
 
 /// Bytes of a lease log: room for 2,044 writes that were not taken over.
 const LOG_BYTES: u64 = 64 << 10;
+/// Bytes of one that several processes are to have: a process that slept finds what the others
+/// wrote, up to some 7,000 writes.
+const COMMON_LOG_BYTES: u64 = 256 << 10;
 /// A lease for so many bytes of the pool, at least one: each takes a log and a chunk of 1 MiB, or
 /// more chunks as long as there is room.
 const BYTES_PER_LEASE: u64 = 8 << 20;
@@ -50,6 +53,8 @@ pub(crate) struct FileLease {
     pub(super) is_mapped: AtomicBool,
     /// Whether the kernel is to keep no pages: programs have pages of the pool mapped.
     is_direct: AtomicBool,
+    /// Whether several programs had one lease.
+    is_common: AtomicBool,
 }
 
 impl FileLease {
@@ -61,6 +66,7 @@ impl FileLease {
             has_pages: AtomicBool::new(true),
             is_mapped: AtomicBool::new(false),
             is_direct: AtomicBool::new(false),
+            is_common: AtomicBool::new(false),
         }
     }
 
@@ -136,6 +142,7 @@ pub(crate) struct Leases {
 #[derive(Default)]
 pub(crate) struct LeaseCounts {
     pub(crate) granted: AtomicU64,
+    pub(crate) joined: AtomicU64,
     pub(crate) ended: AtomicU64,
     pub(crate) extended: AtomicU64,
     pub(crate) reaped: AtomicU64,
@@ -144,7 +151,11 @@ pub(crate) struct LeaseCounts {
 #[derive(Clone)]
 struct Granted {
     file: Arc<OpenFile>,
-    handle: Handle,
+    /// Those that it was granted by, or joined by, and that are still open.
+    handles: BTreeSet<Handle>,
+    /// Whether several processes have it, or had.
+    is_common: bool,
+    /// When it was granted, or joined last.
     at: Instant,
 }
 
@@ -153,7 +164,9 @@ struct Granted {
 pub(crate) enum Grace {
     /// Its program may be about to map it.
     Usual,
-    /// Its program has left it.
+    /// One of its programs has left it: others may have it, or be about to.
+    OneLeft,
+    /// Nobody has the file open by which it was granted.
     None,
 }
 
@@ -196,10 +209,11 @@ impl Leases {
         std::mem::take(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Leases that were granted by a handle.
-    pub(crate) fn of_handle(&self, handle: Handle) -> Vec<PoolLease> {
-        let granted = self.granted();
-        granted.iter().filter(|(_, granted)| granted.handle == handle).map(|(lease, _)| *lease).collect()
+    /// A handle is closed: the leases that were granted by it, and by none that is still open.
+    pub(crate) fn without_handle(&self, handle: Handle) -> Vec<PoolLease> {
+        let mut granted = self.granted();
+        let is_left = |granted: &mut Granted| granted.handles.remove(&handle) && granted.handles.is_empty();
+        granted.iter_mut().filter_map(|(lease, granted)| is_left(granted).then_some(*lease)).collect()
     }
 }
 
@@ -235,7 +249,9 @@ impl OpenFiles {
         self.end_lease(file, &state)?;
         self.note_change(&state)?;
         let room = self.room_for(&state, number, asked)?;
-        let class = Class::holding(LOG_BYTES).ok_or(Errno::IO)?;
+        // Relaxed: it only has the log be larger.
+        let is_common = file.lease.is_common.load(Ordering::Relaxed);
+        let class = Class::holding(if is_common { COMMON_LOG_BYTES } else { LOG_BYTES }).ok_or(Errno::IO)?;
         let (lease, grant) = match self.pool.lend(number, room, class) {
             Ok(Some(lent)) => lent,
             Ok(None) => return Ok(None),
@@ -247,9 +263,64 @@ impl OpenFiles {
         }
         // Relaxed: it is stored while this thread has the state for itself.
         file.lease.is_lent.store(true, Ordering::Relaxed);
-        self.leases.granted().insert(lease, Granted { file: Arc::clone(file), handle, at: Instant::now() });
+        let handles = BTreeSet::from([handle]);
+        let granted = Granted { file: Arc::clone(file), handles, is_common: false, at: Instant::now() };
+        self.leases.granted().insert(lease, granted);
         self.leases.counts.granted.fetch_add(1, Ordering::Relaxed);
+        self.say_leased();
         Ok(Some(grant))
+    }
+
+    /// Has a program that knows its lease as `own`, or another one, share the lease of a file that
+    /// goes on, to write `asked`. None: there is none, or no room for that.
+    pub(crate) fn join(
+        &self,
+        file: &OpenFile,
+        (handle, own): (Handle, u64),
+        asked: &Range<u64>,
+    ) -> Result<Option<LeaseGrant>> {
+        let state = file.read_state();
+        // Relaxed: whoever lends the file has its state for itself.
+        let ServedFrom::Pool(number) = state.served_from else { return Ok(None) };
+        let Some(lease) = self.pool.lease_of(number).filter(|_| file.lease.is_lent.load(Ordering::Relaxed)) else {
+            return Ok(None);
+        };
+        let is_holder = self.pool.lease_numbered(number, own) == Some(lease);
+        let by = if is_holder { Sharer::Holder } else { Sharer::Another };
+        // Noted first: it is not taken back before it is mapped.
+        let mut granted = self.leases.granted();
+        let Some(known) = granted.get_mut(&lease) else { return Ok(None) };
+        if by == Sharer::Another {
+            (known.at, known.is_common) = (Instant::now(), true);
+            // Relaxed: it only has the next log be larger.
+            file.lease.is_common.store(true, Ordering::Relaxed);
+        }
+        known.handles.insert(handle);
+        drop(granted);
+        let joined = || self.pool.join(number, asked, by).map_err(|error| errno_of(&error));
+        let mut grant = joined()?;
+        if grant.is_none() {
+            let widened = self.pool.widen(number, self.room_for(&state, number, asked.clone())?);
+            match widened.map_err(|error| errno_of(&error)) {
+                // As a claim for which there is no room.
+                Err(Errno::NOSPC | Errno::DQUOT) => return Ok(None),
+                widened => widened?,
+            }
+            grant = joined()?;
+        }
+        let is_new = grant.is_some() && by == Sharer::Another;
+        self.leases.counts.joined.fetch_add(u64::from(is_new), Ordering::Relaxed);
+        Ok(grant)
+    }
+
+    /// Says on the board which files have leases: programs ask for a share before they use them.
+    fn say_leased(&self) {
+        if let Some(board) = self.board.get() {
+            let granted = self.leases.granted();
+            // Relaxed: it is a hint.
+            let lent = granted.values().filter(|granted| granted.file.lease.is_lent.load(Ordering::Relaxed));
+            board.say_leased(lent.map(|granted| granted.file.identity.inode));
+        }
     }
 
     fn has_room_for_lease(&self, file: &Arc<OpenFile>) -> bool {
@@ -289,7 +360,9 @@ impl OpenFiles {
         self.pool.revoke(number).map_err(|error| errno_of(&error))?;
         follow_time(self, (state, number), || Ok(())).map_err(|error| errno_of(&error))?;
         // Release: whoever does not see a lease any more sees that it was revoked.
-        Ok(file.lease.is_lent.swap(false, Ordering::AcqRel))
+        let was_lent = file.lease.is_lent.swap(false, Ordering::AcqRel);
+        self.say_leased();
+        Ok(was_lent)
     }
 
     /// Takes over what was written by the lease of a file, if it has one, and what programs said of
@@ -349,7 +422,7 @@ impl OpenFiles {
     /// A program has left a lease of the file.
     pub(crate) fn leave(&self, file: &OpenFile, number: u64, pool: BorrowedFd<'_>) -> Result<()> {
         let Some((_, lease)) = self.lease_numbered(file, number) else { return Ok(()) };
-        self.reap(lease, Grace::None, pool)
+        self.reap(lease, Grace::OneLeft, pool)
     }
 
     /// Takes back the leases that nobody has mapped.
@@ -375,8 +448,13 @@ impl OpenFiles {
             mapped.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         };
         let granted = self.leases.granted().get(&lease).cloned();
-        let is_young = |granted: &Granted| patience == Grace::Usual && granted.at.elapsed() < UNMAPPED_MAX;
-        if granted.as_ref().is_some_and(is_young) || patience == Grace::Usual && is_mapped()? {
+        let may_stay = match patience {
+            Grace::Usual => true,
+            Grace::OneLeft => granted.as_ref().is_some_and(|granted| granted.is_common),
+            Grace::None => false,
+        };
+        let is_young = |granted: &Granted| granted.at.elapsed() < UNMAPPED_MAX;
+        if may_stay && (granted.as_ref().is_some_and(is_young) || is_mapped()?) {
             return Ok(());
         }
         if let Some(Granted { file, .. }) = &granted {
