@@ -14,8 +14,8 @@ use tidegate_preload_common::next;
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
 
-/// A write of another process takes a microsecond. If its thread does not run, it gets the processor
-/// first, and then some time. If it is stopped or dead, nothing helps.
+/// A write of another process takes a microsecond. If its thread does not run, it gets the
+/// processor first, and then some time. If it is stopped or dead, nothing helps.
 const SPINS: u32 = 200;
 const YIELDS: u32 = SPINS + 200;
 const SLEEPS: u32 = YIELDS + 500;

@@ -185,6 +185,17 @@ impl<O: Os> DirectFile<O> {
         false
     }
 
+    /// Has the lease have room there, or another one. Without one, who writes by it says so.
+    fn find_room(&mut self, at: u64, len: usize) {
+        let Some(Leased { writes, .. }) = &mut self.lease else { return };
+        let was_worth_it = std::mem::take(writes) >= WRITES_WORTH_ROOM;
+        self.rooms_left = if was_worth_it { 0 } else { self.rooms_left + 1 };
+        if !self.widen(at, len) {
+            self.leave();
+            self.claim(at, len);
+        }
+    }
+
     /// Asks for more room for the lease. False: it has none there.
     fn widen(&mut self, at: u64, len: usize) -> bool {
         let Some(leased) = &mut self.lease else { return false };
@@ -238,12 +249,12 @@ impl<O: Os> DirectFile<O> {
                 return Attempted::ByDescriptor;
             };
             let Some(mut turn) = file.turn(&mut |others| forget_kept(pages, others)).ok().flatten() else {
-                if !file.is_revoked().unwrap_or(true) && self.os.pause(rounds) {
-                    rounds += 1;
-                    continue;
+                if file.is_revoked().unwrap_or(true) || !self.os.pause(rounds) {
+                    self.end(EndedBy::Others);
+                    return Attempted::ByDescriptor;
                 }
-                self.end(EndedBy::Others);
-                return Attempted::ByDescriptor;
+                rounds += 1;
+                continue;
             };
             let at = if let WriteTarget::At(at) = place { at } else { turn.size() };
             let end = at.saturating_add(data.len() as u64);
@@ -279,20 +290,13 @@ impl<O: Os> DirectFile<O> {
                 }
                 // The room is around the write that a lease is claimed for, and is reserved below.
                 Ok(Wrote::OutOfRoom) if may_claim && self.rooms_left < ROOMS_LEFT_MAX => {
+                    self.find_room(at, len);
                     may_claim = false;
-                    self.rooms_left = if *writes < WRITES_WORTH_ROOM { self.rooms_left + 1 } else { 0 };
-                    *writes = 0;
-                    if !self.widen(at, len) {
-                        self.leave();
-                        // Without one, the next turn says so.
-                        self.claim(at, len);
-                    }
                 }
-                // Others may have a new lease already.
                 Ok(Wrote::Revoked) if may_join => {
-                    may_join = false;
                     self.end(EndedBy::Others);
-                    self.join(at, data.len());
+                    // Others may have a new lease already.
+                    may_join = !self.join(at, len);
                 }
                 Ok(Wrote::OutOfBlocks | Wrote::OutOfRoom | Wrote::Revoked) | Err(_) => {
                     self.end(EndedBy::Others);

@@ -1,6 +1,5 @@
 //! The pool of a mount: found or made, recovered, opened.
 
-pub(crate) mod context_board;
 pub(crate) mod hidden;
 pub(crate) mod known_contexts;
 pub(crate) mod read_admission;
@@ -10,12 +9,12 @@ pub(crate) mod volatile;
 pub(crate) mod write_back;
 
 use crate::lifecycle::failure::ServiceFailure;
-use crate::pool::context_board::ContextBoard;
 use crate::pool::volatile::Volatile;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use tidegate_access_trace::ContextBoard;
 use tidegate_file_cache::{FileCache, FileIdentity, FilePool, PoolOpenError, PoolSpec, dram_bytes, format, identify};
 use tidegate_host::default_paths;
 use tidegate_host::owned::{self, What, accept};
@@ -195,7 +194,8 @@ impl Pool {
 
     /// The board on which programs of the mount on `device` say their contexts.
     pub(crate) fn board(&self, device: u64, policy: NamedPlacement) -> Result<ContextBoard, ServiceFailure> {
-        ContextBoard::open(self.volatile()?.path_of_board(), device, policy)
+        let opened = ContextBoard::open(self.volatile()?.path_of_board(), device, policy);
+        opened.map_err(|error| ServiceFailure::System { doing: "opening the board of program contexts", error })
     }
 
     fn volatile(&self) -> Result<Volatile, ServiceFailure> {

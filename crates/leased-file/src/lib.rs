@@ -9,9 +9,9 @@
 //!
 //! # Several processes
 //!
-//! They have one log. Whoever writes takes its [`WriteTurn`] first, a word of the head, and then the
-//! elements of the others that it has not seen yet ([`Others`]). Nobody takes a turn away: if its
-//! process is stopped or dead, the others use the file by requests, which end the lease.
+//! They have one log. Whoever writes takes its [`WriteTurn`] first, a word of the head, and then
+//! the elements of the others that it has not seen yet ([`Others`]). Nobody takes a turn away: if
+//! its process is stopped or dead, the others use the file by requests, which end the lease.
 //!
 //! | read of | is believed if, after the copy |
 //! | --- | --- |

@@ -138,11 +138,6 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
         syncs,
         syncs_below,
         groups,
-        leases_granted,
-        leases_joined,
-        leases_ended,
-        leases_extended,
-        leases_reaped,
         adopted_bytes,
         synced_bytes,
         written_back_bytes,
@@ -153,7 +148,7 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
         placed_by_thread,
         lines_flushed,
         fences,
-        // Those of a tier, those of a pattern, and a gauge.
+        // Those of a tier, of leases and of a pattern, and a gauge.
         ..
     } = *counts;
     let bytes = |name, help, value| Metric::counter(name, help, Unit::Bytes, value);
@@ -180,17 +175,21 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
         counter("mount_fences", "Fences behind these stores", fences),
     ];
     metrics.extend(each(synced, "tier", [("pool", syncs), ("below", syncs_below)]));
-    let events = [
+    metrics.extend(each(leases, "event", lease_events(counts)));
+    metrics.extend(each(placed, "context", [("stack", placed_by_stack), ("thread", placed_by_thread)]));
+    metrics.extend(by_tier(counts));
+    metrics
+}
+
+fn lease_events(counts: &MountCounts) -> [(&'static str, u64); 5] {
+    let MountCounts { leases_granted, leases_joined, leases_extended, leases_ended, leases_reaped, .. } = *counts;
+    [
         ("granted", leases_granted),
         ("joined", leases_joined),
         ("extended", leases_extended),
         ("ended", leases_ended),
         ("reaped", leases_reaped),
-    ];
-    metrics.extend(each(leases, "event", events));
-    metrics.extend(each(placed, "context", [("stack", placed_by_stack), ("thread", placed_by_thread)]));
-    metrics.extend(by_tier(counts));
-    metrics
+    ]
 }
 
 /// What was done by each tier.

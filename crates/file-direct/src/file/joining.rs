@@ -27,9 +27,9 @@ impl JoinBackoff {
     }
 
     /// What the answer was.
-    fn was_answered(&mut self, is_granted: bool) {
+    fn was_answered(&mut self, answer: Answer) {
         self.skipped = 0;
-        self.refused = if is_granted { 0 } else { self.refused.saturating_add(1) };
+        self.refused = if answer == Answer::Granted { 0 } else { self.refused.saturating_add(1) };
         self.to_skip = self.refused.checked_sub(REFUSED_MAX).map_or(0, |more| SKIPPED_MAX.min(1 << more.min(16)));
     }
 }
@@ -41,9 +41,9 @@ impl<O: Os> DirectFile<O> {
         if self.never || !self.os.others_have_lease() || !self.joins.is_due() {
             return false;
         }
-        let is_granted = self.ask_for_lease(at, len, JOINS) == Answer::Granted;
-        self.joins.was_answered(is_granted);
-        is_granted
+        let answer = self.ask_for_lease(at, len, JOINS);
+        self.joins.was_answered(answer);
+        answer == Answer::Granted
     }
 
     /// Looks at what others that have the lease too have written. How long the file is then;
@@ -74,9 +74,9 @@ mod tests {
     fn a_share_that_is_not_there_is_asked_for_ever_more_seldom() {
         let mut joins = JoinBackoff::default();
         let asked: Vec<u32> =
-            (0..300).filter(|_| joins.is_due().then(|| joins.was_answered(false)).is_some()).collect();
+            (0..300).filter(|_| joins.is_due().then(|| joins.was_answered(Answer::Later)).is_some()).collect();
         assert_eq!(asked, [0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 26, 43, 76, 141, 206, 271]);
-        joins.was_answered(true);
+        joins.was_answered(Answer::Granted);
         assert!(joins.is_due());
     }
 }

@@ -213,7 +213,7 @@ fn no_read() -> Read {
 /// The script does what it is for.
 #[test]
 fn without_others_the_script_claims_extends_and_claims_again() {
-    let run = Run::whole(SCRIPT, Event::Other(Change::Append), u64::MAX);
+    let run = Run::whole(SCRIPT, Event::Request(Change::Append), u64::MAX);
     assert!(!run.world.has_happened());
     let [claims, extensions, probes] = [0, 1, 2].map(|which| run.world.count(which));
     assert_eq!((claims, extensions > 0, probes), (6, true, 0), "{extensions}");
@@ -223,7 +223,7 @@ fn without_others_the_script_claims_extends_and_claims_again() {
 /// another one all of them.
 #[test]
 fn pages_are_asked_for_once_by_each_lease() {
-    let mut run = Run::whole(READING, Event::Other(Change::Append), u64::MAX);
+    let mut run = Run::whole(READING, Event::Request(Change::Append), u64::MAX);
     assert_eq!((run.world.count(0), run.file.os().reads, run.file.take_kept_reads(5)), (2, 2 * 4 + 1 + 4, Some(5)));
 }
 
@@ -231,16 +231,16 @@ fn pages_are_asked_for_once_by_each_lease() {
 fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order() {
     let (mut probes, mut shares) = (0, 0);
     let events = [
-        Event::Other(Change::Append),
-        Event::Other(Change::Overwrite),
+        Event::Request(Change::Append),
+        Event::Request(Change::Overwrite),
         Event::Restart,
         Event::Revocation,
-        Event::Shared(Change::Append),
-        Event::Shared(Change::Overwrite),
+        Event::Share(Change::Append),
+        Event::Share(Change::Overwrite),
     ];
     for (script, event) in [SCRIPT, READING].into_iter().flat_map(|script| events.map(|event| (script, event))) {
         // Programs that share a lease end it at times: it takes longer until they share one again.
-        let script = &script.repeat(if matches!(event, Event::Shared(_)) { 3 } else { 1 });
+        let script = &script.repeat(if matches!(event, Event::Share(_)) { 3 } else { 1 });
         let mut step = 0;
         loop {
             let run = Run::whole(script, event, step);
@@ -282,7 +282,7 @@ const PAGES: u64 = KEPT_PAGES + 4;
 
 #[test]
 fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
-    let mut run = Run::new(Event::Other(Change::Append), u64::MAX);
+    let mut run = Run::new(Event::Request(Change::Append), u64::MAX);
     for page in 0..=PAGES {
         run.write(WriteTarget::At(page * 4096), &[1; 4096], Until::PowerLoss);
     }

@@ -23,10 +23,10 @@ const OTHERS: [u8; 5] = [0xee; 5];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Another process changes the file by a request.
-    Other(Change),
+    Request(Change),
     /// Another program does, by a share in the lease if there is one to be had: now and then from
     /// this step on.
-    Shared(Change),
+    Share(Change),
     /// The server is killed, and another one goes on.
     Restart,
     /// A revocation begins; it goes on when the service is asked for anything.
@@ -47,8 +47,8 @@ impl Event {
     /// What the file holds after somebody else's change.
     pub(crate) fn change(self, bytes: &mut Vec<u8>) {
         match self {
-            Event::Other(Change::Append) | Event::Shared(Change::Append) => bytes.extend(OTHERS),
-            Event::Other(Change::Overwrite) | Event::Shared(Change::Overwrite) => {
+            Event::Request(Change::Append) | Event::Share(Change::Append) => bytes.extend(OTHERS),
+            Event::Request(Change::Overwrite) | Event::Share(Change::Overwrite) => {
                 bytes.resize(bytes.len().max(OTHERS.len()), 0);
                 bytes[..OTHERS.len()].copy_from_slice(&OTHERS);
             }
@@ -179,7 +179,7 @@ impl World {
     /// A step of the program, before which something may happen.
     fn step(&self) {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
-        let again = matches!(self.event, Event::Shared(_))
+        let again = matches!(self.event, Event::Share(_))
             && self.has_happened()
             && (u64::MAX - left).is_multiple_of(SHARED_EVERY);
         if left != 0 && !again {
@@ -187,11 +187,11 @@ impl World {
         }
         self.has_happened.store(true, Ordering::SeqCst);
         match self.event {
-            Event::Other(change) => {
+            Event::Request(change) => {
                 self.request(change);
                 self.changes[0].fetch_add(1, Ordering::SeqCst);
             }
-            Event::Shared(change) => self.share(change),
+            Event::Share(change) => self.share(change),
             Event::Restart => *self.served() = Served::open(&self.region, &self.dram, &self.below),
             Event::Revocation => {
                 let served = self.served();

@@ -1,6 +1,6 @@
 //! The memory of unsynced writes: one file in `/dev/shm` for each lane of a pool. Where SOURCE has
 //! no log of names, one more notes the files that lost their last name. On a further one programs
-//! say their contexts (`context_board.rs`).
+//! say their contexts (`ContextBoard`).
 //!
 //! It outlives the process, so that a service that was killed loses no write that a program made;
 //! it does not outlive the machine. It is named after the pool's identity, and removed together

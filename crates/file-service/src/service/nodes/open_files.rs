@@ -14,7 +14,6 @@ pub(crate) mod privileges;
 mod shares;
 mod writes;
 
-use crate::pool::context_board::ContextBoard;
 use crate::pool::read_admission::ReadAdmission;
 use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
@@ -30,6 +29,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use tidegate_access_trace::ContextBoard;
 use tidegate_file_cache::{
     BackingFile, Fallocate, FileError, FileIdentity, FileLength, FilePool, PoolFile, Sought, Synced,
 };

@@ -2,9 +2,9 @@
 //! below.
 
 use super::{Caching, OpenFile, OpenFiles, ServedFrom};
-use crate::pool::context_board::ContextBoard;
 use crate::pool::read_admission::{WAITING_MAX, hash_of};
 use std::ops::Range;
+use tidegate_access_trace::ContextBoard;
 use tidegate_file_cache::{FileError, FileIdentity, PlacementStep, PoolFile, ProgramAccess};
 use tidegate_fuse::Header;
 use tidegate_policy::placement::IoKind;

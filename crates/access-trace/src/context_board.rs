@@ -1,14 +1,13 @@
 //! The board on which programs with the direct path say by which program context they call. It lies
 //! beside the memory of unsynced writes, and is no more than a hint.
 
-use crate::lifecycle::failure::{ServiceFailure, system};
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, ftruncate};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 use tidegate_file_wire::{
     BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LEASED_WORDS, BOARD_MAGIC, BOARD_ROOM_AT,
     BOARD_WANTED_AT, Said, board_place, leased_bit, leased_place, said_by,
@@ -18,10 +17,10 @@ use tidegate_media::OutlivingMemory;
 use tidegate_policy::placement::NamedPlacement;
 
 /// The board of a mount.
-pub(crate) struct ContextBoard {
+pub struct ContextBoard {
     memory: OutlivingMemory,
     /// Where programs find it.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     counts: [AtomicU64; 2],
     /// When programs were asked for room last.
     rung: Mutex<Option<Instant>>,
@@ -33,27 +32,24 @@ const RING_EVERY: Duration = Duration::from_millis(20);
 impl ContextBoard {
     /// The board at `path` of the mount on `device`, which tells programs whether the policy asks
     /// for contexts. Programs may have it from an earlier server.
-    pub(crate) fn open(path: PathBuf, device: u64, policy: NamedPlacement) -> Result<ContextBoard, ServiceFailure> {
-        let doing = "opening the board of program contexts";
+    pub fn open(path: PathBuf, device: u64, policy: NamedPlacement) -> io::Result<ContextBoard> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(system(doing))?;
-        let failed = |error| ServiceFailure::System { doing, error };
-        accept(&opened, What::File).map_err(failed)?;
-        ftruncate(&opened, BOARD_BYTES).map_err(system(doing))?;
+        let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        accept(&opened, What::File)?;
+        ftruncate(&opened, BOARD_BYTES)?;
         let bytes = usize::try_from(BOARD_BYTES).expect("it is small");
-        let memory = OutlivingMemory::of(opened.as_fd(), 0, bytes).map_err(failed)?;
-        memory.store_word(BOARD_DEVICE_AT, device).map_err(failed)?;
-        let is_wanted = u64::from(policy.bytes_of_contexts() > 0);
-        memory.store_word(BOARD_WANTED_AT, is_wanted).map_err(failed)?;
+        let memory = OutlivingMemory::of(opened.as_fd(), 0, bytes)?;
+        memory.store_word(BOARD_DEVICE_AT, device)?;
+        memory.store_word(BOARD_WANTED_AT, u64::from(policy.bytes_of_contexts() > 0))?;
         // This server's counts begin at 0; a read that is told of meanwhile is not counted.
-        memory.store_word(BOARD_KEPT_READS_AT, 0).map_err(failed)?;
-        memory.store_word(0, BOARD_MAGIC).map_err(failed)?;
+        memory.store_word(BOARD_KEPT_READS_AT, 0)?;
+        memory.store_word(0, BOARD_MAGIC)?;
         Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2], rung: Mutex::default() })
     }
 
     /// The context by which a thread makes the request that is being answered, if it says one. If
     /// the thread may say one, it hears that this request was answered.
-    pub(crate) fn answering(&self, thread: u32) -> Option<u64> {
+    pub fn answering(&self, thread: u32) -> Option<u64> {
         let place = board_place(thread);
         let said = said_by(thread, self.word(place));
         if said != Said::Nothing {
@@ -67,7 +63,7 @@ impl ContextBoard {
 
     /// Has programs give back a part of the pages that they have mapped, if they can. A program
     /// asks for room again and again; this heeds it seldom.
-    pub(crate) fn ask_for_room(&self) {
+    pub fn ask_for_room(&self) {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if rung.is_none_or(|rung| rung.elapsed() >= RING_EVERY) {
             *rung = Some(Instant::now());
@@ -78,7 +74,7 @@ impl ContextBoard {
     }
 
     /// Says which files have a lease, by their inodes.
-    pub(crate) fn say_leased(&self, inodes: impl Iterator<Item = u64>) {
+    pub fn say_leased(&self, inodes: impl Iterator<Item = u64>) {
         let mut words = [0; BOARD_LEASED_WORDS];
         for (word, bit) in inodes.map(leased_place).map(leased_bit) {
             words[word] |= bit;
@@ -90,12 +86,12 @@ impl ContextBoard {
     }
 
     /// Requests that had a context, and those that had none.
-    pub(crate) fn counts(&self) -> [u64; 2] {
+    pub fn counts(&self) -> [u64; 2] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Reads for which programs made no request, as far as they have told.
-    pub(crate) fn kept_reads(&self) -> u64 {
+    pub fn kept_reads(&self) -> u64 {
         self.word(BOARD_KEPT_READS_AT)
     }
 
