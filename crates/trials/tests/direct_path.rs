@@ -226,3 +226,59 @@ fn a_database_with_the_direct_path_has_every_row() {
     assert!(counted(&testbed, "leases_granted") > 0);
     assert!(testbed.end().is_written_back());
 }
+
+/// Processes that write one database in turn share the leases of its files. Some are killed at any
+/// time, perhaps in a write.
+#[test]
+fn processes_with_one_database_share_leases_and_lose_no_row() {
+    const PROCESSES: u32 = 4;
+    const ROWS: u32 = 600;
+    let testbed = MountTestbed::new();
+    let pragmas = "pragma journal_mode=wal; pragma synchronous=full;";
+    said(with_direct_path(&testbed, "sqlite3").args(["common.db", pragmas, "create table t(process, row);"]));
+    let start = |process: u32| {
+        let mut shell = with_direct_path(&testbed, "sqlite3");
+        let shell = shell.args(["-cmd", ".timeout 60000", "-cmd", "pragma synchronous=full;", "common.db"]);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = shell.stdin.take().expect("asked for");
+        // A thread of its own: the shell says what it did, and waits until that is read.
+        std::thread::spawn(move || {
+            for row in 0..ROWS {
+                let insert = format!("insert into t values({process}, {row}); select 'done {row}';\n");
+                if input.write_all(insert.as_bytes()).is_err() {
+                    break;
+                }
+            }
+        });
+        shell
+    };
+    let mut shells: Vec<Child> = (0..PROCESSES).map(start).collect();
+    let killed_at = |process: usize| if process.is_multiple_of(2) { ROWS } else { 150 + 100 * process as u32 };
+    let done: Vec<u32> = std::thread::scope(|scope| {
+        let watch = |(process, shell): (usize, &mut Child)| {
+            let lines = BufReader::new(shell.stdout.take().expect("asked for")).lines();
+            let mut done = 0;
+            for line in lines {
+                done += u32::from(line.expect("text").starts_with("done"));
+                if done == killed_at(process) {
+                    shell.kill().expect("it is a child");
+                    break;
+                }
+            }
+            shell.wait().expect("a child");
+            done
+        };
+        let watched: Vec<_> = shells.iter_mut().enumerate().map(|of| scope.spawn(move || watch(of))).collect();
+        watched.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+    });
+    let asked = "select count(*) from t where process = ";
+    for (process, done) in done.iter().enumerate() {
+        let query = format!("{asked}{process}; pragma integrity_check;");
+        let told = said(Command::new("sqlite3").arg(testbed.mountpoint().join("common.db")).arg(query));
+        let rows: u32 = told.lines().next().and_then(|rows| rows.parse().ok()).expect("a number");
+        // A row may be there whose process did not live to say so.
+        assert!(rows >= *done && rows <= ROWS && told.ends_with("\nok\n"), "process {process}: {done} done, {told}");
+    }
+    assert!(counted(&testbed, "leases_joined") > 0);
+    assert!(testbed.end().is_written_back());
+}
