@@ -11,6 +11,7 @@ pub mod applications;
 pub mod artefacts;
 pub mod browser;
 pub mod chroot;
+pub mod cluster_writers;
 pub mod databases;
 pub mod direct;
 pub mod fio;

@@ -2,8 +2,11 @@
 //!
 //! A client mounts the volumes. All ends with the value, whatever became of its user.
 
+mod growth;
 mod profile;
+mod quotas;
 
+pub use growth::Rebalanced;
 pub use profile::BrickProfile;
 
 use super::nodes::{NodeParts, NodeStorage, Nodes, address};
@@ -13,6 +16,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -35,23 +39,29 @@ int setrlimit64(__rlimit_resource_t which, const struct rlimit64 *limit)
 /// How many nodes a cluster has, and on how many of them each file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replication {
-    /// All nodes, each with one brick of each volume.
+    /// Nodes with one brick of each volume.
     pub nodes: usize,
-    /// Bricks that have the same files; of `nodes` a divisor.
+    /// Bricks that have the same files; of `nodes` a divisor, and of `spare`.
     pub replicas: usize,
+    /// Nodes beside those, which have a brick of a volume once it was grown.
+    pub spare: usize,
 }
 
 impl Replication {
     /// Three nodes that all have all files.
-    pub const THREE: Replication = Replication { nodes: 3, replicas: 3 };
+    pub const THREE: Replication = Replication { nodes: 3, replicas: 3, spare: 0 };
     /// Four nodes, of which two at a time have the same files.
-    pub const PAIRS: Replication = Replication { nodes: 4, replicas: 2 };
+    pub const PAIRS: Replication = Replication { nodes: 4, replicas: 2, spare: 0 };
+    /// Two nodes that have the same files, and two more by which a volume can grow.
+    pub const GROWING: Replication = Replication { nodes: 2, replicas: 2, spare: 2 };
 }
 
 /// The nodes, and a client that mounts their volumes.
 pub struct Gluster {
     nodes: Nodes,
-    replicas: usize,
+    replication: Replication,
+    /// The volumes that were grown: they have a brick on each node.
+    grown: Vec<NodeStorage>,
     /// The library that lets `glusterd` begin.
     limits: PathBuf,
 }
@@ -59,10 +69,10 @@ pub struct Gluster {
 impl Gluster {
     /// Starts nodes that know each other, and have no volume.
     pub fn start(parts: NodeParts<'_>, replication: Replication) -> anyhow::Result<Gluster> {
-        let Replication { nodes: count, replicas } = replication;
+        let count = replication.nodes + replication.spare;
         let nodes = Nodes::start(parts, count)?;
         let limits = library(nodes.folder())?;
-        let cluster = Gluster { nodes, replicas, limits };
+        let cluster = Gluster { nodes, replication, grown: Vec::new(), limits };
         for node in 0..count {
             cluster.start_services(node)?;
         }
@@ -86,21 +96,18 @@ impl Gluster {
     /// it is for programs of this machine.
     pub fn add_volume(&mut self, storage: NodeStorage) -> anyhow::Result<PathBuf> {
         self.nodes.add_storage(storage)?;
-        let count = self.nodes.count();
-        for node in 0..count {
-            fs::create_dir(self.brick_from_here(node, storage))?;
-        }
         let volume = storage.name();
-        let all: String = (0..count).map(|node| format!(" {}", self.brick(node, storage))).collect();
+        let all = self.new_bricks(0..self.bricks(storage), storage)?;
         // The nodes are in no hurry to know each other.
-        let create = format!("volume create {volume} replica {}{all} force", self.replicas);
+        let create = format!("volume create {volume} replica {}{all} force", self.replication.replicas);
         self.gluster_until(&create, |_| true)?;
         self.gluster_until(&format!("volume start {volume}"), |_| true)?;
         self.await_bricks(storage)?;
         let client = self.nodes.client();
         let mountpoint = client.folder().join(volume);
         fs::create_dir(&mountpoint)?;
-        let servers: String = (0..count).map(|node| format!(" --volfile-server={}", address(node))).collect();
+        let servers: String =
+            (0..self.bricks(storage)).map(|node| format!(" --volfile-server={}", address(node))).collect();
         let mount = format!("glusterfs{servers} --volfile-id={volume} {}", mountpoint.display());
         client.daemon(&mount, &self.limits)?;
         Ok(client.path_here(&mountpoint))
@@ -117,7 +124,7 @@ impl Gluster {
         succeeds(&line, || {
             let said = self.gluster(&line)?;
             let bricks = said.lines().filter(|line| line.starts_with("Brick: ")).count();
-            ensure!(bricks == self.nodes.count(), "{bricks} bricks answer: {said}");
+            ensure!(bricks == self.bricks(storage), "{bricks} bricks answer: {said}");
             BrickProfile::of(&said)
         })
     }
@@ -158,8 +165,8 @@ impl Gluster {
 
     /// Waits until no replica on mounts lacks what another has.
     pub fn heal(&self) -> anyhow::Result<()> {
-        let healed =
-            |said: &str| said.lines().filter(|line| *line == "Number of entries: 0").count() == self.nodes.count();
+        let bricks = self.bricks(NodeStorage::Mount);
+        let healed = |said: &str| said.lines().filter(|line| *line == "Number of entries: 0").count() == bricks;
         let (volume, mut last, mut looks) = (NodeStorage::Mount.name(), String::new(), 0);
         succeeds("the replicas to heal", || {
             // Counting takes no locks. `info` locks the files that it names, and keeps them from
@@ -199,8 +206,23 @@ impl Gluster {
         Ok(())
     }
 
+    /// How many bricks a volume has: the first nodes have one each.
+    fn bricks(&self, storage: NodeStorage) -> usize {
+        if self.grown.contains(&storage) { self.nodes.count() } else { self.replication.nodes }
+    }
+
+    /// Makes the folders of bricks of these nodes. Returns them as words of a command.
+    fn new_bricks(&self, nodes: Range<usize>, storage: NodeStorage) -> anyhow::Result<String> {
+        nodes
+            .map(|node| {
+                fs::create_dir(self.brick_from_here(node, storage))?;
+                Ok(format!(" {}", self.brick(node, storage)))
+            })
+            .collect()
+    }
+
     fn await_bricks(&self, storage: NodeStorage) -> anyhow::Result<()> {
-        self.gluster_until(&format!("volume status {}", storage.name()), |said| online(said) == self.nodes.count())
+        self.gluster_until(&format!("volume status {}", storage.name()), |said| online(said) == self.bricks(storage))
     }
 
     fn await_peers(&self) -> anyhow::Result<()> {
