@@ -4,6 +4,7 @@
 //! All nodes share this machine's cores and its disk. So times compare what lies under the nodes
 //! and do not tell how a cluster grows; counts are exact.
 
+pub mod dfsio;
 pub mod filebench;
 pub mod teragen;
 
@@ -85,12 +86,12 @@ struct Column<S> {
 /// Samples of subjects at one place.
 type Taken<S> = Vec<(Subject, Vec<S>)>;
 
-/// A figure for each column of what was taken at places.
-fn figures<S>(columns: &[Column<S>], taken: &[(String, Taken<S>)], notes: &[&str]) -> Vec<Figure> {
-    columns.iter().map(|column| figure(column, taken, notes)).collect()
+/// A figure for each column of what was taken at places, with ratios to a subject.
+fn figures<S>(columns: &[Column<S>], taken: &[(String, Taken<S>)], baseline: &str, notes: &[&str]) -> Vec<Figure> {
+    columns.iter().map(|column| figure(column, taken, baseline, notes)).collect()
 }
 
-fn figure<S>(column: &Column<S>, taken: &[(String, Taken<S>)], notes: &[&str]) -> Figure {
+fn figure<S>(column: &Column<S>, taken: &[(String, Taken<S>)], baseline: &str, notes: &[&str]) -> Figure {
     let points = |label: &str| -> Vec<Point> {
         let of_place = |(place, subjects): &(String, Taken<S>)| {
             let (subject, samples) = subjects.iter().find(|(subject, _)| subject.label == label)?;
@@ -101,17 +102,23 @@ fn figure<S>(column: &Column<S>, taken: &[(String, Taken<S>)], notes: &[&str]) -
         taken.iter().filter_map(of_place).collect()
     };
     let series = |subject: &Subject| Series { label: subject.label.to_owned(), points: points(subject.label) };
+    let of_baseline = (baseline == CLASSIC).then_some(&OF_CLASSIC);
     Figure {
         id: format!("tinca-{}", column.id),
         paper: format!("Tinca, {}", column.paper),
         title: column.title.to_owned(),
         chart: Chart::Bars,
         unit: column.unit.to_owned(),
-        baseline: Some(CLASSIC.to_owned()),
-        notes: [HOW, OF_CLASSIC].iter().chain(notes).map(|note| (*note).to_owned()).collect(),
+        baseline: Some(baseline.to_owned()),
+        notes: std::iter::once(&HOW).chain(of_baseline).chain(notes).map(|note| (*note).to_owned()).collect(),
         series: SUBJECTS.iter().map(series).filter(|series| !series.points.is_empty()).collect(),
         run: None,
     }
+}
+
+/// The place in a figure of so many replicas.
+fn replicas_named(replicas: u16) -> String {
+    if replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") }
 }
 
 /// Says what is missing of the programs of a cluster, if something is.
@@ -151,7 +158,7 @@ mod tests {
         };
         let samples = || vec![Counts { disk_blocks: 1, lines_flushed: 9 }; 3];
         let taken = SUBJECTS.iter().map(|subject| (*subject, samples())).collect();
-        let figure = figure(&column, &[("here".to_owned(), taken)], &["a note"]);
+        let figure = figure(&column, &[("here".to_owned(), taken)], CLASSIC, &["a note"]);
         let labels: Vec<&str> = figure.series.iter().map(|series| series.label.as_str()).collect();
         assert_eq!(labels, [CLASSIC, TIDEGATE, CLASSIC_IN_MEMORY], "others have no lines");
         let point = |label| figure.point(label, "here").map(|point| (point.median, point.published));

@@ -438,6 +438,23 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     #[cfg(not(virtual_cores))]
     Experiment {
+        name: "cluster-dfsio",
+        about: "TestDFSIO on HDFS, with data nodes on mounts, on ext4 and in memory (beyond the papers)",
+        driver: Driver::Files,
+        measure: clusters::dfsio::replicas,
+        seed: seeds::OF_DFSIO,
+        figures: &[
+            "tinca-dfsio-write",
+            "tinca-dfsio-write-job",
+            "tinca-dfsio-write-settled",
+            "tinca-dfsio-read",
+            "tinca-dfsio-sync-time",
+            "tinca-dfsio-syncs",
+            "tinca-dfsio-disk",
+        ],
+    },
+    #[cfg(not(virtual_cores))]
+    Experiment {
         name: "hybrid-interfaces",
         about: "random writes by stores and by requests to a disk (hybrid page cache Fig. 3.2)",
         driver: Driver::Files,

@@ -30,6 +30,9 @@ pub(crate) const OF_THREADS: &str = "the thread's number";
 /// Rows of TeraGen.
 pub(crate) const OF_TERAGEN: &str = "none: TeraGen's rows follow from their numbers";
 
+/// Files of TestDFSIO.
+pub(crate) const OF_DFSIO: &str = "none: TestDFSIO writes fifty bytes again and again";
+
 /// Threads that write to a file at random.
 pub(crate) const FILE_WRITERS: &str = "thread t in the n-th sample: (n << 8) + t";
 

@@ -9,7 +9,7 @@
 //!
 //! Java's start is most of the time, so the rows are read back once, in the end.
 //!
-//! Hadoop is fetched from Maven Central once, 91 MB, into the target folder.
+//! Hadoop is fetched from Maven Central once, 92 MB, into the target folder.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use sha2::{Digest, Sha256};

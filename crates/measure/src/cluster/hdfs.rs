@@ -15,8 +15,10 @@
 //! no bytes of a block are durable when a file is closed. The name node's files are in memory.
 
 mod jars;
+mod test_dfsio;
 
 pub use jars::PROGRAMS;
+pub use test_dfsio::{DataNodeSyncs, DfsioFiles, DfsioResult, DfsioTest};
 
 use super::nodes::{BESIDE_CLIENT, NodeParts, NodeStorage, Nodes, address};
 use crate::programs::said;

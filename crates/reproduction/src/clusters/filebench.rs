@@ -158,7 +158,7 @@ pub(crate) fn personalities(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         let subjects = size.subjects.iter().copied();
         taken.push((load.label().to_owned(), subjects.zip(samples).collect()));
     }
-    Ok(figures(COLUMNS, &taken, &[&how(&size)]))
+    Ok(figures(COLUMNS, &taken, super::CLASSIC, &[&how(&size)]))
 }
 
 fn sample(

@@ -133,10 +133,9 @@ pub(crate) fn replicas(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         for (subject, samples) in size.subjects.iter().zip(&samples) {
             is_read_back(&cluster, subject.storage, samples)?;
         }
-        let place = if *replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
-        taken.push((place, size.subjects.iter().copied().zip(samples).collect()));
+        taken.push((super::replicas_named(*replicas), size.subjects.iter().copied().zip(samples).collect()));
     }
-    Ok(figures(COLUMNS, &taken, &[&notes]))
+    Ok(figures(COLUMNS, &taken, super::CLASSIC, &[&notes]))
 }
 
 /// Fails unless the rows of the last sample sum up to what TeraGen told.

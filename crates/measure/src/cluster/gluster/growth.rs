@@ -11,9 +11,9 @@ pub struct Rebalanced {
     pub moved: u64,
     /// Files that were looked at.
     pub scanned: u64,
-    /// Files that could not be moved.
+    /// Files that could not be moved, mostly as programs wrote them meanwhile.
     pub failed: u64,
-    /// Files that were left: programs write them, or they have several names.
+    /// Files that were left where they are.
     pub skipped: u64,
 }
 

@@ -12,8 +12,8 @@ pub const PROGRAMS: [&str; 4] = ["java", "curl", "sha256sum", "ip"];
 /// Where Maven Central has them.
 const ORIGIN: &str = "https://repo1.maven.org/maven2";
 
-/// Folder, file and SHA-256 of each: 93 MB in all.
-const JARS: [(&str, &str, &str); 7] = [
+/// Folder, file and SHA-256 of each: 92 MB in all.
+const JARS: [(&str, &str, &str); 8] = [
     (
         "org/apache/hadoop/hadoop-client-api/3.4.2",
         "hadoop-client-api-3.4.2.jar",
@@ -33,6 +33,12 @@ const JARS: [(&str, &str, &str); 7] = [
         "org/apache/hadoop/hadoop-mapreduce-examples/3.4.2",
         "hadoop-mapreduce-examples-3.4.2.jar",
         "54d4dd9ef7f5c7ee02aa432a5432be79d6cc918711ae32ef8f3b41e4424a5e55",
+    ),
+    // With TestDFSIO. What it needs beside is in the jar for small clusters.
+    (
+        "org/apache/hadoop/hadoop-mapreduce-client-jobclient/3.4.2",
+        "hadoop-mapreduce-client-jobclient-3.4.2-tests.jar",
+        "7572f51200a464f5c6943b45da5d33c04cb1eaeac3123ff21cda365dd0ca3d23",
     ),
     (
         "commons-logging/commons-logging/1.2",
