@@ -4,6 +4,7 @@
 //! | module | design |
 //! | --- | --- |
 //! | [`staging`] | caches in front of a block translation table: PMBD, LRU, Co-Active |
+//! | [`barrier`] | a flush before which no later write is served |
 //! | [`classic`] | a file system's journal on a cache that keeps its metadata in blocks |
 //! | [`ubj`] | a buffer cache in persistent memory that is the journal too |
 //! | [`tinca`] | the transactional cache, with the protocol that was published |
@@ -14,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod barrier;
 pub mod classic;
 pub mod cow;
 pub mod dax;

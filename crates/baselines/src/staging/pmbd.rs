@@ -5,10 +5,10 @@
 //! source does.
 //!
 //! PMBD-70 is as that source does it (`pmbd_buffer_flush`, `pmbd_syncer_worker`,
-//! `pmbd_buffer_alloc_block`): *one* thread flushes at a time, under a lock (`flush_lock`), a batch
-//! of 1024 blocks, oldest first; the syncer goes on from 70 % down to 10 %; a writer that finds the
-//! buffer full waits for that lock, and then flushes a batch itself. So a syncer makes nothing
-//! faster than one thread writes to the device, once the buffer is full.
+//! `pmbd_buffer_alloc_block`): *one* thread flushes a buffer at a time, under a lock (`flush_lock`),
+//! a batch of 1024 blocks, oldest first, whose slots are free together at its end; the syncer goes
+//! on from 70 % down to 10 %; a writer that finds the buffer full waits for that lock, and then
+//! flushes a batch itself.
 //!
 //! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti
 //! has "multi-buffers in an overall capacity of 512 MB". All rules hold for each of them.
@@ -16,8 +16,7 @@
 //! Left open and chosen: while one writer flushes a sub-buffer, others that need a slot of it wait,
 //! and take a slot as soon as there is one. A batch is the same part of the cache as 1024 blocks
 //! are of Caiti's 512 MiB, whichever sub-buffer it is of. One syncer goes over all buffers: Caiti
-//! speaks of "a syncer daemon thread". The source frees a batch's slots together at its end; here
-//! each is free once it is written.
+//! speaks of "a syncer daemon thread", while the source has one for each buffer.
 
 use super::{Rule, Slot, Slots};
 use tidegate_media::Result;
@@ -76,16 +75,21 @@ impl Pmbd70 {
     /// Flushes a batch, after whoever does so already.
     fn flush_batch(&self, slots: &Slots) -> Result<()> {
         let mut next = self.flushing.lock();
-        let mut left = self.slots.div_ceil(BATCHES);
+        let many = self.slots.div_ceil(BATCHES) as usize;
+        let mut evicted = Vec::with_capacity(many);
         // Slots that hold nothing are passed over; once around is enough.
-        for _ in 0..self.slots {
-            if left == 0 {
-                break;
+        let flushed = (0..self.slots).try_for_each(|_| {
+            if evicted.len() < many {
+                let slot = Slot(*next);
+                if slots.evict_to_be_freed(self, slot)? {
+                    evicted.push(slot);
+                }
+                *next = (*next + 1) % self.slots;
             }
-            left -= u32::from(slots.evict(self, Slot(*next))?);
-            *next = (*next + 1) % self.slots;
-        }
-        Ok(())
+            Ok(())
+        });
+        slots.free(&evicted);
+        flushed
     }
 }
 

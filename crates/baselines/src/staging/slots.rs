@@ -240,13 +240,32 @@ impl Slots {
         Ok(())
     }
 
-    fn release(&self, rule: &dyn Rule, slot: Slot, mut held: MutexGuard<'_, SlotState>, lba: u64) {
+    /// As [`Slots::evict`], but the slot is free only by [`Slots::free`].
+    pub fn evict_to_be_freed(&self, rule: &dyn Rule, slot: Slot) -> Result<bool> {
+        let mut held = self.held(slot).lock();
+        let Some(lba) = held.lba else { return Ok(false) };
+        self.write_back(rule, slot, &mut held)?;
+        self.drop_block(rule, slot, held, lba);
+        Ok(true)
+    }
+
+    /// Frees slots that were evicted.
+    pub fn free(&self, evicted: &[Slot]) {
+        self.used.fetch_sub(u32::try_from(evicted.len()).expect("slots are counted so"), Ordering::Relaxed);
+        self.free.lock().extend(evicted);
+    }
+
+    fn release(&self, rule: &dyn Rule, slot: Slot, held: MutexGuard<'_, SlotState>, lba: u64) {
+        self.drop_block(rule, slot, held, lba);
+        self.free(&[slot]);
+    }
+
+    /// `slot` holds nothing any more.
+    fn drop_block(&self, rule: &dyn Rule, slot: Slot, mut held: MutexGuard<'_, SlotState>, lba: u64) {
         self.mark(slot, &mut held, false);
         held.lba = None;
         rule.freed(slot);
         self.part(lba).lock().remove(&lba);
-        self.used.fetch_sub(1, Ordering::Relaxed);
-        self.free.lock().push(slot);
     }
 
     fn mark(&self, slot: Slot, held: &mut SlotState, dirty: bool) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tidegate_background::{DrainPool, Setup};
+use tidegate_baselines::barrier::FlushBarrier;
 use tidegate_baselines::cow::{CowFiles, Shape};
 use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
@@ -118,12 +119,21 @@ impl Kind {
             Kind::Pmbd70 => staging::<Pmbd70>(btt, slots),
             Kind::Lru => staging::<Lru>(btt, slots),
             Kind::Coa => staging::<Coa>(btt, slots),
-            Kind::Caiti => transit(btt, Options::new([1; 16], slots), Duration::MAX),
-            Kind::CaitiLazy => transit(btt, Options { eager: false, ..Options::new([1; 16], slots) }, Duration::MAX),
-            Kind::CaitiStrict => transit(btt, Options { bypass: false, ..Options::new([1; 16], slots) }, Duration::MAX),
-            Kind::Tidegate => transit(btt, Options::new([1; 16], slots), DRAIN_WITHIN),
+            Kind::Caiti => published(btt, Options::new([1; 16], slots)),
+            Kind::CaitiLazy => published(btt, Options { eager: false, ..Options::new([1; 16], slots) }),
+            Kind::CaitiStrict => published(btt, Options { bypass: false, ..Options::new([1; 16], slots) }),
+            Kind::Tidegate => transit(btt, Options::new([1; 16], slots), DRAIN_WITHIN, BehindAFlush::GoOn),
         }
     }
+}
+
+/// What becomes of writes that come while the device is flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BehindAFlush {
+    /// They wait until it ends.
+    Wait,
+    /// They are served beside it.
+    GoOn,
 }
 
 /// A device that is ready, with all that runs beside it.
@@ -152,14 +162,28 @@ fn staging<P: Rule + 'static>(below: Arc<dyn BlockDevice>, slots: u32) -> anyhow
     let memory = Arc::new(MappedRegion::anonymous(u64::from(slots) * 4096)?);
     let cache = Arc::new(Buffers::<P>::over(memory, below, slots)?);
     let steps = Steps::start(cache.clone())?;
-    Ok(Stack { _steps: Some(steps), ..Stack::uncached(cache) })
+    Ok(Stack { _steps: Some(steps), ..Stack::uncached(FlushBarrier::before(cache, None)) })
 }
 
-fn transit(below: Arc<dyn BlockDevice>, options: Options, drain_within: Duration) -> anyhow::Result<Stack> {
+/// Transit with the published rules.
+fn published(below: Arc<dyn BlockDevice>, options: Options) -> anyhow::Result<Stack> {
+    transit(below, options, Duration::MAX, BehindAFlush::Wait)
+}
+
+fn transit(
+    below: Arc<dyn BlockDevice>,
+    options: Options,
+    drain_within: Duration,
+    behind_a_flush: BehindAFlush,
+) -> anyhow::Result<Stack> {
     let region: MappedRegion = medium::region(bytes_for(options.slots, 4096))?;
     let cache = Arc::new(WriteCache::create(region, below, options)?);
     let pool = DrainPool::start(&cache, Setup { threads: 1, drain_within }).context("draining threads")?;
-    Ok(Stack { _pool: Some(pool), ..Stack::uncached(cache) })
+    let device: Arc<dyn BlockDevice> = match behind_a_flush {
+        BehindAFlush::Wait => FlushBarrier::before(cache, None),
+        BehindAFlush::GoOn => cache,
+    };
+    Ok(Stack { _pool: Some(pool), ..Stack::uncached(device) })
 }
 
 /// The thread beside a staging cache.

@@ -73,14 +73,14 @@ fn stalls(scale: Scale) -> anyhow::Result<Figure> {
     (figure.id, figure.baseline) = ("platform-stalls".to_owned(), None);
     figure.title = "What explains the differences to the paper: the share of a write's time that is a stall".to_owned();
     figure.notes = vec![
-        "Places as in \"What explains the differences to the paper: time per request\". The whole is the time of the writes and of the journal's \
-         flushes, as in the paper's bars. A stall waits for the translation table: where that is slower, the share grows."
+        "Places as in \"What explains the differences to the paper: time per request\". The whole is the time of the writes, which has their waiting for \
+         the journal's flushes in it, as in the paper's bars. A stall waits for the translation table: where that is slower, the share grows."
             .to_owned(),
     ];
     for kind in KINDS.into_iter().filter(|kind| published_stall(*kind).is_some()) {
         let share = |(place, platform): &(&str, Platform)| {
             let seen = seen(kind, platform, scale, 0)?;
-            let whole = seen.phases.iter().sum::<u64>() + seen.flushes_ns;
+            let whole = seen.phases.iter().sum::<u64>();
             let stalled = seen.phases[Phase::Stall as usize] as f64 / whole.max(1) as f64;
             Ok(point(*place, stalled * 100.0, published_stall(kind)))
         };
@@ -101,8 +101,8 @@ fn shares(name: &str, platform: &Platform, paper: &str, title: &str, found: &Fou
     let mut figure = frame(name, platform, paper, title, Chart::Stacks, "% of the time");
     figure.baseline = None;
     figure.notes.push(
-        "Watching costs no virtual time. Flushes of the journal run beside the requests; their time is given as a share of the requests'. \
-         The paper's number is its share of \"cache eviction and write\"."
+        "Watching costs no virtual time. Writes wait for flushes of the journal but in Tidegate (\"cache flush\"), reads do not; the flushes' own time is \
+         given beside, as a share of the requests'. The paper's number is its share of \"cache eviction and write\"."
             .to_owned(),
     );
     let total = |seen: &Seen| seen.phases.iter().sum::<u64>().max(1) as f64;

@@ -4,11 +4,12 @@
 use super::background::{BackgroundThreads, Bell, Work};
 use super::watch::{BelowCache, OfSlots, Watch};
 use crate::caiti::load::{CAITI_NS, whole};
-use crate::caiti::stacks::{DRAIN_WITHIN, Kind};
+use crate::caiti::stacks::{BehindAFlush, DRAIN_WITHIN, Kind};
 use crate::kernel::path_ns;
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_baselines::barrier::{FlushBarrier, HeldListener};
 use tidegate_baselines::cow::{CowFiles, Shape};
 use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
@@ -170,6 +171,12 @@ impl Platform {
         })
     }
 
+    /// `cache`, whose writers wait for its flushes.
+    fn behind_flushes(&self, cache: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        let told = self.watch.clone().map(|watch| -> HeldListener { Arc::new(move |held| watch.held(held)) });
+        FlushBarrier::before(cache, told)
+    }
+
     /// Cores on which nobody writes while `jobs` jobs do, and the journal has one.
     fn idle_cores(&self, jobs: u32) -> u32 {
         self.profile.cores.saturating_sub(jobs + 1)
@@ -193,6 +200,8 @@ pub struct TransitCache {
     pub watching: bool,
     /// Threads that drain.
     pub drainers: Drainers,
+    /// What a flush does to the writes that come behind it.
+    pub behind_a_flush: BehindAFlush,
 }
 
 /// How many threads drain.
@@ -218,10 +227,15 @@ impl TransitCache {
         drain_within: Duration::MAX,
         watching: false,
         drainers: Drainers::Fixed(8),
+        behind_a_flush: BehindAFlush::Wait,
     };
     /// As Tidegate does it.
-    pub const TIDEGATE: TransitCache =
-        TransitCache { drain_within: DRAIN_WITHIN, drainers: Drainers::OnIdleCores, ..TransitCache::PUBLISHED };
+    pub const TIDEGATE: TransitCache = TransitCache {
+        drain_within: DRAIN_WITHIN,
+        drainers: Drainers::OnIdleCores,
+        behind_a_flush: BehindAFlush::GoOn,
+        ..TransitCache::PUBLISHED
+    };
 }
 
 /// How much room a testbed has, and for whom.
@@ -305,7 +319,7 @@ impl Testbed {
     pub fn transit(platform: &Platform, room: Room, transit: TransitCache) -> anyhow::Result<Testbed> {
         let (below, slots) = (platform.btt(room.bytes)?, room.slots()?);
         let region = platform.dram(bytes_for(slots, 4096))?;
-        let TransitCache { eager, bypass, fill, drain_within, watching, drainers } = transit;
+        let TransitCache { eager, bypass, fill, drain_within, watching, drainers, behind_a_flush } = transit;
         let drainers = match drainers {
             Drainers::Fixed(count) => count,
             Drainers::OnIdleCores => platform.idle_cores(room.jobs).clamp(1, DRAINERS_MAX),
@@ -324,7 +338,11 @@ impl Testbed {
             Box::new(move || threads.drain(index as usize, &cache, &backlog, watching))
         };
         let beside = (0..drainers).map(drainer).collect();
-        Ok(Testbed { device: cache, is_mapped: false, threads, beside })
+        let device: Arc<dyn BlockDevice> = match behind_a_flush {
+            BehindAFlush::Wait => platform.behind_flushes(cache),
+            BehindAFlush::GoOn => cache,
+        };
+        Ok(Testbed { device, is_mapped: false, threads, beside })
     }
 }
 
@@ -338,7 +356,8 @@ fn staging<P: Rule + 'static>(platform: &Platform, room: Room) -> anyhow::Result
     let threads = Arc::new(BackgroundThreads::default());
     let (of_thread, stepped) = (threads.clone(), cache.clone());
     let step = move || stepped.background_step().expect("the device writes");
-    Ok(Testbed { threads, beside: vec![Box::new(move || of_thread.step_until_over(step))], ..Testbed::uncached(cache) })
+    let beside: Vec<Work> = vec![Box::new(move || of_thread.step_until_over(step))];
+    Ok(Testbed { threads, beside, ..Testbed::uncached(platform.behind_flushes(cache)) })
 }
 
 /// Every write takes longer by so many nanoseconds a block.

@@ -6,6 +6,7 @@
 //! no time, so the sums hold no time of the watch's own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tidegate_baselines::barrier::Held;
 use tidegate_baselines::staging::Room;
 use tidegate_media::{BlockDevice, Durability, Lba, Poison, Region, Result, Sealed};
 use tidegate_sim::{Intercept, InterceptMemory};
@@ -16,6 +17,8 @@ use tidegate_virtual_cores::{now_ns, thread_number};
 pub enum Phase {
     /// The system call, the file system, the block layer.
     Software,
+    /// Waiting for a flush of the journal.
+    Flush,
     /// Finding a slot, or that there is none.
     Metadata,
     /// Evicting, and waiting for what is evicted.
@@ -34,8 +37,9 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order of a request.
-    pub const ALL: [Phase; 8] = [
+    pub const ALL: [Phase; 9] = [
         Phase::Software,
+        Phase::Flush,
         Phase::Metadata,
         Phase::Stall,
         Phase::Bypass,
@@ -49,6 +53,7 @@ impl Phase {
     pub fn label(self) -> &'static str {
         match self {
             Phase::Software => "software above",
+            Phase::Flush => "cache flush",
             Phase::Metadata => "metadata",
             Phase::Stall => "evict and write",
             Phase::Bypass => "bypass",
@@ -95,7 +100,7 @@ pub struct Seen {
     pub stalled: Sort,
     /// See `cached`.
     pub bypassed: Sort,
-    /// Nanoseconds that the journal's flushes took, beside the requests.
+    /// Nanoseconds that the journal's flushes took.
     pub flushes_ns: u64,
     /// The first requests.
     pub moments: Vec<Moments>,
@@ -111,6 +116,8 @@ struct State {
     phase: Phase,
     since: u64,
     request: Moments,
+    /// Nanoseconds that the request waited for flushes.
+    held_ns: u64,
     reading: bool,
     met: [bool; Phase::ALL.len()],
 }
@@ -136,6 +143,7 @@ impl Watch {
             phase: Phase::Software,
             since: 0,
             request: Moments::default(),
+            held_ns: 0,
             reading: false,
             met: [false; Phase::ALL.len()],
         };
@@ -164,7 +172,7 @@ impl Watch {
         self.enter(Phase::Software);
         let mut state = self.state();
         state.request = Moments { lba: lba.0, begun: now_ns(), ..Moments::default() };
-        state.reading = reading;
+        (state.reading, state.held_ns) = (reading, 0);
         state.met = [false; Phase::ALL.len()];
     }
 
@@ -179,7 +187,7 @@ impl Watch {
         self.enter(Phase::Software);
         let mut state = self.state();
         let request = Moments { done: now_ns(), ..state.request };
-        let ns = request.done - request.arrived;
+        let ns = request.done - request.arrived - state.held_ns;
         let met = |phase: Phase| state.met[phase as usize];
         let (stalled, bypassed) = (met(Phase::Stall), met(Phase::Bypass));
         let seen = &mut state.seen;
@@ -202,6 +210,18 @@ impl Watch {
             Room::Wanted => Phase::Stall,
             Room::Made => Phase::Metadata,
         });
+    }
+
+    /// The request waits for a flush, or goes on.
+    pub fn held(&self, held: Held) {
+        let since = self.state().since;
+        match held {
+            Held::Begins => self.enter(Phase::Flush),
+            Held::Ends => self.enter(Phase::Metadata),
+        };
+        if held == Held::Ends && watched() {
+            self.state().held_ns += now_ns() - since;
+        }
     }
 
     /// A flush of the journal took `ns`.
