@@ -3,12 +3,14 @@
 //! A job is fio's: it hands over as many requests as its depth says with one call, and takes the
 //! next ones when all of them are done. The drivers below complete a request within the call that
 //! submits it, so requests of one job run one after the other, and what the job sees as a request's
-//! time is the time of the whole handful. Each request first passes the system call and the file
-//! system, which take the platform's path time. Looks at the clock cost no virtual time.
+//! time is the time of the whole handful. Each request passes the system call, the file system and
+//! the block layer on its way there and back, which take the platform's path time. Looks at the clock
+//! cost no virtual time.
 
 use super::testbed::{Platform, Testbed};
 use super::watch::Watch;
 use crate::caiti::load::{Times, whole};
+use crate::kernel::there_and_back;
 use crate::keys::{Keys, Spread};
 use anyhow::bail;
 use std::cell::RefCell;
@@ -62,7 +64,7 @@ pub fn run(platform: &Platform, testbed: Testbed, load: &Load) -> anyhow::Result
     let mut machine = Machine::new(Plan { costs, ..Plan::new(1, cores, Order::Timed) });
     let found = Rc::new(RefCell::new(Found { writing: load.jobs, ..Found::default() }));
     let Testbed { device, is_mapped, threads, beside } = testbed;
-    let path_ns = if is_mapped { 0 } else { platform.path_ns };
+    let path_ns = there_and_back(if is_mapped { 0 } else { platform.path_ns });
     let watch = platform.watch.clone();
     for job in 0..load.jobs {
         let (device, threads, found, load) = (device.clone(), threads.clone(), found.clone(), *load);
@@ -109,7 +111,8 @@ fn seed_of(job: u32) -> u64 {
 struct Job<'a> {
     device: &'a dyn BlockDevice,
     load: &'a Load,
-    path_ns: u64,
+    /// On the way there and back.
+    path_ns: (u64, u64),
     watch: Option<Arc<Watch>>,
     random: Rng,
     keys: Keys,
@@ -138,8 +141,9 @@ impl Job<'_> {
             times.extend(std::iter::repeat_n(time, handful as usize));
             if self.load.flush_every.is_some_and(|every| written.is_multiple_of(every)) {
                 let begin = now_ns();
-                charge(self.path_ns);
+                charge(self.path_ns.0);
                 self.device.flush().expect("the device flushes");
+                charge(self.path_ns.1);
                 flushes.push(now_ns() - begin);
             }
         }
@@ -157,12 +161,14 @@ impl Job<'_> {
     fn request(&mut self, block: &mut [u8], reads: bool) {
         let lba = Lba(self.keys.draw(&mut self.random));
         self.watch.iter().for_each(|watch| watch.begin(lba, reads));
-        charge(self.path_ns);
+        charge(self.path_ns.0);
         self.watch.iter().for_each(|watch| watch.arrive());
         match reads {
             true => self.device.read(lba, block).expect("the device reads"),
             false => self.device.write(lba, block, Durability::Volatile).expect("the device writes"),
         }
         self.watch.iter().for_each(|watch| watch.end());
+        charge(self.path_ns.1);
+        self.watch.iter().for_each(|watch| watch.back());
     }
 }

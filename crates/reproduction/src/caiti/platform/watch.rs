@@ -76,11 +76,13 @@ pub struct Moments {
     pub arrived: u64,
     /// Its block lies in a slot.
     pub filled: u64,
-    /// It is done.
+    /// The device is done with it.
     pub done: u64,
+    /// The program has it back.
+    pub back: u64,
 }
 
-/// Requests of one sort, and the time they took inside the device.
+/// Requests of one sort, and the time they took inside the device, but for waiting for flushes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sort {
     /// How many.
@@ -200,6 +202,14 @@ impl Watch {
         sort.ns += ns;
         if seen.moments.len() < MOMENTS {
             seen.moments.push(request);
+        }
+    }
+
+    /// The program has the request back.
+    pub fn back(&self) {
+        let mut state = self.state();
+        if let Some(last) = state.seen.moments.last_mut().filter(|last| last.back == 0) {
+            last.back = now_ns();
         }
     }
 
