@@ -157,14 +157,18 @@ impl<R: Region> Journal<R> {
             self.checkpoint(logged.div_ceil(4))?;
         }
         let sequence = self.log.lock().sequence;
-        if !revoked.is_empty() {
-            self.append(&block(sequence, REVOKE, revoked.iter().copied(), 4))?;
+        let revocation = block(sequence, REVOKE, revoked.iter().copied(), 4);
+        let describe =
+            |together: &[(u64, Bytes)]| block(sequence, DESCRIPTOR, together.iter().map(|(lba, _)| *lba), NAME);
+        let descriptors: Vec<[u8; BLOCK]> = writes.chunks(TAGS).map(describe).collect();
+        let mut logged: Vec<&[u8]> = Vec::with_capacity(writes.len() + descriptors.len() + 1);
+        logged.extend((!revoked.is_empty()).then_some(&revocation[..]));
+        for (descriptor, together) in descriptors.iter().zip(writes.chunks(TAGS)) {
+            logged.push(descriptor);
+            logged.extend(together.iter().map(|(_, data)| &data[..]));
         }
-        for together in writes.chunks(TAGS) {
-            self.append(&block(sequence, DESCRIPTOR, together.iter().map(|(lba, _)| *lba), NAME))?;
-            together.iter().try_for_each(|(_, data)| self.append(data))?;
-        }
-        self.append(&block(sequence, COMMIT, std::iter::empty(), 0))?;
+        self.append(&logged)?;
+        self.append(&[&block(sequence, COMMIT, std::iter::empty(), 0)])?;
         let mut newest = self.newest.lock();
         for (lba, data) in writes {
             newest.insert(*lba, (sequence, data.clone()));
@@ -199,9 +203,7 @@ impl<R: Region> Journal<R> {
         let _one_at_a_time = self.checkpointing.lock();
         for _ in 0..transactions {
             let Some(oldest) = self.log.lock().logged.pop_front() else { break };
-            for lba in oldest.lbas {
-                self.put_in_place(lba, oldest.sequence)?;
-            }
+            self.put_in_place(&oldest)?;
             self.log.lock().tail = oldest.end;
         }
         let log = self.log.lock();
@@ -210,27 +212,32 @@ impl<R: Region> Journal<R> {
         self.cache.write(self.first, &superblock)
     }
 
-    /// Writes what transaction `sequence` logged of `lba`, unless a newer one did.
-    fn put_in_place(&self, lba: u64, sequence: u32) -> Result<()> {
-        let of_it = |newest: &HashMap<u64, (u32, Bytes)>| {
-            newest.get(&lba).filter(|(by, _)| *by == sequence).map(|(_, data)| data.clone())
-        };
-        let Some(data) = of_it(&self.newest.lock()) else { return Ok(()) };
-        self.cache.write(lba, &data)?;
+    /// Writes what a transaction logged, but blocks that a newer one did.
+    fn put_in_place(&self, logged: &Logged) -> Result<()> {
+        let newest = self.newest.lock();
+        let of_it =
+            |lba: &u64| newest.get(lba).filter(|(by, _)| *by == logged.sequence).map(|(_, data)| (*lba, data.clone()));
+        let blocks: Vec<(u64, Bytes)> = logged.lbas.iter().filter_map(of_it).collect();
+        drop(newest);
+        let borrowed: Vec<(u64, &[u8])> = blocks.iter().map(|(lba, data)| (*lba, &data[..])).collect();
+        self.cache.write_together(&borrowed)?;
         let mut newest = self.newest.lock();
-        if of_it(&newest).is_some() {
-            newest.remove(&lba);
+        for (lba, _) in blocks {
+            if newest.get(&lba).is_some_and(|(by, _)| *by == logged.sequence) {
+                newest.remove(&lba);
+            }
         }
         Ok(())
     }
 
-    /// Writes the next block of the log.
-    fn append(&self, block: &[u8]) -> Result<()> {
+    /// Writes the next blocks of the log.
+    fn append(&self, blocks: &[&[u8]]) -> Result<()> {
         let mut log = self.log.lock();
-        let at = self.first + 1 + log.head % (self.blocks - 1);
-        log.head += 1;
+        let places = (log.head..).map(|nth| self.first + 1 + nth % (self.blocks - 1));
+        let placed: Vec<(u64, &[u8])> = places.zip(blocks.iter().copied()).collect();
+        log.head += blocks.len() as u64;
         drop(log);
-        self.cache.write(at, block)
+        self.cache.write_together(&placed)
     }
 }
 
