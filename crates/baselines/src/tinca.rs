@@ -28,9 +28,11 @@
 //! - *When dirty blocks go to the disk*: when more are dirty than the owner says, the oldest first;
 //!   a writer that finds nothing clean does so itself.
 //! - *Flushes of the disk*: none, as in Classic.
-//! - *One commit at a time*: there is one Head.
+//! - *One commit at a time*: there is one Head. What others ask for meanwhile is committed together:
+//!   the published one takes the place of JBD2's commit (§ 5.1), which does so, up to a quarter of
+//!   its journal. That is the most that a transaction of Fig. 13 has.
 
-use crate::classic::{CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, Stack, run};
+use crate::classic::{Bytes, CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, JOURNAL_BLOCKS, Stack, run, wait_a_little};
 use crate::holding::{Holding, Naps};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -71,15 +73,36 @@ pub struct Tinca<R> {
     region: R,
     disk: Arc<dyn Backing>,
     blocks: usize,
-    dirty_max: usize,
+    limits: Limits,
     reads: Reads,
     all: Mutex<All>,
+    running: Mutex<Running>,
     /// Head, held by the one who commits.
     committing: Mutex<u64>,
     cleaned: AtomicU64,
     writes: AtomicU64,
     write_hits: AtomicU64,
 }
+
+/// How many blocks may be dirty before the cache writes to the disk beside its users, and how many
+/// may be committed together for several of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Dirty ones.
+    pub dirty: u32,
+    /// Those of one transaction, unless one asker has more.
+    pub together: u64,
+}
+
+/// What is to be committed next, and how many times that was done.
+#[derive(Default)]
+struct Running {
+    writes: BTreeMap<u64, Bytes>,
+    number: u64,
+}
+
+/// Between two looks at whether the next transaction has room: about what a sleeper's wake-up takes.
+const JOIN_AGAIN_NS: u64 = 50_000;
 
 /// Where a disk block is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,18 +135,18 @@ impl<R: Region> Tinca<R> {
         data_at(blocks as usize, blocks as usize)
     }
 
-    /// The cache that `region` holds, which is empty if that is all zeroes, of `blocks`, of which
-    /// `dirty_max` may be dirty before it writes to the disk beside its users.
-    pub fn open(region: R, disk: Arc<dyn Backing>, blocks: u32, dirty_max: u32, reads: Reads) -> Result<Tinca<R>> {
+    /// The cache that `region` holds, of `blocks`; it is empty if that is all zeroes.
+    pub fn open(region: R, disk: Arc<dyn Backing>, blocks: u32, limits: Limits, reads: Reads) -> Result<Tinca<R>> {
         let (head, tail) = (region.load_u64(HEAD_AT)?, region.load_u64(TAIL_AT)?);
         let [cleaned, writes, write_hits] = [0; 3].map(AtomicU64::new);
         let tinca = Tinca {
             region,
             disk,
             blocks: blocks as usize,
-            dirty_max: dirty_max as usize,
+            limits,
             reads,
             all: Mutex::default(),
+            running: Mutex::default(),
             committing: Mutex::new(head),
             cleaned,
             writes,
@@ -213,13 +236,41 @@ impl<R: Region> Tinca<R> {
         Ok(())
     }
 
-    /// Commits `data` to all of `lbas`. Its caller holds them.
-    fn commit_held(&self, lbas: &[u64], data: &[u8]) -> Result<()> {
-        assert!(lbas.len() as u64 <= RING, "a transaction of {} blocks, and a ring of {RING}", lbas.len());
-        assert!(2 * lbas.len() <= self.blocks, "both versions of {} blocks, and room for {}", lbas.len(), self.blocks);
+    /// Commits `writes`, together with whatever others ask for while one transaction is written.
+    fn commit_with_others(&self, writes: Vec<(u64, Bytes)>) -> Result<()> {
+        let number = self.join(writes);
         let mut head = self.committing.lock();
-        let mut moved = Vec::with_capacity(lbas.len());
-        for lba in lbas {
+        let mut running = self.running.lock();
+        if running.number > number {
+            return Ok(());
+        }
+        running.number += 1;
+        let writes = std::mem::take(&mut running.writes);
+        drop(running);
+        let lbas: Vec<u64> = writes.keys().copied().collect();
+        self.holding(&lbas, |_| self.commit_held(&mut head, &writes))
+    }
+
+    /// Adds `writes` to what is committed next, when that has room. Says the number of that.
+    fn join(&self, writes: Vec<(u64, Bytes)>) -> u64 {
+        loop {
+            let mut running = self.running.lock();
+            if running.writes.is_empty() || (running.writes.len() + writes.len()) as u64 <= self.limits.together {
+                running.writes.extend(writes);
+                return running.number;
+            }
+            drop(running);
+            wait_a_little(JOIN_AGAIN_NS);
+        }
+    }
+
+    /// Commits `writes` from Head on. Its caller holds them.
+    fn commit_held(&self, head: &mut u64, writes: &BTreeMap<u64, Bytes>) -> Result<()> {
+        let count = writes.len();
+        assert!(count as u64 <= RING, "a transaction of {count} blocks, and a ring of {RING}");
+        assert!(2 * count <= self.blocks, "both versions of {count} blocks, and room for {}", self.blocks);
+        let mut moved = Vec::with_capacity(count);
+        for (lba, data) in writes {
             let before = self.all.lock().places.get(lba).copied();
             self.writes.fetch_add(1, Ordering::Relaxed);
             self.write_hits.fetch_add(u64::from(before.is_some()), Ordering::Relaxed);
@@ -248,7 +299,7 @@ impl<R: Region> Tinca<R> {
 
     /// Writes the dirty blocks used longest ago to the disk if too many are dirty. False if not.
     pub fn clean_step(&self) -> Result<bool> {
-        if self.all.lock().dirty.len() <= self.dirty_max {
+        if self.all.lock().dirty.len() <= self.limits.dirty as usize {
             return Ok(false);
         }
         Ok(self.clean_oldest()? > 0)
@@ -391,7 +442,7 @@ impl<R: Counted> Stack for Tinca<R> {
     }
 
     fn commit(&self, lbas: &[u64], block: &Block) -> anyhow::Result<()> {
-        Ok(self.holding(lbas, |lbas| self.commit_held(lbas, &block.bytes()[..]))?)
+        Ok(self.commit_with_others(lbas.iter().map(|lba| (*lba, Bytes::from(&block.bytes()[..]))).collect())?)
     }
 
     fn done(&self) -> Done {
@@ -411,7 +462,8 @@ impl<R: Counted> Stack for Tinca<R> {
 pub fn done_by_tinca(reads: Reads, writes: u64) -> anyhow::Result<Done> {
     let disk = Arc::new(InTurn(Ram::new(4096, FILE_BLOCKS)));
     let region = medium::region(Tinca::<MappedRegion>::bytes_for(CACHE_BLOCKS))?;
-    run(&Tinca::open(region, disk, CACHE_BLOCKS, CACHE_BLOCKS, reads)?, writes)
+    let limits = Limits { dirty: CACHE_BLOCKS, together: JOURNAL_BLOCKS / 4 };
+    run(&Tinca::open(region, disk, CACHE_BLOCKS, limits, reads)?, writes)
 }
 
 #[cfg(test)]
@@ -423,7 +475,8 @@ mod tests {
 
     fn tinca(blocks: u32, dirty_max: u32) -> Tinca<MappedRegion> {
         let region = MappedRegion::anonymous(Tinca::<MappedRegion>::bytes_for(blocks)).unwrap();
-        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 2800))), blocks, dirty_max, Reads::Forgotten).unwrap()
+        let limits = Limits { dirty: dirty_max, together: 64 };
+        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 2800))), blocks, limits, Reads::Forgotten).unwrap()
     }
 
     #[test]
@@ -437,6 +490,23 @@ mod tests {
         assert_eq!((done.writes, done.write_hits, done.disk_blocks), (3, 0, 0));
         tinca.commit(&[4], &Block::filled(2)).unwrap();
         assert_eq!((tinca.done().write_hits, tinca.all.lock().free_blocks.len()), (1, 61), "the old version is free");
+    }
+
+    #[test]
+    fn what_others_ask_for_while_a_transaction_is_written_is_committed_together() {
+        let (tinca, before) = (&tinca(64, 64), Done::default());
+        let under_way = tinca.committing.lock();
+        std::thread::scope(|threads| {
+            for lba in [3, 4] {
+                threads.spawn(move || tinca.commit(&[lba], &Block::filled(1)).unwrap());
+            }
+            while tinca.running.lock().writes.len() < 2 {
+                std::thread::yield_now();
+            }
+            drop(under_way);
+        });
+        let done = tinca.done() - before;
+        assert_eq!((done.writes, tinca.running.lock().number), (2, 1), "one transaction");
     }
 
     #[test]
@@ -467,7 +537,9 @@ mod tests {
     fn lines_are_flushed_for_a_read_only_if_it_is_kept() {
         let lines = |reads: Reads| {
             let region = MappedRegion::anonymous(Tinca::<MappedRegion>::bytes_for(8)).unwrap();
-            let tinca = Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, 8, reads).unwrap();
+            let tinca =
+                Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, Limits { dirty: 8, together: 8 }, reads)
+                    .unwrap();
             let before = tinca.done();
             tinca.read(3, &mut Block::filled(7)).unwrap();
             (tinca.done() - before).lines
@@ -478,11 +550,11 @@ mod tests {
     type InSimulation = Tinca<Arc<Simulated>>;
 
     fn opened(region: Arc<Simulated>, reads: Reads) -> InSimulation {
-        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, 8, reads).unwrap()
+        Tinca::open(region, Arc::new(InTurn(Ram::new(4096, 8))), 8, Limits { dirty: 8, together: 8 }, reads).unwrap()
     }
 
     fn put(tinca: &InSimulation, lbas: &[u64], byte: u8) {
-        tinca.commit_held(lbas, &[byte; BLOCK]).unwrap();
+        tinca.commit_with_others(lbas.iter().map(|lba| (*lba, Bytes::from([byte; BLOCK]))).collect()).unwrap();
     }
 
     fn seen(tinca: &InSimulation) -> [u8; 3] {

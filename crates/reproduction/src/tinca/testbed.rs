@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidegate_baselines::classic::{Ablations, FlashCache, Journal, RING, Stack, destage_above};
-use tidegate_baselines::tinca::Tinca;
+use tidegate_baselines::tinca::{self, Tinca};
 use tidegate_baselines::ubj::{Replaced, Ubj};
 use tidegate_disk_cache::{Contents, DiskCache, FormatSpec, Options, Reads, format};
 use tidegate_layout::disk_cache::CachePlan;
@@ -266,8 +266,8 @@ fn tinca(
     setup: &Setup,
     over: &Arc<AtomicBool>,
 ) -> anyhow::Result<StackAndThreads> {
-    let (blocks, dirty_max) = (setup.cache_blocks(), setup.limits().dirty_blocks);
-    let tinca = Arc::new(Tinca::open(region, disk, blocks, dirty_max, Reads::Forgotten)?);
+    let limits = tinca::Limits { dirty: setup.limits().dirty_blocks, together: setup.journal_blocks / 4 };
+    let tinca = Arc::new(Tinca::open(region, disk, setup.cache_blocks(), limits, Reads::Forgotten)?);
     let of_thread = tinca.clone();
     let beside = over_and_over(over, move || of_thread.clean_step());
     Ok(in_steps(tinca, vec![beside]))
