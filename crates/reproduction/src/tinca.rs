@@ -239,9 +239,9 @@ pub fn transactions(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     for figure in [&mut rate, &mut lines, &mut blocks] {
         figure.notes = vec![platform_note("16th")];
         figure.notes.push(
-            "Places are users. Pages of TPC-C by its specification over 22 warehouses (the paper's 350, 16 times fewer), 64 MiB of them in DRAM; a \
-             transaction's pages are committed together. The paper has MySQL, whose log takes most commits, and whose own time and row locks \
-             are on both bars there and on none here: there users cost throughput, here they bring it."
+            "Places are users, each at a home warehouse of its own for good, by TPC-C's specification. Pages are those of the paper's 350 warehouses, with 16 \
+             times fewer rows, 64 MiB of them in DRAM; a transaction's pages are committed together. The paper has MySQL, whose log takes most commits, and \
+             whose own time and row locks are on both bars there and on none here."
                 .to_owned(),
         );
     }

@@ -2,7 +2,7 @@
 //! them, and TPC-C's transactions.
 
 use super::disks::Spent;
-use super::orders::{Ends, PAGES, Pages};
+use super::orders::{Ends, PAGES, Pages, WAREHOUSES};
 use super::testbed::{Kind, Setup, Testbed};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,8 @@ pub struct Asked {
     /// Users at once.
     pub users: u32,
     /// Requests or transactions before time is told, then before those that are measured, and
-    /// those: of all users.
+    /// those: of all users. Of the first ones of TPC-C half are at all warehouses, and half at those
+    /// of the users.
     pub filling: u32,
     /// See `filling`.
     pub warm: u32,
@@ -102,10 +103,20 @@ impl Buffer {
 pub fn run(kind: Kind, setup: &Setup, asked: Asked) -> anyhow::Result<Taken> {
     let testbed = Testbed::of(kind, setup)?;
     let shared = Arc::new(Mutex::new(Shared::default()));
-    let mut first = User::new(u32::MAX, asked.work, shared.clone());
-    testbed.warm(asked.filling, |stack| first.act(stack))?;
-    if asked.work == Work::Orders {
-        testbed.settle()?;
+    let mut first = User::before_all(asked.work, shared.clone());
+    match asked.work {
+        Work::Random(_) => testbed.warm(asked.filling, |stack| first.act(stack, Told::NotYet))?,
+        Work::Orders => {
+            testbed.warm(asked.filling / 2, |stack| first.act(stack, Told::NotYet))?;
+            let mut users: Vec<User> = (0..asked.users).map(|user| User::earlier(user, &shared)).collect();
+            for nth in 0..(asked.filling / 2) as usize {
+                // The disk keeps up, so that what is read finds room.
+                testbed.settle()?;
+                let user = nth % users.len();
+                users[user].act(&*testbed.stack, Told::NotYet)?;
+            }
+            testbed.settle()?;
+        }
     }
     let (of_users, disk) = (shared.clone(), testbed.disk.clone());
     testbed.run(asked.users, move |user, stack| {
@@ -120,9 +131,19 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether what a user does is counted. It follows from how many were asked for before: on virtual
+/// cores, others may do a lot while the one who notes the time is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    NotYet,
+    Now,
+}
+
 /// One user.
 struct User {
     work: Work,
+    /// The warehouse of its terminal; None: another one for each transaction.
+    home: Option<u64>,
     random: Rng,
     block: Block,
     shared: Arc<Mutex<Shared>>,
@@ -130,7 +151,20 @@ struct User {
 
 impl User {
     fn new(number: u32, work: Work, shared: Arc<Mutex<Shared>>) -> User {
-        User { work, random: Rng::new(u64::from(number) + 7), block: Block::filled(3), shared }
+        let mut random = Rng::new(u64::from(number) + 7);
+        let home = (work == Work::Orders).then(|| random.below(WAREHOUSES));
+        User { work, home, random, block: Block::filled(3), shared }
+    }
+
+    /// One at its warehouse, minutes before time is told.
+    fn earlier(number: u32, shared: &Arc<Mutex<Shared>>) -> User {
+        let other = Rng::new(u64::from(number) << 32);
+        User { random: other, ..User::new(number, Work::Orders, shared.clone()) }
+    }
+
+    /// Whoever was there before the users, at every warehouse.
+    fn before_all(work: Work, shared: Arc<Mutex<Shared>>) -> User {
+        User { home: None, ..User::new(u32::MAX, work, shared) }
     }
 
     fn go_on(mut self, stack: &dyn Stack, spent: &dyn Fn() -> Spent, asked: Asked) {
@@ -153,24 +187,25 @@ impl User {
                 }
                 return;
             }
-            self.act(stack).expect("the disk works");
+            let told = if nth > asked.warm { Told::Now } else { Told::NotYet };
+            self.act(stack, told).expect("the disk works");
         }
     }
 
-    fn act(&mut self, stack: &dyn Stack) -> anyhow::Result<()> {
+    fn act(&mut self, stack: &dyn Stack, told: Told) -> anyhow::Result<()> {
         match self.work {
-            Work::Random(writes) => self.random(stack, writes),
-            Work::Orders => self.order(stack),
+            Work::Random(writes) => self.random(stack, writes, told),
+            Work::Orders => self.order(stack, told),
         }
     }
 
-    fn random(&mut self, stack: &dyn Stack, writes: u64) -> anyhow::Result<()> {
+    fn random(&mut self, stack: &dyn Stack, writes: u64, told: Told) -> anyhow::Result<()> {
         let lba = self.random.below(FILE_BLOCKS);
         if self.random.below(10) >= writes {
             return stack.read(lba, &mut self.block);
         }
         let mut all = locked(&self.shared);
-        all.taken.count += u64::from(all.begun.is_some());
+        all.taken.count += u64::from(told == Told::Now);
         if !all.together.contains(&lba) {
             all.together.push(lba);
         }
@@ -179,10 +214,11 @@ impl User {
         if together.is_empty() { Ok(()) } else { stack.commit(&together, &self.block) }
     }
 
-    fn order(&mut self, stack: &dyn Stack) -> anyhow::Result<()> {
+    fn order(&mut self, stack: &dyn Stack, told: Told) -> anyhow::Result<()> {
         let mut all = locked(&self.shared);
-        all.taken.count += u64::from(all.begun.is_some());
-        let pages = Pages::next(&mut self.random, &mut all.ends);
+        all.taken.count += u64::from(told == Told::Now);
+        let home = self.home.unwrap_or_else(|| self.random.below(WAREHOUSES));
+        let pages = Pages::next(home, &mut self.random, &mut all.ends);
         let missing: Vec<u64> = pages.read.into_iter().filter(|page| !all.buffer.used(*page)).collect();
         drop(all);
         debug_assert!(missing.iter().all(|page| *page < PAGES));

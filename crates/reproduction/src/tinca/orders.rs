@@ -1,6 +1,11 @@
 //! TPC-C's transactions as sets of pages: the pages that each of its five kinds reads and writes of
 //! a store of 4 KiB pages, by the rules of the benchmark's specification (revision 5.11): its mix,
-//! its sizes of tables and rows, its skew (`NURand`), its parts of remote warehouses.
+//! its sizes of rows, its skew (`NURand`), its parts of remote warehouses, and that a terminal's
+//! home warehouse stays the same (clause 2.4.1.1), as in the paper's HammerDB. So the more users
+//! there are, the more warehouses are at work.
+//!
+//! There are as many warehouses as in the paper, each with 16 times fewer rows than specified. With
+//! 16 times fewer warehouses, 60 users would be at work in all of them, and not in a sixth.
 //!
 //! Pages of index trees above the leaves are taken to be in DRAM and are left out. Rows are not
 //! locked: users wait for each other at the store alone. What a transaction changed is committed
@@ -8,10 +13,21 @@
 
 use tidegate_sim::Rng;
 
-/// Rows of a warehouse's tables, by the specification's clause 1.2.
+/// How many times fewer rows tables have than by the specification.
+const FEWER: u64 = 16;
+
+/// Rows of a warehouse's tables, by clause 1.2: customers of a district, of which there are fewer,
+/// and items.
 const DISTRICTS: u64 = 10;
-const CUSTOMERS: u64 = 3000;
-const STOCK: u64 = 100_000;
+const CUSTOMERS: u64 = 3000_u64.div_ceil(FEWER);
+const STOCK: u64 = 100_000 / FEWER;
+
+/// How far the skew of customers and of items reaches (clause 2.1.6), of fewer rows.
+const CUSTOMERS_SKEW: u64 = 1024 / FEWER - 1;
+const ITEMS_SKEW: u64 = 8192 / FEWER - 1;
+
+/// Orders of a warehouse that are not delivered yet (clause 4.3.3.1), of fewer.
+const UNDELIVERED: u64 = 900 / FEWER;
 
 /// Rows on a page: 4,000 bytes of it over the sizes of rows (clause 1.2.1).
 const CUSTOMERS_A_PAGE: u64 = 6;
@@ -34,9 +50,8 @@ const WAREHOUSE_PAGES: u64 = 2 + CUSTOMER_PAGES + STOCK_PAGES + LINE_PAGES + ORD
 /// Pages of the items, which all warehouses share.
 const ITEM_PAGES: u64 = STOCK.div_ceil(ITEMS_A_PAGE);
 
-/// Warehouses: the paper's 350, 16 times fewer.
-const WAREHOUSES: u64 = ENDS as u64;
-const ENDS: usize = 22;
+/// The paper's warehouses.
+pub const WAREHOUSES: u64 = 350;
 
 /// Pages of everything.
 pub const PAGES: u64 = ITEM_PAGES + WAREHOUSES * WAREHOUSE_PAGES;
@@ -51,24 +66,38 @@ pub struct Pages {
 }
 
 /// Where orders, their lines and the history are appended, warehouse by warehouse.
-#[derive(Clone, Debug, Default)]
-pub struct Ends {
-    lines: [u64; ENDS],
-    orders: [u64; ENDS],
-    history: [u64; ENDS],
+#[derive(Clone, Debug)]
+pub struct Ends(Vec<End>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    lines: u64,
+    orders: u64,
+    history: u64,
+}
+
+impl Default for Ends {
+    fn default() -> Ends {
+        Ends(vec![End::default(); index(WAREHOUSES)])
+    }
+}
+
+impl Ends {
+    fn of(&mut self, warehouse: u64) -> &mut End {
+        &mut self.0[index(warehouse)]
+    }
 }
 
 impl Pages {
-    /// The next transaction of the specification's mix (clause 5.2.3).
-    pub fn next(random: &mut Rng, ends: &mut Ends) -> Pages {
-        let mut pages = Pages::default();
-        let home = random.below(WAREHOUSES);
+    /// The next transaction at the warehouse `home`, of the specification's mix (clause 5.2.3).
+    pub fn next(home: u64, random: &mut Rng, ends: &mut Ends) -> Pages {
+        let (mut pages, end) = (Pages::default(), ends.of(home));
         match random.below(100) {
-            0..45 => pages.new_order(home, random, ends),
-            45..88 => pages.payment(home, random, ends),
-            88..92 => pages.order_status(home, random, ends),
-            92..96 => pages.delivery(home, random, ends),
-            _ => pages.stock_level(home, random, ends),
+            0..45 => pages.new_order(home, random, end),
+            45..88 => pages.payment(home, random, end),
+            88..92 => pages.order_status(home, random, *end),
+            92..96 => pages.delivery(home, random, *end),
+            _ => pages.stock_level(home, random, *end),
         }
         pages
     }
@@ -87,27 +116,26 @@ impl Pages {
     }
 
     /// Clause 2.4.
-    fn new_order(&mut self, home: u64, random: &mut Rng, ends: &mut Ends) {
+    fn new_order(&mut self, home: u64, random: &mut Rng, end: &mut End) {
         self.read(warehouse(home));
         self.change(districts(home));
         self.read(customer(home, random));
         let lines = 5 + random.below(11);
         for _ in 0..lines {
-            let item = skewed(random, 8191, STOCK);
+            let item = skewed(random, ITEMS_SKEW, STOCK);
             let supplier = if random.one_in(100) { random.below(WAREHOUSES) } else { home };
             self.read(item / ITEMS_A_PAGE);
             self.change(stock(supplier, item));
         }
-        let at = index(home);
-        self.change(order_page(home, ends.orders[at]));
-        (ends.lines[at]..ends.lines[at] + lines).for_each(|line| self.change(line_page(home, line)));
-        ends.orders[at] += 1;
-        ends.lines[at] += lines;
+        self.change(order_page(home, end.orders));
+        (end.lines..end.lines + lines).for_each(|line| self.change(line_page(home, line)));
+        end.orders += 1;
+        end.lines += lines;
     }
 
     /// Clause 2.5: 15 of 100 customers are another warehouse's; 60 of 100 are found by name, of
     /// whom there are three.
-    fn payment(&mut self, home: u64, random: &mut Rng, ends: &mut Ends) {
+    fn payment(&mut self, home: u64, random: &mut Rng, end: &mut End) {
         self.change(warehouse(home));
         self.change(districts(home));
         let of = if random.below(100) < 15 { random.below(WAREHOUSES) } else { home };
@@ -115,40 +143,38 @@ impl Pages {
             (0..2).for_each(|_| self.read(customer(of, random)));
         }
         self.change(customer(of, random));
-        let at = index(home);
-        self.change(history_page(home, ends.history[at]));
-        ends.history[at] += 1;
+        self.change(history_page(home, end.history));
+        end.history += 1;
     }
 
     /// Clause 2.6.
-    fn order_status(&mut self, home: u64, random: &mut Rng, ends: &Ends) {
+    fn order_status(&mut self, home: u64, random: &mut Rng, end: End) {
         self.read(customer(home, random));
-        self.some_order(home, random, ends, false);
+        self.some_order(home, random, end, false);
     }
 
     /// Clause 2.7: the oldest order of each district.
-    fn delivery(&mut self, home: u64, random: &mut Rng, ends: &Ends) {
+    fn delivery(&mut self, home: u64, random: &mut Rng, end: End) {
         for _ in 0..DISTRICTS {
-            self.some_order(home, random, ends, true);
+            self.some_order(home, random, end, true);
             self.change(customer(home, random));
         }
     }
 
     /// Clause 2.8: the lines of twenty orders, and the stock of their items.
-    fn stock_level(&mut self, home: u64, random: &mut Rng, ends: &Ends) {
+    fn stock_level(&mut self, home: u64, random: &mut Rng, end: End) {
         self.read(districts(home));
-        let end = ends.lines[index(home)];
-        (end.saturating_sub(200)..=end).for_each(|line| self.read(line_page(home, line)));
+        (end.lines.saturating_sub(200)..=end.lines).for_each(|line| self.read(line_page(home, line)));
         for _ in 0..200 {
-            self.read(stock(home, skewed(random, 8191, STOCK)));
+            self.read(stock(home, skewed(random, ITEMS_SKEW, STOCK)));
         }
     }
 
     /// One of the last orders of `home`, with its ten lines.
-    fn some_order(&mut self, home: u64, random: &mut Rng, ends: &Ends, changed: bool) {
-        let back = random.below(900);
-        let order = order_page(home, ends.orders[index(home)].saturating_sub(back));
-        let line = ends.lines[index(home)].saturating_sub(10 * back);
+    fn some_order(&mut self, home: u64, random: &mut Rng, end: End, changed: bool) {
+        let back = random.below(UNDELIVERED);
+        let order = order_page(home, end.orders.saturating_sub(back));
+        let line = end.lines.saturating_sub(10 * back);
         let lines = (line..line + 10).map(|line| line_page(home, line));
         for page in std::iter::once(order).chain(lines) {
             if changed { self.change(page) } else { self.read(page) }
@@ -176,7 +202,7 @@ fn districts(of: u64) -> u64 {
 }
 
 fn customer(of: u64, random: &mut Rng) -> u64 {
-    let row = random.below(DISTRICTS) * CUSTOMERS + skewed(random, 1023, CUSTOMERS);
+    let row = random.below(DISTRICTS) * CUSTOMERS + skewed(random, CUSTOMERS_SKEW, CUSTOMERS);
     warehouse(of) + 2 + row / CUSTOMERS_A_PAGE
 }
 
@@ -203,7 +229,8 @@ mod tests {
     #[test]
     fn transactions_change_what_the_specification_says() {
         let (mut random, mut ends) = (Rng::new(1), Ends::default());
-        let all: Vec<Pages> = (0..20_000).map(|_| Pages::next(&mut random, &mut ends)).collect();
+        let mut next = || Pages::next(random.below(WAREHOUSES), &mut random, &mut ends);
+        let all: Vec<Pages> = (0..20_000).map(|_| next()).collect();
         assert!(all.iter().flat_map(|pages| &pages.read).all(|page| *page < PAGES));
         assert!(all.iter().all(|pages| pages.written.iter().all(|page| pages.read.contains(page))));
         let silent = all.iter().filter(|pages| pages.written.is_empty()).count();
