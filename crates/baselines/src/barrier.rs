@@ -16,7 +16,7 @@ use tidegate_sim::{Intercept, Intercepted};
 
 /// What a write that meets a flush is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum FlushWait {
     /// It begins to wait.
     Begins,
     /// It goes on.
@@ -24,32 +24,33 @@ pub enum Held {
 }
 
 /// Who is told of every write that waits for a flush, on the writer's thread.
-pub type HeldListener = Arc<dyn Fn(Held) + Send + Sync>;
+pub type FlushWaitListener = Arc<dyn Fn(FlushWait) + Send + Sync>;
 
 /// Holds up the writes of a device while it is flushed.
 #[derive(Default)]
 pub struct FlushBarrier {
     /// Flushes that wait or are under way.
     flushes: AtomicU32,
-    /// Held by the flush that is under way.
+    /// Locked by the flush that is under way.
     gate: Mutex<()>,
-    told: Option<HeldListener>,
+    told: Option<FlushWaitListener>,
 }
 
 impl FlushBarrier {
     /// `device` behind a barrier, which tells `told` of writes that wait.
-    pub fn before(device: Arc<dyn BlockDevice>, told: Option<HeldListener>) -> Arc<dyn BlockDevice> {
+    pub fn before(device: Arc<dyn BlockDevice>, told: Option<FlushWaitListener>) -> Arc<dyn BlockDevice> {
         Arc::new(Intercepted { device, by: FlushBarrier { told, ..FlushBarrier::default() } })
     }
 
     /// Waits for the flushes that are under way.
     fn pass(&self) {
-        // Relaxed: whether a flush began a moment ago is nobody's promise; the gate orders the rest.
+        // Relaxed: whether a flush began a moment ago is nobody's promise; the gate orders the
+        // rest.
         while self.flushes.load(Ordering::Relaxed) > 0 {
             let tell = |held| self.told.iter().for_each(|told| told(held));
-            tell(Held::Begins);
+            tell(FlushWait::Begins);
             drop(self.gate.lock());
-            tell(Held::Ends);
+            tell(FlushWait::Ends);
         }
     }
 }
@@ -102,21 +103,21 @@ mod tests {
         let (told, tells) = channel();
         let slow = Slow { ram: Ram::new(4096, 4), begun: Mutex::new(begins), goes_on: Mutex::new(goes_on) };
         let told = Mutex::new(told);
-        let listener: HeldListener = Arc::new(move |held| told.lock().send(held).unwrap());
+        let listener: FlushWaitListener = Arc::new(move |held| told.lock().send(held).unwrap());
         let device = FlushBarrier::before(Arc::new(slow), Some(listener));
         device.write(Lba(1), &[1; 4096], Durability::Volatile).unwrap();
         thread::scope(|threads| {
             threads.spawn(|| device.flush().unwrap());
             begun.recv().unwrap();
             let writer = threads.spawn(|| device.write(Lba(1), &[2; 4096], Durability::Volatile).unwrap());
-            assert_eq!(tells.recv().unwrap(), Held::Begins);
+            assert_eq!(tells.recv().unwrap(), FlushWait::Begins);
             let mut seen = [0; 4096];
             device.read(Lba(1), &mut seen).unwrap();
             assert_eq!(seen[0], 1);
             go.send(()).unwrap();
             writer.join().unwrap();
             device.read(Lba(1), &mut seen).unwrap();
-            assert_eq!((tells.recv().unwrap(), seen[0]), (Held::Ends, 2));
+            assert_eq!((tells.recv().unwrap(), seen[0]), (FlushWait::Ends, 2));
         });
         assert!(tells.try_recv().is_err(), "a write before the flush waited for nothing");
     }

@@ -19,8 +19,8 @@
 //! - *How many blocks go into a transaction*: 64; of those who ask at the same time, all, up to a
 //!   quarter of the journal.
 //! - *How the cache replaces and cleans*: Flashcache's defaults, by its source: sets of 512 blocks
-//!   of which a fifth may be dirty, first in, first out. Metadata of blocks cleaned together share a
-//!   write where they share a block.
+//!   of which a fifth may be dirty, first in, first out. Metadata of blocks cleaned together share
+//!   a write where they share a block.
 //! - *What is submitted together*: the blocks of a transaction but its commit block, and those that
 //!   a checkpoint puts in place, as JBD2 does it.
 //! - *Flushes of the disk*: none, as in Flashcache. Classic gets for nothing what a disk with a

@@ -28,9 +28,9 @@
 //! - *When dirty blocks go to the disk*: when more are dirty than the owner says, the oldest first;
 //!   a writer that finds nothing clean does so itself.
 //! - *Flushes of the disk*: none, as in Classic.
-//! - *One commit at a time*: there is one Head. What others ask for meanwhile is committed together:
-//!   the published one takes the place of JBD2's commit (§ 5.1), which does so, up to a quarter of
-//!   its journal. That is the most that a transaction of Fig. 13 has.
+//! - *One commit at a time*: there is one Head. What others ask for meanwhile is committed
+//!   together: the published one takes the place of JBD2's commit (§ 5.1), which does so, up to a
+//!   quarter of its journal. That is the most that a transaction of Fig. 13 has.
 
 use crate::classic::{Bytes, CACHE_BLOCKS, Counted, Done, FILE_BLOCKS, JOURNAL_BLOCKS, Stack, run, wait_a_little};
 use crate::holding::{Holding, Naps};
@@ -101,7 +101,8 @@ struct Running {
     number: u64,
 }
 
-/// Between two looks at whether the next transaction has room: about what a sleeper's wake-up takes.
+/// Between two looks at whether the next transaction has room: about what a sleeper's wake-up
+/// takes.
 const JOIN_AGAIN_NS: u64 = 50_000;
 
 /// Where a disk block is cached.

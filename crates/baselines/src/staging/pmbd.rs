@@ -5,10 +5,10 @@
 //! source does.
 //!
 //! PMBD-70 is as that source does it (`pmbd_buffer_flush`, `pmbd_syncer_worker`,
-//! `pmbd_buffer_alloc_block`): *one* thread flushes a buffer at a time, under a lock (`flush_lock`),
-//! a batch of 1024 blocks, oldest first, whose slots are free together at its end; the syncer goes
-//! on from 70 % down to 10 %; a writer that finds the buffer full waits for that lock, and then
-//! flushes a batch itself.
+//! `pmbd_buffer_alloc_block`): *one* thread flushes a buffer at a time, under a lock
+//! (`flush_lock`), a batch of 1024 blocks, oldest first, whose slots are free together at its end;
+//! the syncer goes on from 70 % down to 10 %; a writer that finds the buffer full waits for that
+//! lock, and then flushes a batch itself.
 //!
 //! The cache is divided into sub-buffers, as PMBD's is (`bufnum`, 16 by its documentation): Caiti
 //! has "multi-buffers in an overall capacity of 512 MB". All rules hold for each of them.

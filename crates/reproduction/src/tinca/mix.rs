@@ -19,8 +19,8 @@ pub struct Asked {
     /// Users at once.
     pub users: u32,
     /// Requests or transactions before time is told, then before those that are measured, and
-    /// those: of all users. Of the first ones of TPC-C half are at all warehouses, and half at those
-    /// of the users.
+    /// those: of all users. Of the first ones of TPC-C half are at all warehouses, and half at
+    /// those of the users.
     pub filling: u32,
     /// See `filling`.
     pub warm: u32,
@@ -105,15 +105,15 @@ pub fn run(kind: Kind, setup: &Setup, asked: Asked) -> anyhow::Result<Taken> {
     let shared = Arc::new(Mutex::new(Shared::default()));
     let mut first = User::before_all(asked.work, shared.clone());
     match asked.work {
-        Work::Random(_) => testbed.warm(asked.filling, |stack| first.act(stack, Told::NotYet))?,
+        Work::Random(_) => testbed.warm(asked.filling, |stack| first.act(stack, Measured::NotYet))?,
         Work::Orders => {
-            testbed.warm(asked.filling / 2, |stack| first.act(stack, Told::NotYet))?;
+            testbed.warm(asked.filling / 2, |stack| first.act(stack, Measured::NotYet))?;
             let mut users: Vec<User> = (0..asked.users).map(|user| User::earlier(user, &shared)).collect();
             for nth in 0..(asked.filling / 2) as usize {
                 // The disk keeps up, so that what is read finds room.
                 testbed.settle()?;
                 let user = nth % users.len();
-                users[user].act(&*testbed.stack, Told::NotYet)?;
+                users[user].act(&*testbed.stack, Measured::NotYet)?;
             }
             testbed.settle()?;
         }
@@ -134,7 +134,7 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 /// Whether what a user does is counted. It follows from how many were asked for before: on virtual
 /// cores, others may do a lot while the one who notes the time is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Measured {
     NotYet,
     Now,
 }
@@ -187,25 +187,25 @@ impl User {
                 }
                 return;
             }
-            let told = if nth > asked.warm { Told::Now } else { Told::NotYet };
-            self.act(stack, told).expect("the disk works");
+            let measured = if nth > asked.warm { Measured::Now } else { Measured::NotYet };
+            self.act(stack, measured).expect("the disk works");
         }
     }
 
-    fn act(&mut self, stack: &dyn Stack, told: Told) -> anyhow::Result<()> {
+    fn act(&mut self, stack: &dyn Stack, measured: Measured) -> anyhow::Result<()> {
         match self.work {
-            Work::Random(writes) => self.random(stack, writes, told),
-            Work::Orders => self.order(stack, told),
+            Work::Random(writes) => self.random(stack, writes, measured),
+            Work::Orders => self.order(stack, measured),
         }
     }
 
-    fn random(&mut self, stack: &dyn Stack, writes: u64, told: Told) -> anyhow::Result<()> {
+    fn random(&mut self, stack: &dyn Stack, writes: u64, measured: Measured) -> anyhow::Result<()> {
         let lba = self.random.below(FILE_BLOCKS);
         if self.random.below(10) >= writes {
             return stack.read(lba, &mut self.block);
         }
         let mut all = locked(&self.shared);
-        all.taken.count += u64::from(told == Told::Now);
+        all.taken.count += u64::from(measured == Measured::Now);
         if !all.together.contains(&lba) {
             all.together.push(lba);
         }
@@ -214,9 +214,9 @@ impl User {
         if together.is_empty() { Ok(()) } else { stack.commit(&together, &self.block) }
     }
 
-    fn order(&mut self, stack: &dyn Stack, told: Told) -> anyhow::Result<()> {
+    fn order(&mut self, stack: &dyn Stack, measured: Measured) -> anyhow::Result<()> {
         let mut all = locked(&self.shared);
-        all.taken.count += u64::from(told == Told::Now);
+        all.taken.count += u64::from(measured == Measured::Now);
         let home = self.home.unwrap_or_else(|| self.random.below(WAREHOUSES));
         let pages = Pages::next(home, &mut self.random, &mut all.ends);
         let missing: Vec<u64> = pages.read.into_iter().filter(|page| !all.buffer.used(*page)).collect();

@@ -9,7 +9,7 @@ use crate::kernel::path_ns;
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_baselines::barrier::{FlushBarrier, HeldListener};
+use tidegate_baselines::barrier::{FlushBarrier, FlushWaitListener};
 use tidegate_baselines::cow::{CowFiles, Shape};
 use tidegate_baselines::dax::MappedFile;
 use tidegate_baselines::raw::RawPmem;
@@ -173,7 +173,7 @@ impl Platform {
 
     /// `cache`, whose writers wait for its flushes.
     fn behind_flushes(&self, cache: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
-        let told = self.watch.clone().map(|watch| -> HeldListener { Arc::new(move |held| watch.held(held)) });
+        let told = self.watch.clone().map(|watch| -> FlushWaitListener { Arc::new(move |held| watch.held(held)) });
         FlushBarrier::before(cache, told)
     }
 

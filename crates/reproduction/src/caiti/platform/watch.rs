@@ -6,7 +6,7 @@
 //! no time, so the sums hold no time of the watch's own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tidegate_baselines::barrier::Held;
+use tidegate_baselines::barrier::FlushWait;
 use tidegate_baselines::staging::Room;
 use tidegate_media::{BlockDevice, Durability, Lba, Poison, Region, Result, Sealed};
 use tidegate_sim::{Intercept, InterceptMemory};
@@ -223,13 +223,13 @@ impl Watch {
     }
 
     /// The request waits for a flush, or goes on.
-    pub fn held(&self, held: Held) {
+    pub fn held(&self, held: FlushWait) {
         let since = self.state().since;
         match held {
-            Held::Begins => self.enter(Phase::Flush),
-            Held::Ends => self.enter(Phase::Metadata),
+            FlushWait::Begins => self.enter(Phase::Flush),
+            FlushWait::Ends => self.enter(Phase::Metadata),
         };
-        if held == Held::Ends && watched() {
+        if held == FlushWait::Ends && watched() {
             self.state().held_ns += now_ns() - since;
         }
     }
