@@ -1,25 +1,24 @@
-//! A file in persistent memory, mapped by the application that writes it: no system call, no block
-//! driver, no atomic block.
+//! A file in persistent memory that is reached directly, as Ext4-DAX does it: no block driver, no
+//! atomic block.
 //!
-//! A write is what a careful application does by itself: it copies the bytes through the caches,
-//! writes each line back, and fences. A block is torn by a power cut in the middle. The published
-//! experiments reach such files by `pwrite` on Ext4-DAX; a mapping is the way that DAX is made for,
-//! and passes none of the kernel.
+//! A write copies the bytes through the caches, writes each line back, and fences; a careful
+//! application does the same on a mapping. A block is torn by a power cut in the middle. What
+//! system call and file system take is added by those who use it.
 
 use crate::raw::RawPmem;
 use tidegate_media::{BlockDevice, Durability, Lba, LbaRange, Misuse, Region, Result};
 
-/// Blocks at their own place in a mapped file.
-pub struct MappedFile<R>(RawPmem<R>);
+/// Blocks at their own place in a file.
+pub struct DaxFile<R>(RawPmem<R>);
 
-impl<R: Region> MappedFile<R> {
+impl<R: Region> DaxFile<R> {
     /// All whole blocks of `block_size` bytes in `region`.
-    pub fn new(region: R, block_size: u32) -> Result<MappedFile<R>, Misuse> {
-        Ok(MappedFile(RawPmem::new(region, block_size)?))
+    pub fn new(region: R, block_size: u32) -> Result<DaxFile<R>, Misuse> {
+        Ok(DaxFile(RawPmem::new(region, block_size)?))
     }
 }
 
-impl<R: Region> BlockDevice for MappedFile<R> {
+impl<R: Region> BlockDevice for DaxFile<R> {
     tidegate_media::forward!(self => self.0; geometry, read, flush, discard, extent);
 
     fn write(&self, at: Lba, data: &[u8], _durable_either_way: Durability) -> Result<()> {
@@ -44,7 +43,7 @@ mod tests {
 
     #[test]
     fn each_line_of_a_write_is_written_back_and_one_fence_ends_it() -> anyhow::Result<()> {
-        let file = MappedFile::new(MappedRegion::anonymous(4 * 4096)?, 4096)?;
+        let file = DaxFile::new(MappedRegion::anonymous(4 * 4096)?, 4096)?;
         let before = file.0.region().counters();
         file.write(Lba(2), &[7; 4096], Durability::Volatile)?;
         let after = file.0.region().counters();
@@ -59,7 +58,7 @@ mod tests {
     #[test]
     fn a_write_is_durable_when_it_returns_and_torn_before() {
         let cuts = power_cuts(&Image::zeroed(4096), |region| {
-            let file = MappedFile::new(region.clone(), 512).expect("it has blocks");
+            let file = DaxFile::new(region.clone(), 512).expect("it has blocks");
             file.write(Lba(1), &[9; 512], Durability::Volatile).expect("the region is sound");
         });
         let bytes = |image: &Image| image.to_vec()[512..1024].to_vec();

@@ -11,7 +11,7 @@
 //! | [`placement`] | placements of blocks in tiers of memory |
 //! | [`cow`] | writing as NOVA does: a new page, then an entry in a log |
 //! | [`raw`] | writing the memory itself, behind a block driver |
-//! | [`dax`] | writing a mapped file, as an application does |
+//! | [`dax`] | writing a file in place, as Ext4-DAX does |
 
 #![forbid(unsafe_code)]
 

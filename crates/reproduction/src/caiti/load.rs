@@ -2,12 +2,13 @@
 //!
 //! A request first takes what the system call, the file system and the block layer take
 //! ([`crate::kernel`]): the writer spins for so long, as a core does that runs them. Writers of a
-//! mapped file pass none of them.
+//! file of Ext4-DAX pass no block layer.
 //!
 //! Blocks are drawn before the clock starts, and a request's time goes into memory that was touched
 //! before: recording costs two looks at the clock, some 50 ns, in each request alike. Beside the
 //! writers runs what Ext4 would send: a flush every five seconds that no writer waits for.
 
+use crate::kernel::past_the_block_layer;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -45,10 +46,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// This load on a file that is mapped.
+    /// This load on a file of Ext4-DAX.
     #[must_use]
-    pub fn on_a_mapping(self) -> Load {
-        Load { path_ns: 0, ..self }
+    pub fn past_the_block_layer(self) -> Load {
+        Load { path_ns: past_the_block_layer(self.path_ns), ..self }
     }
 }
 

@@ -105,7 +105,7 @@ fn note_of(platform: &Platform) -> String {
         _ => "costs as the literature tells them, fitted to nothing",
     };
     format!(
-        "36 virtual cores over Optane: {costs}. {}. DAX is a mapped file, whose writer passes none of that. The cache, the blocks and the time \
+        "36 virtual cores over Optane: {costs}. {}. DAX passes no block layer. The cache, the blocks and the time \
          between the journal's flushes are a 32nd of the paper's.",
         path_in_words()
     )

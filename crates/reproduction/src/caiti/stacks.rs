@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_background::{DrainPool, Setup};
 use tidegate_baselines::barrier::FlushBarrier;
 use tidegate_baselines::cow::{CowFiles, Shape};
-use tidegate_baselines::dax::MappedFile;
+use tidegate_baselines::dax::DaxFile;
 use tidegate_baselines::raw::RawPmem;
 use tidegate_baselines::staging::{Buffers, Coa, Lru, Pmbd, Pmbd70, Rule};
 use tidegate_measure::medium::{self, OVERHEAD_BYTES};
@@ -29,7 +29,8 @@ const BESIDE_PAUSE: Duration = Duration::from_micros(100);
 pub enum Kind {
     /// The memory itself behind a block driver: no atomic blocks.
     Pmem,
-    /// A file in the memory, mapped by its writer: no atomic blocks.
+    /// A file of a file system that reaches the memory directly, as Ext4-DAX does: no atomic
+    /// blocks.
     Dax,
     /// A copy-on-write file system.
     Nova,
@@ -103,8 +104,8 @@ impl Kind {
             }
             Kind::Dax => {
                 let region = medium::slow_region(profile, bytes + OVERHEAD_BYTES)?;
-                let file = Arc::new(MappedFile::new(region, 4096)?);
-                return Ok(Stack { is_mapped: true, ..Stack::uncached(file) });
+                let file = Arc::new(DaxFile::new(region, 4096)?);
+                return Ok(Stack { is_dax: true, ..Stack::uncached(file) });
             }
             Kind::Nova => {
                 let region = medium::slow_region(profile, bytes + bytes / 8 + OVERHEAD_BYTES)?;
@@ -140,20 +141,20 @@ pub enum BehindAFlush {
 pub struct Stack {
     /// What is written to.
     pub device: Arc<dyn BlockDevice>,
-    /// Whether its writer has it mapped, and passes no software on the way.
-    is_mapped: bool,
+    /// Whether its writers pass no block layer.
+    is_dax: bool,
     _steps: Option<Steps>,
     _pool: Option<DrainPool>,
 }
 
 impl Stack {
     fn uncached(device: Arc<dyn BlockDevice>) -> Stack {
-        Stack { device, is_mapped: false, _steps: None, _pool: None }
+        Stack { device, is_dax: false, _steps: None, _pool: None }
     }
 
     /// Puts `load` on it.
     pub fn run(&self, load: &Load) -> tidegate_media::Result<Times> {
-        let load = if self.is_mapped { load.on_a_mapping() } else { *load };
+        let load = if self.is_dax { load.past_the_block_layer() } else { *load };
         load::run(&*self.device, &load)
     }
 }

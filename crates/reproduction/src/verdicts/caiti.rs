@@ -19,7 +19,7 @@ pub(super) const ROWS: &[PaperRow] = &[
         shows: "staging makes a random write slower than the block translation table alone, with fsyncs too",
         experiments: &["platform-staging-cost"],
         judged_on: "PMBD, LRU",
-        cause: "the translation table here fences twice a block, and Linux's has the memory flushed four times; a mapped file passes no system call",
+        cause: "the translation table here fences twice a block, and Linux's has the memory flushed four times",
         claims: fig_2a,
     },
     PaperRow {
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[PaperRow] = &[
         shows: "Caiti is ahead of all others whatever the number of jobs",
         experiments: &["platform-jobs"],
         judged_on: "Caiti",
-        cause: "a mapped file passes no software on its way; with many jobs the medium is the limit of all",
+        cause: "with many jobs the medium is the limit of all",
         claims: fig_5e,
     },
     PaperRow {

@@ -4,13 +4,13 @@
 //! next ones when all of them are done. The drivers below complete a request within the call that
 //! submits it, so requests of one job run one after the other, and what the job sees as a request's
 //! time is the time of the whole handful. Each request passes the system call, the file system and
-//! the block layer on its way there and back, which take the platform's path time. Looks at the clock
-//! cost no virtual time.
+//! the block layer on its way there and back, which take the platform's path time. Looks at the
+//! clock cost no virtual time.
 
 use super::testbed::{Platform, Testbed};
 use super::watch::Watch;
 use crate::caiti::load::{Times, whole};
-use crate::kernel::there_and_back;
+use crate::kernel::{past_the_block_layer, there_and_back};
 use crate::keys::{Keys, Spread};
 use anyhow::bail;
 use std::cell::RefCell;
@@ -63,8 +63,8 @@ pub fn run(platform: &Platform, testbed: Testbed, load: &Load) -> anyhow::Result
     let costs = platform.profile.processor.of_cores();
     let mut machine = Machine::new(Plan { costs, ..Plan::new(1, cores, Order::Timed) });
     let found = Rc::new(RefCell::new(Found { writing: load.jobs, ..Found::default() }));
-    let Testbed { device, is_mapped, threads, beside } = testbed;
-    let path_ns = there_and_back(if is_mapped { 0 } else { platform.path_ns });
+    let Testbed { device, is_dax, threads, beside } = testbed;
+    let path_ns = there_and_back(if is_dax { past_the_block_layer(platform.path_ns) } else { platform.path_ns });
     let watch = platform.watch.clone();
     for job in 0..load.jobs {
         let (device, threads, found, load) = (device.clone(), threads.clone(), found.clone(), *load);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_baselines::barrier::{FlushBarrier, FlushWaitListener};
 use tidegate_baselines::cow::{CowFiles, Shape};
-use tidegate_baselines::dax::MappedFile;
+use tidegate_baselines::dax::DaxFile;
 use tidegate_baselines::raw::RawPmem;
 use tidegate_baselines::staging::{Buffers, Coa, Lru, Pmbd, Pmbd70, RoomListener, Rule};
 use tidegate_btt::{Btt, Contents, FormatSpec, OpenOptions};
@@ -267,8 +267,8 @@ impl Room {
 pub struct Testbed {
     /// What is written to.
     pub device: Arc<dyn BlockDevice>,
-    /// Whether its writers have it mapped, and pass no software on the way.
-    pub(super) is_mapped: bool,
+    /// Whether its writers pass no block layer.
+    pub(super) is_dax: bool,
     /// Those beside it.
     pub(super) threads: Arc<BackgroundThreads>,
     /// What they do.
@@ -282,8 +282,8 @@ impl Testbed {
         match kind {
             Kind::Pmem => Ok(Testbed::uncached(Arc::new(RawPmem::new(platform.persistent(bytes)?, 4096)?))),
             Kind::Dax => {
-                let file = Arc::new(MappedFile::new(platform.persistent(bytes)?, 4096)?);
-                Ok(Testbed { is_mapped: true, ..Testbed::uncached(file) })
+                let file = Arc::new(DaxFile::new(platform.persistent(bytes)?, 4096)?);
+                Ok(Testbed { is_dax: true, ..Testbed::uncached(file) })
             }
             Kind::Nova => Testbed::copy_on_write(platform, room, room.shape()),
             Kind::Btt => Ok(Testbed::uncached(platform.btt(bytes)?)),
@@ -312,7 +312,7 @@ impl Testbed {
 
     /// Only `device`, with nobody beside it.
     pub(super) fn uncached(device: Arc<dyn BlockDevice>) -> Testbed {
-        Testbed { device, is_mapped: false, threads: Arc::default(), beside: Vec::new() }
+        Testbed { device, is_dax: false, threads: Arc::default(), beside: Vec::new() }
     }
 
     /// Transit of any make.
@@ -342,7 +342,7 @@ impl Testbed {
             BehindAFlush::Wait => platform.behind_flushes(cache),
             BehindAFlush::GoOn => cache,
         };
-        Ok(Testbed { device, is_mapped: false, threads, beside })
+        Ok(Testbed { device, is_dax: false, threads, beside })
     }
 }
 
