@@ -88,9 +88,9 @@ impl Os for Service {
 
     fn pause(&mut self, round: u32) -> bool {
         match round {
-            ..SPINS => std::hint::spin_loop(),
-            ..YIELDS => rustix::thread::sched_yield(),
-            ..SLEEPS => _ = rustix::thread::nanosleep(&PAUSE),
+            0..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => rustix::thread::sched_yield(),
+            YIELDS..SLEEPS => _ = rustix::thread::nanosleep(&PAUSE),
             _ => return false,
         }
         true

@@ -109,7 +109,7 @@ pub fn board_place(thread: u32) -> u64 {
 pub fn leased_place(inode: u64) -> u16 {
     // Neighbours get bits of their own.
     let bits = BOARD_LEASED_WORDS as u64 * 64;
-    u16::try_from((inode ^ inode / bits) % bits).expect("few bits")
+    u16::try_from((inode ^ (inode / bits)) % bits).expect("few bits")
 }
 
 /// The word that has the bit of a place, and the bit there.
