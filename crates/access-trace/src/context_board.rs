@@ -44,7 +44,10 @@ impl ContextBoard {
         // This server's counts begin at 0; a read that is told of meanwhile is not counted.
         memory.store_word(BOARD_KEPT_READS_AT, 0)?;
         memory.store_word(0, BOARD_MAGIC)?;
-        Ok(ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2], rung: Mutex::default() })
+        let board = ContextBoard { memory, path, counts: [const { AtomicU64::new(0) }; 2], rung: Mutex::default() };
+        // Those that an earlier server lent are not lent any more.
+        board.say_leased(std::iter::empty());
+        Ok(board)
     }
 
     /// The context by which a thread makes the request that is being answered, if it says one. If

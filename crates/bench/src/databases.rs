@@ -12,8 +12,9 @@ use crate::target::{Row, Target, Topic};
 use users::Database::{MariaDb, Postgres, Sqlite, SqliteGroups};
 use users::{blocks, rates};
 
-/// The mount, with room for all that is written between two turns.
+/// The mount, with room for all that is written between two turns; and with the direct path.
 const MOUNT: Storage = Storage::Mount(512);
+const RUN: Storage = Storage::Direct(512);
 
 /// The table.
 pub const TOPIC: Topic = Topic {
@@ -23,6 +24,9 @@ pub const TOPIC: Topic = Topic {
         Row::here("tpcc-sqlite", SQLITE, MEMORY, NEAR, |effort| rates(effort, Sqlite, Storage::Memory)),
         Row::here("tpcc-sqlite-disk", SQLITE, DISK, Target::Shown, |effort| rates(effort, Sqlite, Storage::Disk)),
         Row::here("tpcc-sqlite-blocks", SQLITE_BLOCKS, DISK, HALF, |effort| blocks(effort, Sqlite)),
+        Row::here("tpcc-sqlite-run", SQLITE_RUN, MEMORY, NEAR, |effort| {
+            users::rates_of(effort, Sqlite, [RUN, Storage::Memory])
+        }),
         Row::here("tpcc-vfs", VFS, JOURNAL, NEAR, |effort| rates(effort, SqliteGroups, Storage::Memory)),
         Row::here("tpcc-vfs-disk", VFS, JOURNAL_DISK, Target::Shown, |effort| {
             rates(effort, SqliteGroups, Storage::Disk)
@@ -43,6 +47,7 @@ const NEAR: Target = Target::AtLeast(0.85);
 const HALF: Target = Target::AtMost(0.5);
 
 const SQLITE: &str = "TPC-C, 20 users, SQLite with WAL and synchronous=FULL";
+const SQLITE_RUN: &str = "TPC-C, 20 users, SQLite with WAL and synchronous=FULL, under `tidegate run`";
 const VFS: &str = "TPC-C, 20 users, SQLite with the VFS `tidegate` and synchronous=FULL";
 const JOURNAL: &str = "with a rollback journal and synchronous=FULL, in /dev/shm";
 const JOURNAL_DISK: &str = "with a rollback journal and synchronous=FULL, on the disk's own file system";

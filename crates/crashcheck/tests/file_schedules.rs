@@ -40,7 +40,7 @@ fn threads_on_files_of_two_lanes() {
     judge(SmallPool { dram_blocks: 64, ..small(2) }, judge_threads);
 }
 
-/// One appends by leases, the other revokes them.
+/// Two append by leases that they share, the third revokes them.
 #[test]
 fn a_lease_revoked_at_any_instant() {
     judge(SmallPool { dram_blocks: 64, ..small(1) }, judge_lease_threads);

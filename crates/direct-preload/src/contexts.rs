@@ -116,6 +116,11 @@ pub(crate) fn count_kept_reads(device: u64, count: u64) {
     }
 }
 
+/// Whether there is a board.
+pub(crate) fn has_boards() -> bool {
+    boards().next().is_some()
+}
+
 /// Where the boards say whether a file may have a lease, if it is in a mount that has one.
 pub(crate) fn place_of_leases(device: u64, inode: u64) -> Option<u16> {
     is_device_of_mount(device).then(|| leased_place(inode))

@@ -411,6 +411,9 @@ fn looked_at((fd, before): (i32, KnownDescriptor), moment: Moment) -> Option<Kno
 /// Where a mount's board says whether the file of a descriptor may have a lease: a request would
 /// end it.
 fn place_on_board(descriptor: BorrowedFd<'_>) -> Option<u16> {
+    if !contexts::has_boards() {
+        return None;
+    }
     let about = fstat(descriptor).ok()?;
     contexts::place_of_leases(about.st_dev, about.st_ino)
 }

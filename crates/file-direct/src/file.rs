@@ -24,6 +24,9 @@ const ROOMS_LEFT_MAX: u32 = 8;
 const CONTEXT_EVERY: u32 = 64;
 /// So often a lease is extended for one write: each time it gets twice as much.
 const EXTENSIONS_MAX: u32 = 4;
+/// A log with more elements is one that several processes are to have, and has so many blocks.
+const ALONE_ELEMENTS_MAX: u32 = 2044;
+const COMMON_BLOCKS_MAX: u32 = 1022;
 /// So often the service is asked how a write in doubt has ended.
 const PROBES_MAX: u32 = 4;
 
@@ -166,7 +169,7 @@ impl<O: Os> DirectFile<O> {
 
     /// Longest write by the lease, or by one that there may be, in bytes.
     fn write_bytes_max(&self) -> u64 {
-        let longest = || bytes_of(LeasePlan::of(0, Class::ALL[3]).elements);
+        let longest = || write_bytes_max(LeasePlan::of(0, Class::ALL[3]).elements);
         self.lease.as_ref().map_or_else(longest, |leased| leased.write_bytes_max)
     }
 
@@ -187,13 +190,13 @@ impl<O: Os> DirectFile<O> {
 
     /// Has the lease have room there, or another one. Without one, who writes by it says so.
     fn find_room(&mut self, at: u64, len: usize) {
-        let Some(Leased { writes, .. }) = &mut self.lease else { return };
-        let was_worth_it = std::mem::take(writes) >= WRITES_WORTH_ROOM;
-        self.rooms_left = if was_worth_it { 0 } else { self.rooms_left + 1 };
-        if !self.widen(at, len) {
-            self.leave();
-            self.claim(at, len);
+        if self.widen(at, len) {
+            return;
         }
+        let was_worth_it = self.lease.as_ref().is_some_and(|leased| leased.writes >= WRITES_WORTH_ROOM);
+        self.rooms_left = if was_worth_it { 0 } else { self.rooms_left + 1 };
+        self.leave();
+        self.claim(at, len);
     }
 
     /// Asks for more room for the lease. False: it has none there.
@@ -212,32 +215,36 @@ impl<O: Os> DirectFile<O> {
         let (at, len, how) = (at.into(), (len as u64).into(), how.into());
         let mut claim = Claim { version: VERSION.into(), at, len, how, ..Claim::default() };
         let answer = if self.os.claim(&mut claim) { Answer::of(claim.answer.get()) } else { Answer::Never };
-        match answer {
-            Answer::Granted if !self.take(&claim) => Answer::Never,
-            answer => answer,
-        }
+        if answer == Answer::Granted { self.take(&claim) } else { answer }
     }
 
-    /// Takes the lease that was granted.
-    fn take(&mut self, claim: &Claim) -> bool {
+    /// Takes the lease that was granted. What became of it.
+    fn take(&mut self, claim: &Claim) -> Answer {
         let number = claim.lease.get();
         let granted = grant_of(claim, self.pool_bytes);
         let Some((grant, memory)) = granted.and_then(|grant| Some((grant, self.os.map(&grant)?))) else {
             self.os.ask(LeaseRequest::Leave, number);
-            return false;
+            return Answer::Never;
         };
         let LeaseGrant { log, .. } = grant;
         let file = LeasedFile::new(memory, grant);
+        // Before anything is stored there: until it was mapped, the service may have ended the
+        // lease, and have used its log for other things.
+        if file.is_revoked().unwrap_or(true) {
+            drop(file);
+            self.os.ask(LeaseRequest::Leave, number);
+            return Answer::Later;
+        }
         self.lease = Some(Leased {
             number,
             file,
-            write_bytes_max: bytes_of(log.elements),
+            write_bytes_max: write_bytes_max(log.elements),
             writes: 0,
             syncs: 0,
             reads_worth: ReadsWorth::default(),
             pages: None,
         });
-        true
+        Answer::Granted
     }
 
     /// Writes by the lease, with more blocks or another lease if that helps.
@@ -382,7 +389,9 @@ fn forget_kept(pages: &mut Option<(Owner, ReadCache<'static>)>, others: Others) 
     }
 }
 
-/// Bytes in the blocks of so many elements.
-fn bytes_of(elements: u32) -> u64 {
-    u64::from(elements) * LEASE_CLASS.bytes()
+/// Longest write that a log with places for so many elements takes, in bytes. In one that several
+/// processes are to have, a part of the places is for what was written.
+fn write_bytes_max(elements: u32) -> u64 {
+    let blocks = if elements > ALONE_ELEMENTS_MAX { COMMON_BLOCKS_MAX } else { elements };
+    u64::from(blocks) * LEASE_CLASS.bytes()
 }

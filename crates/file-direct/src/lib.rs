@@ -7,7 +7,7 @@
 //! 1. What is answered with [`Attempted::ByDescriptor`] was not done, no part of it. So the
 //!    descriptor does it once, and its request ends the lease.
 //! 2. What is answered as done is in the file for everybody, and is not done again.
-//! 3. The memory of a lease is given up before the service is told so ([`Os::leave`]).
+//! 3. The memory of a lease is given up before the service is told so ([`LeaseRequest::Leave`]).
 //! 4. Pages that are kept in DRAM (`read_cache.rs`) are believed only if the lease is found valid
 //!    after they were copied.
 //! 5. Nothing that the service says is believed before it was checked (`grant.rs`).

@@ -269,7 +269,7 @@ mod tests {
     fn golden_numbers_of_the_commands() {
         assert_eq!(
             [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP],
-            [0x9000_d701, 0xc050_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706]
+            [0x9000_d701, 0xc058_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706]
         );
     }
 

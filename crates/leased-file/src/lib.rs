@@ -271,12 +271,12 @@ impl<R: ExchangeWords> LeasedFile<R> {
         self.size = attempt.size;
     }
 
-    /// Whether so many more elements have blocks.
-    fn has_blocks(&mut self, blocks: u64) -> Result<bool> {
-        if self.seen + blocks > self.lent {
+    /// Whether the elements before number `last` have blocks.
+    fn has_blocks_until(&mut self, last: u64) -> Result<bool> {
+        if last > self.lent {
             self.lent = self.memory.load_u64(self.grant.log.lent_at())?;
         }
-        Ok(self.seen + blocks <= self.lent)
+        Ok(last <= self.lent)
     }
 
     fn element(&self, number: u64) -> Result<LeaseElement> {
@@ -335,17 +335,20 @@ impl<R: ExchangeWords> WriteTurn<'_, R> {
         let Some(end) = at.checked_add(data.len() as u64).filter(|end| at >= from && *end <= until) else {
             return Ok(Wrote::OutOfRoom);
         };
-        let blocks = data.len().div_ceil(block_bytes()) as u64;
-        if !file.has_blocks(blocks)? {
+        let last = file.seen.checked_add(data.len().div_ceil(block_bytes()) as u64);
+        // A head that was spoilt may count up to where no element is.
+        let Some(last) = last else { return Ok(Wrote::OutOfBlocks) };
+        if !file.has_blocks_until(last)? {
             return Ok(Wrote::OutOfBlocks);
         }
-        let (log, elements) = (file.grant.log, file.seen..file.seen + blocks);
+        let (log, elements) = (file.grant.log, file.seen..last);
         file.stream(elements.clone(), at, data, modified)?;
+        // Of a write whose stores were lost nothing is to be seen.
+        file.memory.fence()?;
         if end > file.size {
-            // Whoever has the turn next needs it. Before `visible`: that ends this turn's work.
+            // Whoever has the turn next needs it.
             file.memory.store_u64(log.size_at(), end);
         }
-        file.memory.fence()?;
         file.memory.store_u64(log.visible_at(), elements.end);
         // SeqCst pairs with the fence of a revocation, between its store of the lease's word and
         // its look at `visible`: one of the two sees the other's store.
@@ -377,7 +380,7 @@ mod tests {
     use std::sync::Arc;
     use tidegate_layout::file_cache::{Class, LeaseHead, LeasePlan};
     use tidegate_media::Region;
-    use tidegate_sim::SharedMemory;
+    use tidegate_sim::{SharedMemory, on_core};
 
     const BLOCKS_AT: u64 = 4096;
 
@@ -548,5 +551,21 @@ mod tests {
         assert!(turn.is_some() && other.turn(&mut |_| {}).unwrap().is_none());
         drop(turn);
         assert!(other.turn(&mut |_| {}).unwrap().is_some());
+    }
+
+    /// One process stores what is durable, and is stopped before it flushes that; another one
+    /// syncs.
+    #[test]
+    fn a_sync_flushes_what_another_process_stored() {
+        let memory = Arc::new(tidegate_sim::Region::new(1 << 16));
+        let log = LeasePlan::of(0, Class::ALL[0]);
+        memory.write(0, LeaseHead::new(7, 4, 0).as_bytes());
+        (0..4).for_each(|number| memory.write(log.element_at(number), LeaseElement::lent(0, number).as_bytes()));
+        let grant = LeaseGrant { lease: 7, log, blocks_at: BLOCKS_AT, size: 0, room: [0, 20_000] };
+        let [mut one, mut other] = [0, 1].map(|_| LeasedFile::new(memory.clone(), grant));
+        on_core(1, || one.turn(&mut |_| {}).unwrap().expect("free").write(0, &[1; 10], 0)).unwrap();
+        on_core(1, || memory.store_u64(log.committed_at(), 1));
+        on_core(2, || other.sync()).unwrap();
+        assert_eq!(memory.cut().least().load_u64(log.committed_at()), 1);
     }
 }

@@ -60,7 +60,8 @@ pub trait Region: Send + Sync {
 /// A region that several processes store to, each of which may die at any time.
 pub trait ExchangeWords: Region {
     /// Stores `new` in the aligned word at `at` if `old` is there, as one act, and says what was
-    /// there. No access of this thread is moved across it. The word need not last.
+    /// there. No access of this thread is moved across it. As any other store, it lasts once it was
+    /// flushed and a fence has passed.
     fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison>;
 }
 

@@ -179,11 +179,16 @@ impl Database {
 
 /// New orders per second in the mount over those in `under`.
 pub(super) fn rates(effort: Effort, database: Database, under: Storage) -> anyhow::Result<Outcome> {
+    rates_of(effort, database, [super::MOUNT, under])
+}
+
+/// New orders per second in the first storage over those in the second.
+pub(super) fn rates_of(effort: Effort, database: Database, storages: [Storage; 2]) -> anyhow::Result<Outcome> {
     let compared = |over: &mut Filled, under: &mut Filled, transactions| {
         let pairs = Pairs::try_alternate(effort.pairs, || over.rate(transactions), || under.rate(transactions))?;
         Ok(Outcome::ratio(&pairs, "new orders/s"))
     };
-    compare(effort, database, under, compared)
+    compare(effort, database, storages, compared)
 }
 
 /// Blocks that the disk writes for a new order in the mount, over those on the disk's own file
@@ -193,13 +198,13 @@ pub(super) fn blocks(effort: Effort, database: Database) -> anyhow::Result<Outco
         let pairs = Pairs::try_alternate(effort.pairs, || over.blocks(transactions), || under.blocks(transactions))?;
         Ok(Outcome::ratio(&pairs, "blocks"))
     };
-    compare(effort, database, Storage::Disk, compared)
+    compare(effort, database, [super::MOUNT, Storage::Disk], compared)
 }
 
 fn compare(
     effort: Effort,
     database: Database,
-    under: Storage,
+    [over, under]: [Storage; 2],
     compared: impl Fn(&mut Filled, &mut Filled, u32) -> anyhow::Result<Outcome>,
 ) -> anyhow::Result<Outcome> {
     if let Some(missing) = database.missing() {
@@ -207,7 +212,7 @@ fn compare(
     }
     let transactions = effort.steps.min(TRANSACTIONS_MAX);
     let size = Size::for_transactions(transactions);
-    let mut over = Filled::new(database, super::MOUNT, size)?;
+    let mut over = Filled::new(database, over, size)?;
     let mut under = Filled::new(database, under, size)?;
     compared(&mut over, &mut under, transactions)
 }

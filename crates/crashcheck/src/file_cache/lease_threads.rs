@@ -1,15 +1,17 @@
-//! Threads on one file: one appends by leases, or as others do where it has none; the other reads,
-//! syncs and writes back, some of which revokes, and cuts the power once. What the file holds at
-//! any time is a beginning of what was appended, no shorter than what was answered before.
+//! Threads on one file: two append by leases, which they share at times, or as others do where they
+//! have none; the third reads, syncs and writes back, some of which revokes, and cuts the power
+//! once. What the file holds at any time is a beginning of what each appended, no shorter than what
+//! was answered before.
 
 use crate::checker::Failure;
 use crate::file_cache::checker::recover_on;
 use crate::file_cache::machine::{JointCut, Machine, SimFile, SmallPool, Watched, backing};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use tidegate_file_cache::{FilePool, LeasedFile, Persistence, PoolFile, PoolLease, Wrote};
+use tidegate_file_cache::{FilePool, LeasedFile, Persistence, PoolFile, PoolLease, Sharer, Wrote};
 use tidegate_layout::file_cache::Class;
-use tidegate_media::sync::{AtomicU64, Ordering, set_thread_token};
+use tidegate_media::sync::{AtomicU64, Mutex, Ordering, set_thread_token};
 use tidegate_sim::{Region, Rng};
 
 #[cfg(shuttle)]
@@ -17,36 +19,58 @@ use shuttle::thread;
 #[cfg(not(shuttle))]
 use std::thread;
 
-/// Appends, and what the other thread does.
+/// Appends of each thread, and what the other thread does.
 const ACTS: u64 = 8;
 
-/// Bytes of an append: its number.
+/// Threads that append, and share a lease at times.
+const WRITERS: usize = 2;
+
+/// Bytes of an append: which thread's it is, and its number.
 const BYTES: usize = 8;
 
-/// How many appends were begun, answered, and are durable.
+/// What both writers' counts may be.
+type Bounds = [RangeInclusive<u64>; WRITERS];
+
+/// How many appends of each writer were begun, answered, and are durable.
 #[derive(Default)]
 struct Progress {
-    begun: AtomicU64,
-    answered: AtomicU64,
-    durable: AtomicU64,
+    begun: [AtomicU64; WRITERS],
+    answered: [AtomicU64; WRITERS],
+    durable: [AtomicU64; WRITERS],
 }
 
 impl Progress {
     /// What is read now is no shorter than what was answered, and no longer than what was begun.
-    fn bounds<T>(&self, least: &AtomicU64, look: impl FnOnce() -> T) -> (RangeInclusive<u64>, T) {
-        // SeqCst: counts of two threads, each read beside the other's acts.
-        let least = least.load(Ordering::SeqCst);
+    fn bounds<T>(&self, least: &[AtomicU64; WRITERS], look: impl FnOnce() -> T) -> (Bounds, T) {
+        // SeqCst: counts of several threads, each read beside the others' acts.
+        let least = least.each_ref().map(|count| count.load(Ordering::SeqCst));
         let seen = look();
-        (least..=self.begun.load(Ordering::SeqCst), seen)
+        let most = self.begun.each_ref().map(|count| count.load(Ordering::SeqCst));
+        (std::array::from_fn(|writer| least[writer]..=most[writer]), seen)
+    }
+
+    /// What a sync makes durable is what anybody was answered before it.
+    fn sync(&self, act: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        let answered = self.answered.each_ref().map(|count| count.load(Ordering::SeqCst));
+        act()?;
+        for (durable, answered) in self.durable.iter().zip(answered) {
+            durable.fetch_max(answered, Ordering::SeqCst);
+        }
+        Ok(())
     }
 }
 
-/// The thread that appends.
+/// Who has which lease: one that nobody has any more is released.
+type Sharers = Mutex<BTreeMap<PoolLease, usize>>;
+
+/// A thread that appends.
 struct Appender {
     machine: Arc<Machine>,
     pool: Arc<FilePool<Watched>>,
     file: PoolFile,
     progress: Arc<Progress>,
+    sharers: Arc<Sharers>,
+    writer: usize,
     lease: Option<(PoolLease, LeasedFile<Watched>)>,
     rng: Rng,
 }
@@ -54,21 +78,20 @@ struct Appender {
 impl Appender {
     fn run(mut self) -> Result<(), Failure> {
         for number in 1..=ACTS {
-            self.progress.begun.store(number, Ordering::SeqCst);
-            self.append(&number.to_le_bytes())?;
-            self.progress.answered.store(number, Ordering::SeqCst);
+            self.progress.begun[self.writer].store(number, Ordering::SeqCst);
+            self.append(&bytes_of(self.writer, number))?;
+            self.progress.answered[self.writer].store(number, Ordering::SeqCst);
             if self.rng.one_in(3) {
-                self.sync()?;
-                self.progress.durable.store(number, Ordering::SeqCst);
+                let progress = self.progress.clone();
+                progress.sync(|| self.sync())?;
             }
         }
-        Ok(())
+        self.leave()
     }
 
     fn append(&mut self, data: &[u8; BYTES]) -> Result<(), Failure> {
         if self.lease.is_none() && self.rng.one_in(2) {
-            let granted = self.pool.lend(self.file, 0..4096, Class::ALL[0]).map_err(Failure::new)?;
-            self.lease = granted.map(|(id, grant)| (id, LeasedFile::new(self.machine.memory(), grant)));
+            self.claim()?;
         }
         if self.append_by_lease(data)? {
             return Ok(());
@@ -77,53 +100,94 @@ impl Appender {
         self.pool.append(self.file, data, Persistence::Asynchronous).map(drop).map_err(Failure::new)
     }
 
-    /// False: nothing was appended, as the lease was revoked, or there is none.
+    /// Takes a share in the lease that the other one has, or another lease.
+    fn claim(&mut self) -> Result<(), Failure> {
+        let mut sharers = self.sharers.lock();
+        let shared = match self.pool.lease_of(self.file).filter(|lease| sharers.contains_key(lease)) {
+            Some(lease) => {
+                let joined = self.pool.join(self.file, &(0..1), Sharer::Another).map_err(Failure::new)?;
+                joined.map(|grant| (lease, grant))
+            }
+            None => None,
+        };
+        let granted = match shared {
+            Some(shared) => Some(shared),
+            None => self.pool.lend(self.file, 0..4096, Class::ALL[0]).map_err(Failure::new)?,
+        };
+        if let Some((lease, grant)) = granted {
+            *sharers.entry(lease).or_default() += 1;
+            self.lease = Some((lease, LeasedFile::new(self.machine.memory(), grant)));
+        }
+        Ok(())
+    }
+
+    /// False: nothing was appended, as the lease was revoked, the other one writes, or there is
+    /// none.
     fn append_by_lease(&mut self, data: &[u8; BYTES]) -> Result<bool, Failure> {
         let Some((id, leased)) = &mut self.lease else { return Ok(false) };
-        let append = |leased: &mut LeasedFile<Watched>| {
-            let mut turn = leased.turn(&mut |_| {})?.expect("no other program writes");
-            turn.write(turn.size(), data, 0)
+        let append = |leased: &mut LeasedFile<Watched>| match leased.turn(&mut |_| {})? {
+            Some(mut turn) => turn.write(turn.size(), data, 0).map(Some),
+            None => Ok(None),
         };
         let mut wrote = append(leased).map_err(Failure::new)?;
-        if wrote == Wrote::OutOfBlocks && self.pool.extend(*id).map_err(Failure::new)? {
+        if wrote == Some(Wrote::OutOfBlocks) && self.pool.extend(*id).map_err(Failure::new)? {
             wrote = append(leased).map_err(Failure::new)?;
         }
-        if wrote == Wrote::InDoubt {
+        if wrote == Some(Wrote::InDoubt) {
             // Any request comes after the revocation.
             self.pool.size(self.file).map_err(Failure::new)?;
-            wrote = leased.resolve().map_err(Failure::new)?;
+            wrote = Some(leased.resolve().map_err(Failure::new)?);
         }
         match wrote {
-            Wrote::Done => Ok(true),
-            Wrote::OutOfBlocks | Wrote::Revoked => Ok(false),
-            Wrote::OutOfRoom | Wrote::InDoubt => Err(Failure::new(format_args!("an append is {wrote:?}"))),
+            Some(Wrote::Done) => Ok(true),
+            None | Some(Wrote::OutOfBlocks | Wrote::Revoked) => Ok(false),
+            Some(Wrote::OutOfRoom | Wrote::InDoubt) => Err(Failure::new(format_args!("an append is {wrote:?}"))),
         }
     }
 
     fn sync(&mut self) -> Result<(), Failure> {
         match &mut self.lease {
-            Some((_, leased)) => leased.sync().map_err(Failure::new),
-            None => self.pool.sync(self.file).map(drop).map_err(Failure::new),
+            // What others wrote since it was revoked is not in it.
+            Some((_, leased)) if !leased.is_revoked().map_err(Failure::new)? => leased.sync().map_err(Failure::new),
+            _ => self.pool.sync(self.file).map(drop).map_err(Failure::new),
         }
     }
 
     fn leave(&mut self) -> Result<(), Failure> {
-        match self.lease.take() {
-            Some((id, mut leased)) => {
-                leased.sync().map_err(Failure::new)?;
-                drop(leased);
-                self.pool.release(id).map_err(Failure::new)
-            }
-            None => Ok(()),
+        let Some((lease, mut leased)) = self.lease.take() else { return Ok(()) };
+        leased.sync().map_err(Failure::new)?;
+        drop(leased);
+        let mut sharers = self.sharers.lock();
+        let left = sharers.get_mut(&lease).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            sharers.remove(&lease);
+            self.pool.release(lease).map_err(Failure::new)?;
         }
+        Ok(())
     }
 }
 
-/// Whether the bytes are a beginning of what was appended, of a length within `bounds`.
-fn judge(bytes: &[u8], bounds: &RangeInclusive<u64>) -> Result<(), Failure> {
-    let (numbers, rest) = bytes.as_chunks::<BYTES>();
-    let in_order = (1..).zip(numbers).all(|(number, found): (u64, _)| *found == number.to_le_bytes());
-    if in_order && rest.is_empty() && bounds.contains(&(numbers.len() as u64)) {
+fn bytes_of(writer: usize, number: u64) -> [u8; BYTES] {
+    ((writer as u64) << 32 | number).to_le_bytes()
+}
+
+/// Whether the bytes are the first appends of each writer, in their order, as many as its bounds
+/// say.
+fn judge(bytes: &[u8], bounds: &Bounds) -> Result<(), Failure> {
+    let (appends, rest) = bytes.as_chunks::<BYTES>();
+    let mut counts = [0; WRITERS];
+    let in_order = appends.iter().all(|found| {
+        (0..WRITERS).any(|writer| {
+            let is_next = *found == bytes_of(writer, counts[writer] + 1);
+            counts[writer] += u64::from(is_next);
+            is_next
+        })
+    });
+    let are_enough = bounds.iter().zip(counts).all(|(bounds, count)| bounds.contains(&count));
+    if in_order && rest.is_empty() && are_enough {
         return Ok(());
     }
     Err(Failure::new(format_args!("the file holds {bytes:?}, and {bounds:?} appends were made")))
@@ -131,14 +195,14 @@ fn judge(bytes: &[u8], bounds: &RangeInclusive<u64>) -> Result<(), Failure> {
 
 /// All of the file, by one read.
 fn read(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
-    let mut bytes = vec![0xcc; 2 * BYTES * usize::try_from(ACTS).expect("few")];
+    let mut bytes = vec![0xcc; 2 * WRITERS * BYTES * usize::try_from(ACTS).expect("few")];
     let length = pool.read(file, 0, &mut bytes).map_err(Failure::new)?;
     Ok(bytes[..length].to_vec())
 }
 
 /// All of the file, by one read that lets the lease go on.
 fn read_leased(pool: &FilePool<Watched>, file: PoolFile) -> Result<Vec<u8>, Failure> {
-    let mut bytes = vec![0xcc; 2 * BYTES * usize::try_from(ACTS).expect("few")];
+    let mut bytes = vec![0xcc; 2 * WRITERS * BYTES * usize::try_from(ACTS).expect("few")];
     let (length, _) = pool.read_leased(file, 0, &mut bytes).map_err(Failure::new)?;
     Ok(bytes[..length].to_vec())
 }
@@ -150,7 +214,7 @@ fn revoker(
     file: PoolFile,
     progress: &Progress,
     mut rng: Rng,
-) -> Result<(JointCut, RangeInclusive<u64>), Failure> {
+) -> Result<(JointCut, Bounds), Failure> {
     let cut_at = rng.below(ACTS);
     let mut cut = None;
     for act in 0..ACTS {
@@ -189,26 +253,33 @@ pub fn judge_lease_threads(small: &SmallPool, seed: u64) -> Result<(), Failure> 
     let pool = Arc::new(machine.open().map_err(Failure::new)?);
     let file = pool.open_file(&backing(&machine, 0), b"a path").map_err(Failure::new)?;
     let progress = Arc::new(Progress::default());
-    let appender = Appender {
-        machine: machine.clone(),
-        pool: pool.clone(),
-        file,
-        progress: progress.clone(),
-        lease: None,
-        rng: Rng::new(rng.next_u64()),
-    };
-    let appends = thread::spawn(move || {
-        set_thread_token(0);
-        appender.run()
-    });
+    let sharers = Arc::new(Sharers::new(BTreeMap::new()));
+    let appenders: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let appender = Appender {
+                machine: machine.clone(),
+                pool: pool.clone(),
+                file,
+                progress: progress.clone(),
+                sharers: sharers.clone(),
+                writer,
+                lease: None,
+                rng: Rng::new(rng.next_u64()),
+            };
+            thread::spawn(move || {
+                set_thread_token(u32::try_from(writer).expect("few"));
+                appender.run()
+            })
+        })
+        .collect();
     let shared = (machine.clone(), pool.clone(), progress, Rng::new(rng.next_u64()));
     let revokes = thread::spawn(move || {
-        set_thread_token(1);
+        set_thread_token(u32::try_from(WRITERS).expect("few"));
         revoker(&shared.0, &shared.1, file, &shared.2, shared.3)
     });
-    appends.join().expect("no thread panics")?;
+    appenders.into_iter().try_for_each(|appender| appender.join().expect("no thread panics"))?;
     let (cut, bounds) = revokes.join().expect("no thread panics")?;
-    judge(&read(&pool, file)?, &(ACTS..=ACTS))?;
+    judge(&read(&pool, file)?, &[const { ACTS..=ACTS }; WRITERS])?;
     let images = cut.files_images();
     let files = images[rng.index(images.len())].clone();
     let region = Region::with_line_order(cut.region.sample(&mut rng), small.order);

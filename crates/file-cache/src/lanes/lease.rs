@@ -10,6 +10,8 @@ const WINDOW_MIN: u64 = 256;
 /// As many, at most, if several processes have it: in the other places of its log they find what
 /// they have not seen yet.
 const COMMON_WINDOW_MAX: u64 = 1022;
+/// As many, at most, if one has it: a revocation takes them all over.
+const ALONE_WINDOW_MAX: u64 = 2044;
 
 /// A lease of a lane, by its number, which is its own until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +78,9 @@ impl Lease {
 
     /// How many elements behind those that were taken over may have a block.
     pub(crate) fn window(&self) -> u64 {
-        self.window.min(if self.is_common { COMMON_WINDOW_MAX } else { u64::MAX })
+        let elements = u64::from(self.plan.elements);
+        let is_limited = self.is_common || elements > ALONE_WINDOW_MAX;
+        self.window.min(if is_limited { COMMON_WINDOW_MAX } else { elements })
     }
 
     /// How many elements were given a block.

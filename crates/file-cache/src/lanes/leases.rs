@@ -1,8 +1,9 @@
 //! Leases: another process writes a file without asking.
 //!
-//! The process that has a lease streams bytes to blocks that were lent to it, and says in a *lease
+//! A process that has a lease streams bytes to blocks that were lent to it, and says in a *lease
 //! log* where they belong. It stores to these blocks, to its line of the log's head and to elements
 //! of the log, and to nothing else; everything that it says is checked before the lane rests on it.
+//! Several processes may have one lease: they take turns.
 //! [`LeasedFile`](tidegate_leased_file::LeasedFile) is its side.
 //!
 //! # Who stores what
@@ -12,8 +13,10 @@
 //! | the log's entry | the lane | how many elements were taken over, or: closed |
 //! | `lease` | the lane | the lease goes on |
 //! | `lent`, `closed` | the lane | how many elements have a block; how many count |
-//! | a block, its element, **fence**, `visible` | the process | a write |
-//! | `committed`, flush, **fence** | the process | a sync |
+//! | `lending`, `dropped`, `taken` | the lane | what processes find no more in log and blocks |
+//! | `writer` | the process | it has its turn to write, or gives it back |
+//! | a block, its element, **fence**, `size`, `visible` | the process | a write |
+//! | `committed`, flush, **fence** | the process | a sync of what any process wrote |
 //!
 //! # How a write becomes the lane's
 //!

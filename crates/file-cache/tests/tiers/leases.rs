@@ -3,13 +3,14 @@
 
 use crate::InMemory;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
     BackingFile, FilePool, LeasedFile, Persistence, PoolFile, PoolSpec, Wrote, check, dram_bytes, format,
 };
 use tidegate_layout::file_cache::{CHUNK_BYTES, Class, LEASE_CLASS, LeaseElement, LeaseGrant, block_in};
-use tidegate_media::{ExchangeWords, Region, Result};
-use tidegate_sim::{Rng, SharedMemory};
+use tidegate_media::{ExchangeWords, Poison, Region, Result, Sealed};
+use tidegate_sim::{InterceptMemory, InterceptedMemory, Rng, SharedMemory};
 use zerocopy::{FromZeros, IntoBytes};
 
 struct Setting {
@@ -36,7 +37,7 @@ impl Setting {
     }
 }
 
-fn contents(pool: &FilePool<SharedMemory>, file: PoolFile) -> Vec<u8> {
+fn contents<R: Region>(pool: &FilePool<R>, file: PoolFile) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 16];
     let length = pool.read(file, 0, &mut bytes).expect("nothing refuses");
     bytes.truncate(length);
@@ -229,4 +230,79 @@ fn a_released_lease_gives_all_of_its_room_back() {
         rounds += 1;
     }
     assert_eq!((rounds, pool.counters().bytes_adopted, pool.leases()), (199, 19_900, Vec::new()));
+}
+
+/// Does something before one of the accesses of a process.
+struct Interrupted {
+    left: AtomicU64,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Interrupted {
+    fn step(&self) {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 0
+            && let Some(act) = self.act.lock().expect("nobody panics").take()
+        {
+            act();
+        }
+    }
+}
+
+impl InterceptMemory for Interrupted {
+    fn read<R: Region + ?Sized>(&self, memory: &R, at: u64, out: &mut [u8]) -> std::result::Result<(), Poison> {
+        self.step();
+        memory.read(at, out)
+    }
+
+    fn stream<R: Region + ?Sized>(&self, memory: &R, at: u64, bytes: &[u8]) {
+        self.step();
+        memory.stream(at, bytes);
+    }
+
+    fn store_u64<R: Region + ?Sized>(&self, memory: &R, at: u64, word: u64) {
+        self.step();
+        memory.store_u64(at, word);
+    }
+
+    fn fence<R: Region + ?Sized>(&self, memory: &R) -> std::result::Result<(), Sealed> {
+        self.step();
+        memory.fence()
+    }
+}
+
+/// The process that has the pool open was killed, and the next one opens it; the program with the
+/// lease goes on, and writes at any instant.
+#[test]
+fn a_write_while_the_pool_is_opened_anew_is_there_or_was_not_done() {
+    let mut counts = [0; 2];
+    for step in 0.. {
+        let setting = Setting::new();
+        let (pool, [file, _]) = setting.open();
+        let (_, grant) = pool.lend(file, 0..1 << 16, Class::ALL[0]).expect("nothing refuses").expect("room");
+        let mut leased = LeasedFile::new(setting.region.clone(), grant);
+        assert_eq!(write_leased(&mut leased, 0, &[1; 10]), Ok(Wrote::Done));
+        drop(pool);
+        let wrote = Arc::new(Mutex::new(None));
+        let (left, into) = (AtomicU64::new(step), wrote.clone());
+        let act: Box<dyn FnOnce() + Send> = Box::new(move || {
+            let ended = write_leased(&mut leased, 10, &[2; 10]).expect("it is sound");
+            *into.lock().expect("nobody panics") = Some((leased, ended));
+        });
+        let by = Interrupted { left, act: Mutex::new(Some(act)) };
+        let region = Arc::new(InterceptedMemory { memory: setting.region.clone(), by });
+        let pool = FilePool::open(&region, |_| Ok(setting.dram.clone() as Arc<dyn Region>)).expect("it opens");
+        let file = pool.open_file(&setting.files[0], b"a file").expect("it opens");
+        let Some((mut leased, mut ended)) = wrote.lock().expect("nobody panics").take() else { break };
+        if ended == Wrote::InDoubt {
+            ended = leased.resolve().expect("it is sound");
+        }
+        let expected: &[u8] = match ended {
+            Wrote::Done => &[[1; 10], [2; 10]].concat(),
+            Wrote::Revoked => &[1; 10],
+            ended => panic!("step {step}: {ended:?}"),
+        };
+        assert_eq!(contents(&pool, file), expected, "step {step}, {ended:?}");
+        counts[usize::from(ended == Wrote::Done)] += 1;
+    }
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?} were not done, and done");
 }

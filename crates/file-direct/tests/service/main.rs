@@ -235,6 +235,7 @@ fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order()
         Event::Request(Change::Overwrite),
         Event::Restart,
         Event::Revocation,
+        Event::Release,
         Event::Share(Change::Append),
         Event::Share(Change::Overwrite),
     ];

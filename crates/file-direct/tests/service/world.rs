@@ -1,6 +1,7 @@
 //! A pool with one file, as a service has it; the system below a program that has the file open;
 //! and somebody else, who comes in between at any step.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tidegate_file_cache::{
@@ -31,6 +32,8 @@ pub(crate) enum Event {
     Restart,
     /// A revocation begins; it goes on when the service is asked for anything.
     Revocation,
+    /// The service takes back the leases that nobody has mapped: others use their memory.
+    Release,
     /// The memory cannot be read any more.
     Poison,
 }
@@ -52,7 +55,7 @@ impl Event {
                 bytes.resize(bytes.len().max(OTHERS.len()), 0);
                 bytes[..OTHERS.len()].copy_from_slice(&OTHERS);
             }
-            Event::Restart | Event::Revocation | Event::Poison => {}
+            Event::Restart | Event::Revocation | Event::Release | Event::Poison => {}
         }
     }
 }
@@ -74,6 +77,8 @@ pub(crate) struct World {
     companion: Mutex<Option<DirectFile<Program>>>,
     /// Changes by others, and those of them that took no request.
     changes: [AtomicU64; 2],
+    /// Memory of a lease that was taken back before its program had mapped it.
+    others: Mutex<Option<Range<u64>>>,
     /// Programs that have the memory of a lease mapped.
     mapped: AtomicU64,
     /// Whether a revocation has begun and not ended.
@@ -110,6 +115,7 @@ impl World {
             has_happened,
             companion,
             changes,
+            others: Mutex::new(None),
             mapped,
             is_begun,
             log,
@@ -201,8 +207,26 @@ impl World {
                     self.is_begun.store(true, Ordering::SeqCst);
                 }
             }
+            Event::Release => self.release(),
             Event::Poison => {}
         }
+    }
+
+    fn release(&self) {
+        let served = self.served();
+        if self.mapped.load(Ordering::SeqCst) == 0 {
+            for lease in served.pool.leases() {
+                *self.others.lock().expect("no holder panics") = served.pool.log_of(lease);
+                served.pool.release(lease).expect("nothing refuses");
+            }
+        }
+    }
+
+    /// A program stores to the pool.
+    fn storing(&self, at: u64) {
+        self.step();
+        let others = self.others.lock().expect("no holder panics");
+        assert!(!others.as_ref().is_some_and(|others| others.contains(&at)), "a store to memory of others");
     }
 
     fn request(&self, change: Change) {
@@ -320,6 +344,7 @@ impl Os for Program {
             granted.map(|granted| granted.map(|(_, grant)| grant))
         };
         drop(served);
+        *self.world.others.lock().expect("no holder panics") = None;
         let Some(grant) = grant.expect("nothing refuses") else {
             claim.answer = Answer::Later.word().into();
             return true;
@@ -412,7 +437,7 @@ impl Drop for Mapped {
 
 impl ExchangeWords for Mapped {
     fn exchange_u64(&self, at: u64, old: u64, new: u64) -> Result<u64, Poison> {
-        self.0.step();
+        self.0.storing(at);
         self.0.readable(at, 8)?;
         self.0.region.exchange_u64(at, old, new)
     }
@@ -436,17 +461,17 @@ impl Region for Mapped {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        self.0.step();
+        self.0.storing(at);
         self.0.region.write(at, bytes);
     }
 
     fn stream(&self, at: u64, bytes: &[u8]) {
-        self.0.step();
+        self.0.storing(at);
         self.0.region.stream(at, bytes);
     }
 
     fn store_u64(&self, at: u64, word: u64) {
-        self.0.step();
+        self.0.storing(at);
         self.0.region.store_u64(at, word);
     }
 

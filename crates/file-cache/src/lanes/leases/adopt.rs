@@ -6,7 +6,7 @@ use crate::lanes::lane::Lane;
 use crate::lanes::lease::LentBlock;
 use crate::lanes::leases::gather::{Adopted, Gathered};
 use crate::tiers::placement::ProgramAccess;
-use tidegate_layout::file_cache::{Change, LEASE_CLASS, LeaseElement, LeaseMark, NOT_CLOSED, VERSION_MAX};
+use tidegate_layout::file_cache::{Change, LEASE_CLASS, LeaseElement, LeaseMark, LeasePlan, NOT_CLOSED, VERSION_MAX};
 use tidegate_media::sync::{Ordering, fence};
 use tidegate_media::{Error, Region};
 use tidegate_policy::placement::IoKind;
@@ -68,7 +68,15 @@ impl<R: Region> Lane<R> {
     /// Takes over what counts of a lease that ends, once and for all.
     pub(super) fn close_log(&mut self, slot: u32) -> Result<(), FileError> {
         let Some(lease) = self.leases.get(&slot) else { return Ok(()) };
-        let plan = lease.plan;
+        let closed = self.stop(&lease.plan)?;
+        self.adopt_until(slot, closed, closed)?;
+        self.medium.store_lease(slot, LeaseMark::Closed, self.version);
+        self.medium.flush_entry(slot);
+        Ok(self.medium.fence()?)
+    }
+
+    /// Has nobody write by the lease of this log any more, and says how many elements count.
+    pub(super) fn stop(&self, plan: &LeasePlan) -> Result<u64, FileError> {
         self.medium.region.store_u64(plan.lease_at(), 0);
         // SeqCst pairs with the fence between a process' store of `visible` and its look at
         // `lease`: one of the two sees the other's store.
@@ -78,10 +86,7 @@ impl<R: Region> Lane<R> {
             closed = self.load_word(plan.visible_at())?;
             self.medium.region.store_u64(plan.closed_at(), closed);
         }
-        self.adopt_until(slot, closed, closed)?;
-        self.medium.store_lease(slot, LeaseMark::Closed, self.version);
-        self.medium.flush_entry(slot);
-        Ok(self.medium.fence()?)
+        Ok(closed)
     }
 
     /// Takes over the elements before number `until`, or those up to the end of the write that has

@@ -80,6 +80,10 @@ impl<R: Region> Lane<R> {
             let number = self.load_word(plan.lease_at())?;
             self.slots.take_this(*slot);
             self.leases.insert(*slot, Lease::new(plan, lease, number));
+            // First of all: what a process writes behind what is looked at here would be lost.
+            if lease.mark != LeaseMark::Closed {
+                self.stop(&plan)?;
+            }
         }
         self.lend_chunks_again(chunks)?;
         for found in found {

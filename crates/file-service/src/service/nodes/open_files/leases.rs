@@ -249,14 +249,7 @@ impl OpenFiles {
         self.end_lease(file, &state)?;
         self.note_change(&state)?;
         let room = self.room_for(&state, number, asked)?;
-        // Relaxed: it only has the log be larger.
-        let is_common = file.lease.is_common.load(Ordering::Relaxed);
-        let class = Class::holding(if is_common { COMMON_LOG_BYTES } else { LOG_BYTES }).ok_or(Errno::IO)?;
-        let (lease, grant) = match self.pool.lend(number, room, class) {
-            Ok(Some(lent)) => lent,
-            Ok(None) => return Ok(None),
-            Err(error) => return later_if_full(&error),
-        };
+        let Some((lease, grant)) = self.lent_with_log(file, number, &room)? else { return Ok(None) };
         // The lease syncs what was written past the pool, as a sync does.
         if file.owes_direct.load(Ordering::Relaxed) {
             file.syncs_direct.store(true, Ordering::Relaxed);
@@ -269,6 +262,27 @@ impl OpenFiles {
         self.leases.counts.granted.fetch_add(1, Ordering::Relaxed);
         self.say_leased();
         Ok(Some(grant))
+    }
+
+    /// Lends a file with the largest log that is of use and has room.
+    fn lent_with_log(
+        &self,
+        file: &OpenFile,
+        number: PoolFile,
+        room: &Range<u64>,
+    ) -> Result<Option<(PoolLease, LeaseGrant)>> {
+        // Relaxed: it only has the log be larger.
+        let is_common = file.lease.is_common.load(Ordering::Relaxed);
+        for bytes in is_common.then_some(COMMON_LOG_BYTES).into_iter().chain([LOG_BYTES]) {
+            let class = Class::holding(bytes).ok_or(Errno::IO)?;
+            match self.pool.lend(number, room.clone(), class).map_err(|error| errno_of(&error)) {
+                Ok(None) => {}
+                // A claim for which there is no room is made again later.
+                Err(Errno::NOSPC | Errno::DQUOT) => break,
+                lent => return lent,
+            }
+        }
+        Ok(None)
     }
 
     /// Has a program that knows its lease as `own`, or another one, share the lease of a file that
@@ -453,8 +467,13 @@ impl OpenFiles {
             Grace::OneLeft => granted.as_ref().is_some_and(|granted| granted.is_common),
             Grace::None => false,
         };
-        let is_young = |granted: &Granted| granted.at.elapsed() < UNMAPPED_MAX;
+        let is_young = |granted: &Granted| granted.at.elapsed() < UNMAPPED_MAX && !self.pool.is_revoked(lease);
         if may_stay && (granted.as_ref().is_some_and(is_young) || is_mapped()?) {
+            return Ok(());
+        }
+        // Another one may have joined since.
+        let is_open = |granted: &Granted| patience == Grace::None && !granted.handles.is_empty();
+        if self.leases.granted().get(&lease).is_some_and(is_open) {
             return Ok(());
         }
         if let Some(Granted { file, .. }) = &granted {
@@ -487,14 +506,6 @@ pub(super) fn follow_time<T>(
         }
         Ok(done)
     })
-}
-
-/// A claim for which there is no room is made again later.
-fn later_if_full(error: &FileError) -> Result<Option<LeaseGrant>> {
-    match errno_of(error) {
-        Errno::NOSPC | Errno::DQUOT => Ok(None),
-        errno => Err(errno),
-    }
 }
 
 /// Room in a file of `size` bytes, with `allocated` bytes below, of which `asked` is written next.
