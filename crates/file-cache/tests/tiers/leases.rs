@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tidegate_file_cache::{
-    BackingFile, FilePool, LeasedFile, Persistence, PoolFile, PoolSpec, Wrote, check, dram_bytes, format,
+    BackingFile, FilePool, LeasedFile, Persistence, PoolFile, PoolSpec, ProgramAccess, Wrote, check, dram_bytes, format,
 };
 use tidegate_layout::file_cache::{CHUNK_BYTES, Class, LEASE_CLASS, LeaseElement, LeaseGrant, block_in};
 use tidegate_media::{ExchangeWords, Poison, Region, Result, Sealed};
+use tidegate_policy::placement::{IoKind, NamedPlacement};
 use tidegate_sim::{InterceptMemory, InterceptedMemory, Rng, SharedMemory};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -305,4 +306,34 @@ fn a_write_while_the_pool_is_opened_anew_is_there_or_was_not_done() {
         counts[usize::from(ended == Wrote::Done)] += 1;
     }
     assert!(counts.iter().all(|count| *count > 0), "{counts:?} were not done, and done");
+}
+
+/// Bytes that left the pool for the file below are not looked for in their block any more, which
+/// may be lent again.
+#[test]
+fn bytes_that_left_the_pool_are_told_before_their_block_is_lent_again() {
+    let setting = Setting::new();
+    let (pool, [file, _]) = setting.open();
+    let (lease, grant) = pool.lend(file, 0..1 << 16, Class::ALL[0]).expect("nothing refuses").expect("room");
+    let mut leased = LeasedFile::new(setting.region.clone(), grant);
+    assert_eq!(write_leased(&mut leased, 0, &[7; 4096]), Ok(Wrote::Done));
+    let reads = |leased: &mut LeasedFile<_>| {
+        leased.look(&mut |_| {}).expect("it is sound");
+        leased.read_written(0, &mut [0; 4096]).expect("it is sound")
+    };
+    let dropped = || setting.region.load_u64(grant.log.dropped_at()).expect("it is sound");
+    assert!(reads(&mut leased));
+    while pool.write_back_step(0, u64::MAX).expect("nothing refuses").bytes > 0 {}
+    let before = dropped();
+    assert!(pool.refill(lease).expect("nothing refuses").is_some() && reads(&mut leased), "a clean block stays");
+    pool.place_by(NamedPlacement::Uhnvm);
+    // Reads of a context that nothing is known of are random ones, which the pool does not keep.
+    let read = ProgramAccess { at: 0, bytes: 8192, kind: IoKind::Read, context: 1 };
+    pool.accessed(file, &read).expect("nothing refuses");
+    assert_eq!(pool.clean_bytes(), 0);
+    for byte in 0..4 {
+        assert_eq!(write_leased(&mut leased, 8192, &[byte; 10]), Ok(Wrote::Done));
+        pool.extend(lease).expect("nothing refuses");
+    }
+    assert!(dropped() > before && !reads(&mut leased));
 }
