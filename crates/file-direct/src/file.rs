@@ -249,19 +249,16 @@ impl<O: Os> DirectFile<O> {
 
     /// Writes by the lease, with more blocks or another lease if that helps.
     fn write_leased(&mut self, place: WriteTarget, data: &[u8], message: &mut Read) -> Attempted {
-        let (mut extensions, mut may_claim, mut may_join, mut rounds) = (EXTENSIONS_MAX, true, true, 0);
+        let (mut extensions, mut may_claim, mut may_join) = (EXTENSIONS_MAX, true, true);
         loop {
             let now = self.os.now();
             let Some(Leased { number, file, writes, reads_worth, pages, .. }) = &mut self.lease else {
                 return Attempted::ByDescriptor;
             };
-            let Some(mut turn) = file.turn(&mut |others| forget_kept(pages, others)).ok().flatten() else {
-                if file.is_revoked().unwrap_or(true) || !self.os.pause(rounds) {
-                    self.end(EndedBy::Others);
-                    return Attempted::ByDescriptor;
-                }
-                rounds += 1;
-                continue;
+            let (os, mut forget) = (&mut self.os, |others| forget_kept(pages, others));
+            let Some(mut turn) = file.turn(&mut forget, &mut |round| os.pause(round)).ok().flatten() else {
+                self.end(EndedBy::Others);
+                return Attempted::ByDescriptor;
             };
             let at = if let WriteTarget::At(at) = place { at } else { turn.size() };
             let end = at.saturating_add(data.len() as u64);
@@ -301,9 +298,10 @@ impl<O: Os> DirectFile<O> {
                     may_claim = false;
                 }
                 Ok(Wrote::Revoked) if may_join => {
+                    may_join = false;
                     self.end(EndedBy::Others);
                     // Others may have a new lease already.
-                    may_join = !self.join(at, len);
+                    self.join(at, len);
                 }
                 Ok(Wrote::OutOfBlocks | Wrote::OutOfRoom | Wrote::Revoked) | Err(_) => {
                     self.end(EndedBy::Others);

@@ -193,11 +193,19 @@ impl<R: ExchangeWords> LeasedFile<R> {
         Ok(self.memory.load_u64(log.lending_at())? <= self.seen.saturating_add(places))
     }
 
-    /// Takes this process' turn to write, after a look at what others have written. `None`: another
-    /// one has it.
-    pub fn turn(&mut self, others: &mut dyn FnMut(Others)) -> Result<Option<WriteTurn<'_, R>>> {
-        if self.memory.exchange_u64(self.grant.log.writer_at(), FREE, TAKEN)? != FREE {
-            return Ok(None);
+    /// Takes this process' turn to write, after a look at what others have written. While another
+    /// one has it, `pause` waits a moment, for the time of its number, and says whether to go on
+    /// waiting. `None`: it does not, or the lease was revoked.
+    pub fn turn(
+        &mut self,
+        others: &mut dyn FnMut(Others),
+        pause: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Option<WriteTurn<'_, R>>> {
+        let mut rounds = 0..;
+        while self.memory.exchange_u64(self.grant.log.writer_at(), FREE, TAKEN)? != FREE {
+            if self.is_revoked()? || !rounds.next().is_some_and(&mut *pause) {
+                return Ok(None);
+            }
         }
         let turn = WriteTurn(self);
         turn.0.look(others)?;
@@ -397,11 +405,11 @@ mod tests {
 
     /// Writes in a turn of its own.
     fn write(file: &mut LeasedFile<Arc<SharedMemory>>, at: u64, data: &[u8], modified: u64) -> Result<Wrote> {
-        file.turn(&mut |_| {})?.expect("nobody else has the turn").write(at, data, modified)
+        file.turn(&mut |_| {}, &mut |_| false)?.expect("nobody else has the turn").write(at, data, modified)
     }
 
     fn append(file: &mut LeasedFile<Arc<SharedMemory>>, data: &[u8]) -> Result<Wrote> {
-        let mut turn = file.turn(&mut |_| {})?.expect("nobody else has the turn");
+        let mut turn = file.turn(&mut |_| {}, &mut |_| false)?.expect("nobody else has the turn");
         turn.write(turn.size(), data, 9)
     }
 
@@ -540,17 +548,17 @@ mod tests {
             (look(&mut third), third.size()),
             (vec![Others::Wrote { at: 0, len: 4096 }, Others::Wrote { at: 4096, len: 9 }, Others::WroteMuch], None)
         );
-        assert_eq!(third.turn(&mut |_| {}).unwrap().expect("free").size(), 4105);
+        assert_eq!(third.turn(&mut |_| {}, &mut |_| false).unwrap().expect("free").size(), 4105);
     }
 
     #[test]
     fn one_process_at_a_time_has_a_turn() {
         let memory = Arc::new(SharedMemory::new(1 << 16));
         let (mut one, mut other) = (leased(&memory, 4), leased(&memory, 4));
-        let turn = one.turn(&mut |_| {}).unwrap();
-        assert!(turn.is_some() && other.turn(&mut |_| {}).unwrap().is_none());
+        let turn = one.turn(&mut |_| {}, &mut |_| false).unwrap();
+        assert!(turn.is_some() && other.turn(&mut |_| {}, &mut |_| false).unwrap().is_none());
         drop(turn);
-        assert!(other.turn(&mut |_| {}).unwrap().is_some());
+        assert!(other.turn(&mut |_| {}, &mut |_| false).unwrap().is_some());
     }
 
     /// One process stores what is durable, and is stopped before it flushes that; another one
@@ -563,7 +571,7 @@ mod tests {
         (0..4).for_each(|number| memory.write(log.element_at(number), LeaseElement::lent(0, number).as_bytes()));
         let grant = LeaseGrant { lease: 7, log, blocks_at: BLOCKS_AT, size: 0, room: [0, 20_000] };
         let [mut one, mut other] = [0, 1].map(|_| LeasedFile::new(memory.clone(), grant));
-        on_core(1, || one.turn(&mut |_| {}).unwrap().expect("free").write(0, &[1; 10], 0)).unwrap();
+        on_core(1, || one.turn(&mut |_| {}, &mut |_| false).unwrap().expect("free").write(0, &[1; 10], 0)).unwrap();
         on_core(1, || memory.store_u64(log.committed_at(), 1));
         on_core(2, || other.sync()).unwrap();
         assert_eq!(memory.cut().least().load_u64(log.committed_at()), 1);

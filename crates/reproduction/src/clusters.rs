@@ -9,6 +9,7 @@ pub mod filebench;
 pub mod teragen;
 
 use crate::figure::{Chart, Figure, Point, Series};
+use crate::hybrid::in_turn;
 use tidegate_measure::cluster::nodes::{Counts, NodeStorage};
 
 /// The names of the subjects in figures.
@@ -113,6 +114,19 @@ fn figure<S>(column: &Column<S>, taken: &[(String, Taken<S>)], baseline: &str, n
         notes: std::iter::once(&HOW).chain(of_baseline).chain(notes).map(|note| (*note).to_owned()).collect(),
         series: SUBJECTS.iter().map(series).filter(|series| !series.points.is_empty()).collect(),
         run: None,
+    }
+}
+
+/// So many samples of each subject, in turn. Without one, the turns that only warm up are all that
+/// there is.
+fn samples_of<S>(
+    subjects: &mut [Subject],
+    samples: u16,
+    mut sample: impl FnMut(&mut Subject) -> anyhow::Result<S>,
+) -> anyhow::Result<Vec<Vec<S>>> {
+    match samples {
+        0 => subjects.iter_mut().map(|subject| Ok(vec![sample(subject)?])).collect(),
+        samples => in_turn(samples, subjects, sample),
     }
 }
 

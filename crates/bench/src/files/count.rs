@@ -39,7 +39,7 @@ fn counted(of: impl Fn(&Counters) -> u64) -> anyhow::Result<Outcome> {
         LeasedFile::new(Arc::clone(&memory), LeaseGrant { lease: 1, log, blocks_at: BLOCKS_AT, size: 0, room });
     let (block, before) = (Block::filled(7), of(&memory.counters()));
     for _ in 0..appends {
-        let mut turn = file.turn(&mut |_| {})?.context("nobody else writes")?;
+        let mut turn = file.turn(&mut |_| {}, &mut |_| false)?.context("nobody else writes")?;
         let wrote = turn.write(turn.size(), &block.bytes()[..APPEND_BYTES], 1)?;
         drop(turn);
         anyhow::ensure!(wrote == Wrote::Done, "an append ended as {wrote:?}");

@@ -125,7 +125,7 @@ impl Appender {
     /// none.
     fn append_by_lease(&mut self, data: &[u8; BYTES]) -> Result<bool, Failure> {
         let Some((id, leased)) = &mut self.lease else { return Ok(false) };
-        let append = |leased: &mut LeasedFile<Watched>| match leased.turn(&mut |_| {})? {
+        let append = |leased: &mut LeasedFile<Watched>| match leased.turn(&mut |_| {}, &mut |_| false)? {
             Some(mut turn) => turn.write(turn.size(), data, 0).map(Some),
             None => Ok(None),
         };

@@ -108,7 +108,7 @@ impl Process {
             let Some(lent) = &mut self.leases.lent[file] else { break };
             let (sharer, leased) = lent.next();
             let written = on_core(core_of(file, sharer), || {
-                let mut turn = leased.turn(&mut |_| {})?.expect("no other program writes");
+                let mut turn = leased.turn(&mut |_| {}, &mut |_| false)?.expect("no other program writes");
                 turn.write(at, &data, time).map(|wrote| (wrote, turn.size()))
             });
             let (wrote, size) = written.map_err(Failure::new)?;

@@ -73,12 +73,12 @@ impl Mapped {
 
 /// Writes in a turn of its own.
 pub(crate) fn write_leased<R: ExchangeWords>(leased: &mut LeasedFile<R>, at: u64, data: &[u8]) -> Result<Wrote> {
-    leased.turn(&mut |_| {})?.expect("nobody else writes").write(at, data, 1)
+    leased.turn(&mut |_| {}, &mut |_| false)?.expect("nobody else writes").write(at, data, 1)
 }
 
 /// Appends in a turn of its own.
 pub(crate) fn append_leased<R: ExchangeWords>(leased: &mut LeasedFile<R>, data: &[u8]) -> Result<Wrote> {
-    let mut turn = leased.turn(&mut |_| {})?.expect("nobody else writes");
+    let mut turn = leased.turn(&mut |_| {}, &mut |_| false)?.expect("nobody else writes");
     turn.write(turn.size(), data, 1)
 }
 

@@ -1,7 +1,7 @@
 //! Shares in a lease that other processes have. Whoever uses a file that is leased asks for one
 //! first: otherwise its request would end the lease of the others, who would end its own.
 
-use super::{DirectFile, EndedBy, forget_kept};
+use super::{DirectFile, EndedBy, Leased, forget_kept};
 use crate::os::Os;
 use tidegate_file_wire::{Answer, JOINS};
 
@@ -49,16 +49,14 @@ impl<O: Os> DirectFile<O> {
     /// Looks at what others that have the lease too have written. How long the file is then;
     /// `None`: there is no lease any more.
     pub(super) fn look(&mut self) -> Option<u64> {
-        let leased = self.lease.as_mut()?;
-        let mut is_sound = leased.file.look(&mut |others| forget_kept(&mut leased.pages, others)).is_ok();
-        let mut rounds = 0;
-        while is_sound && leased.file.size().is_none() {
-            let turn = leased.file.turn(&mut |others| forget_kept(&mut leased.pages, others));
-            let has_turn = turn.map(|turn| turn.is_some());
-            is_sound = has_turn.is_ok_and(|has_turn| has_turn || self.os.pause(rounds));
-            rounds += 1;
+        let Leased { file, pages, .. } = self.lease.as_mut()?;
+        let (os, mut forget) = (&mut self.os, |others| forget_kept(pages, others));
+        let mut is_sound = file.look(&mut forget).is_ok();
+        if is_sound && file.size().is_none() {
+            is_sound = file.turn(&mut forget, &mut |round| os.pause(round)).is_ok();
         }
-        let size = leased.file.size().filter(|_| is_sound);
+        // Without a turn it is still not known.
+        let size = file.size().filter(|_| is_sound);
         if size.is_none() {
             self.end(EndedBy::Others);
         }

@@ -7,8 +7,6 @@ use tidegate_file_cache::Wrote;
 
 /// So often it is tried: another process may write meanwhile.
 const TRIES_MAX: u32 = 8;
-/// The pause in between is one of those that give the processor to others.
-const PAUSE_ROUND: u32 = 300;
 
 /// What became of one try.
 enum Again {
@@ -48,9 +46,9 @@ impl<O: Os> DirectFile<O> {
             return Again::Refused;
         };
         let seen = file.seen();
-        let Ok(turn) = file.turn(&mut |others| forget_kept(pages, others)) else { return Again::Refused };
-        let Some(mut turn) = turn else {
-            return if self.os.pause(PAUSE_ROUND) { Again::Tried } else { Again::Refused };
+        let (os, mut forget) = (&mut self.os, |others| forget_kept(pages, others));
+        let Some(mut turn) = file.turn(&mut forget, &mut |round| os.pause(round)).ok().flatten() else {
+            return Again::Refused;
         };
         // Only by the lease that the byte was read by, and if nobody has written since.
         if (turn.seen(), turn.size()) != (seen, length) {

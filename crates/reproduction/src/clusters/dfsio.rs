@@ -3,10 +3,10 @@
 //! The paper has TeraGen only. TestDFSIO tells apart what TeraGen does not: writing from reading,
 //! and the syncs of a data node.
 
-use super::{Column, SUBJECTS, Subject, figures, programs_are_there};
+use super::{Column, SUBJECTS, Subject, figures, programs_are_there, samples_of};
 use crate::Scale;
 use crate::figure::Figure;
-use crate::hybrid::{disk_is_there, in_turn};
+use crate::hybrid::disk_is_there;
 use anyhow::ensure;
 use std::time::{Duration, Instant};
 use tidegate_measure::cluster::hdfs::{DataNodes, DfsioFiles, DfsioResult, DfsioTest, Hdfs, PROGRAMS, REMEDY};
@@ -154,11 +154,7 @@ pub(crate) fn replicas(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     for replicas in size.replicas {
         let files = DfsioFiles { count: size.files, mib: size.file_mib, replicas: *replicas };
         let of_place = |subject: &mut Subject| sample(&cluster, subject.storage, files);
-        // Without a sample, the turns that only warm up are all that there is.
-        let samples = match size.samples {
-            0 => size.subjects.iter_mut().map(|subject| Ok(vec![of_place(subject)?])).collect::<anyhow::Result<_>>()?,
-            samples => in_turn(samples, &mut size.subjects, of_place)?,
-        };
+        let samples = samples_of(&mut size.subjects, size.samples, of_place)?;
         taken.push((super::replicas_named(*replicas), size.subjects.iter().copied().zip(samples).collect()));
     }
     Ok(figures(COLUMNS, &taken, super::EXT4, &[&notes]))

@@ -1,9 +1,9 @@
 //! Fig. 10: TeraGen on HDFS, of four data nodes and one to three replicas.
 
-use super::{Column, SUBJECTS, Subject, figures, programs_are_there};
+use super::{Column, SUBJECTS, Subject, figures, programs_are_there, samples_of};
 use crate::Scale;
 use crate::figure::Figure;
-use crate::hybrid::{disk_is_there, in_turn};
+use crate::hybrid::disk_is_there;
 use anyhow::ensure;
 use std::time::{Duration, Instant};
 use tidegate_measure::cluster::hdfs::{DataNodes, Hdfs, PROGRAMS, REMEDY, ROW_BYTES};
@@ -125,11 +125,7 @@ pub(crate) fn replicas(scale: Scale) -> anyhow::Result<Vec<Figure>> {
     for replicas in size.replicas {
         let load = (size.rows, *replicas);
         let of_place = |subject: &mut Subject| sample(&cluster, subject.storage, load);
-        // Without a sample, the turns that only warm up are all that there is.
-        let samples = match size.samples {
-            0 => size.subjects.iter_mut().map(|subject| Ok(vec![of_place(subject)?])).collect::<anyhow::Result<_>>()?,
-            samples => in_turn(samples, &mut size.subjects, of_place)?,
-        };
+        let samples = samples_of(&mut size.subjects, size.samples, of_place)?;
         for (subject, samples) in size.subjects.iter().zip(&samples) {
             is_read_back(&cluster, subject.storage, samples)?;
         }
