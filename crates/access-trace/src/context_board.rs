@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LEASED_WORDS, BOARD_MAGIC, BOARD_ROOM_AT,
-    BOARD_WANTED_AT, Said, board_place, leased_bit, leased_place, said_by,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LEASED_WORDS, BOARD_MAGIC,
+    BOARD_RECALL_AT, BOARD_ROOM_AT, BOARD_WANTED_AT, Said, board_place, leased_bit, leased_place, said_by,
 };
 use tidegate_host::owned::{What, accept};
 use tidegate_media::OutlivingMemory;
@@ -76,6 +76,13 @@ impl ContextBoard {
         }
     }
 
+    /// Has programs ask whether files are wanted of which they upgraded mappings.
+    pub fn recall(&self) {
+        if let Err(error) = self.memory.ring(BOARD_RECALL_AT) {
+            tracing::warn!("programs cannot be asked for files whose mappings they upgraded: {error}");
+        }
+    }
+
     /// Says which files have a lease, by their inodes.
     pub fn say_leased(&self, inodes: impl Iterator<Item = u64>) {
         let mut words = [0; BOARD_LEASED_WORDS];
@@ -116,11 +123,12 @@ mod tests {
     use tidegate_file_wire::said_word;
 
     #[test]
-    fn programs_are_asked_for_room_by_another_word() {
+    fn programs_are_asked_for_room_and_for_files_by_words_that_change() {
         let folder = tempfile::tempdir().expect("a folder");
         let board = ContextBoard::open(folder.path().join("board"), 42, NamedPlacement::Uhnvm).expect("made");
         board.ask_for_room();
-        assert_eq!(board.word(BOARD_ROOM_AT), 1);
+        board.recall();
+        assert_eq!([BOARD_ROOM_AT, BOARD_RECALL_AT].map(|at| board.word(at)), [1, 1]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tidegate_file_wire::{
-    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_ROOM_AT,
-    BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, Said, board_place, leased_bit, leased_place, said_by,
-    said_word, shown_context,
+    BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LOST_AT, BOARD_MAGIC, BOARD_RECALL_AT,
+    BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, FRAMES, FRAMES_MAX, Said, board_place, leased_bit,
+    leased_place, said_by, said_word, shown_context,
 };
 use tidegate_program_context::{ProgramContexts, StackTop, VERIFY_EVERY};
 
@@ -137,6 +137,11 @@ pub(crate) fn may_be_leased(place: u16) -> bool {
 /// The words that change when a program waits for room for mapped pages.
 pub(crate) fn room_words() -> impl Iterator<Item = &'static AtomicU64> {
     boards().filter_map(|board| board.at(BOARD_ROOM_AT))
+}
+
+/// The words that change when somebody wants a file of which a mapping was upgraded.
+pub(crate) fn recall_words() -> impl Iterator<Item = &'static AtomicU64> {
+    boards().filter_map(|board| board.at(BOARD_RECALL_AT))
 }
 
 /// Whether a mount's policy asks for contexts.

@@ -28,6 +28,7 @@ extern "C" fn start() {
         contexts::start();
         read_memory::start();
         trace::start();
+        crate::mappings::start();
     });
 }
 

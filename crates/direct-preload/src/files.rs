@@ -559,6 +559,11 @@ pub(crate) fn flags_changed(fd: i32) {
     numbers.for_each(|(number, _)| forget(number, OWN));
 }
 
+/// Whether this process opened a descriptor, and no other has its open file description.
+pub(crate) fn is_own(fd: i32) -> bool {
+    has_path() && process::owns_descriptors() && known_word(fd).is_some_and(KnownDescriptor::is_own)
+}
+
 /// Other processes may have the open file description of a descriptor from now on.
 pub(crate) fn shared(fd: i32) {
     if let Some(place) = place(fd)

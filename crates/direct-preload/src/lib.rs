@@ -25,10 +25,7 @@
 //!   next definition gets is what they got.
 //! - **L2** What a slot has, and the chunk of a trace, is touched by whoever has its lock.
 //! - **L3** The board of contexts stays mapped, and is only used as atomics.
-//! - **L4** A time page is mapped while an entry of the table of mappings names it, and is only
-//!   used as atomics.
-//! - **L5** What is known of a paged mapping's extents is mapped while the table names the mapping,
-//!   and is only used as atomics by whoever has the table's lock.
+//! - **L4**, **L5** stand in `tidegate-process-mappings`.
 //! - **L6** The memory of kept pages stays mapped, and is only used as atomics.
 //!
 //! No panic reaches C: what is done beside the call is under [`guarded`], which aborts.
@@ -37,13 +34,11 @@ mod contexts;
 mod exports;
 mod files;
 mod known;
-mod mapped_ranges;
 mod mappings;
 mod memory;
 mod process;
 mod read_memory;
 mod service;
-mod times;
 mod trace;
 
 use tidegate_preload_common::guarded;

@@ -12,29 +12,33 @@
 //! With what it flushes it says when that was stored (`Times`), also before it unmaps pages that
 //! were stored to, and when the program ends.
 //!
+//! Programs that know nothing of this may have their mappings upgraded: see
+//! `mappings/upgrades.rs`.
+//!
 //! Where there is no room for all pages, they come when they are touched: see
 //! `mappings/misses.rs`. What `mlock` does is in `mappings/pins.rs`.
 //!
 //! A child of `fork` has the mappings too, and the locks with them; the kernel watches none of its
 //! pages then.
 
+mod aliases;
 mod misses;
-mod paged;
 mod pins;
 mod signals;
 mod touch_threads;
+mod upgrades;
 
 pub(crate) use misses::{after_fork, after_fork_in_child, before_fork, drop_cache};
 pub(crate) use pins::{Presence, lock, lock_all, unlock, unlock_all};
+pub(crate) use upgrades::{any_upgraded, are_wanted, before_read_by_kernel, give_back_range, start};
 
-use crate::mapped_ranges::{MappedPages, MappedRanges, Pin, Reach};
 use crate::mappings::misses::AllPaged;
 use crate::mappings::pins::AllPins;
 use crate::mappings::signals::HeldSignals;
 use crate::mappings::touch_threads::TOUCH_THREADS;
+use crate::mappings::upgrades::UPGRADED;
 use crate::memory::PoolFile;
 use crate::service::{NO_POOL, ask, lends};
-use crate::times::Times;
 use libc::{c_int, off_t};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
@@ -49,6 +53,7 @@ use std::time::Duration;
 use tidegate_file_wire::{Answer, MAP, MAP_RUNS_MAX, Map, MapRun, PoolDescription, VERSION};
 use tidegate_media::{MappedRuns, OpenShared, WrittenPages, WrittenRange};
 use tidegate_preload_common::lock::Lock;
+use tidegate_process_mappings::{KernelMappings, MappedPages, MappedRanges, Pin, Reach, Times};
 use zerocopy::little_endian::{U32, U64};
 
 /// Asks for pages of the pool. The kernel's headers have no flag of this value, and refuse one
@@ -98,6 +103,8 @@ const KEPT: usize = 8;
 /// What is mapped, behind its lock.
 struct Table {
     mapped: MappedRanges,
+    /// Mappings of the kernel's pages, if they may be upgraded.
+    kernel: KernelMappings,
     /// None: the kernel does not tell what is written, or was not asked yet.
     eye: Option<WrittenPages>,
     was_asked: bool,
@@ -133,6 +140,7 @@ static MAPPINGS: Mappings = Mappings {
     lock: Lock::new(),
     table: UnsafeCell::new(Table {
         mapped: MappedRanges::NONE,
+        kernel: KernelMappings::NONE,
         eye: None,
         was_asked: false,
         map: NO_MAP,
@@ -182,6 +190,8 @@ pub(crate) fn forget_eye() {
         table.forget_present();
         table.forget_pins();
         (table.eye, table.was_asked) = (None, table.mapped.iter().next().is_some());
+        table.kernel.forget_all();
+        table.count();
         table.mapped.iter_mut().for_each(|pages| pages.times.uncount());
     });
 }
@@ -416,7 +426,8 @@ impl Table {
     }
 
     fn count(&self) {
-        COUNT.store(self.mapped.len(), Ordering::Relaxed);
+        COUNT.store(self.mapped.count() + self.kernel.count(), Ordering::Relaxed);
+        UPGRADED.store(self.count_upgraded(), Ordering::Relaxed);
     }
 
     /// Where this process says when it stored to pages of a file.
@@ -599,6 +610,45 @@ pub(crate) fn may_wait(at: *const c_void, len: usize) -> bool {
     TOUCH_THREADS.is_started() && with(is_paged).unwrap_or(true)
 }
 
+/// Counts a sync of these addresses, which the kernel has made. If they were synced often, their
+/// mapping is upgraded, if `is_own` says that no other process has its descriptor. An error is one
+/// of the file's.
+pub(crate) fn after_kernel_sync(at: *mut c_void, len: usize, is_own: fn(c_int) -> bool) -> Result<(), Errno> {
+    upgrades::after_kernel_sync(at, len, |fd| is_own(fd).then(|| TOUCH_THREADS.started(&misses::WORK).ok())?)
+}
+
+/// Whether anything is known of these addresses: they have pages of the pool, or of the kernel's
+/// that may be upgraded.
+pub(crate) fn is_known(at: *mut c_void, len: usize) -> bool {
+    let range = pages(at, len);
+    with(|table| table.kernel.has(&range) || table.mapped.parts(&range).next().is_some()).unwrap_or(true)
+}
+
+/// Calls `remap`, which makes `new_len` bytes of these addresses, of the kernel's pages, and knows
+/// afterwards.
+pub(crate) fn moving(
+    (at, len): (*mut c_void, usize),
+    (new_len, flags): (usize, c_int),
+    remap: impl Fn() -> *mut c_void,
+) -> *mut c_void {
+    let range = pages(at, len.max(1));
+    let moved = with(|table| {
+        let is_known = table.kernel.has(&range);
+        let moved = remap();
+        if moved != libc::MAP_FAILED {
+            // With either, both places have the pages then.
+            if is_known && (len == 0 || flags & libc::MREMAP_DONTUNMAP != 0) {
+                table.kernel.give_up();
+            } else {
+                table.kernel.moves(&range, moved.addr(), new_len.next_multiple_of(PAGE_BYTES));
+            }
+            table.count();
+        }
+        moved
+    });
+    moved.unwrap_or_else(|_| remap())
+}
+
 /// Whether any of these addresses is ours.
 pub(crate) fn is_ours(at: *mut c_void, len: usize) -> bool {
     let range = pages(at, len);
@@ -619,6 +669,7 @@ pub(crate) fn unmapping<T>(
         table.say(&range);
         let done = unmap();
         if is_done(&done) {
+            table.kernel.cut(&range);
             table.forget(&range, Times::NONE);
         }
         Ok(done)
@@ -635,6 +686,13 @@ pub(crate) fn protecting(
 ) -> Result<c_int, Errno> {
     let (range, reach) = (pages(at, len), Reach::of(access));
     with(|table| {
+        if table.mapped.parts(&range).next().is_none() {
+            let done = protect(access);
+            if done == 0 {
+                table.kernel.has_access(&range, access);
+            }
+            return Ok(done);
+        }
         if !table.mapped.has_room() {
             return Err(Errno::NOMEM);
         }
@@ -655,6 +713,7 @@ pub(crate) fn protecting(
         }
         let done = protect(access);
         if done == 0 {
+            table.kernel.has_access(&range, access);
             table.has_access(&range, access);
         }
         Ok(done)

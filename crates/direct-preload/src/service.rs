@@ -2,7 +2,6 @@
 
 use crate::contexts;
 use crate::memory::{LeaseMemory, memory_of};
-use crate::times;
 use libc::c_void;
 use rustix::time::Timespec;
 use tidegate_file_direct::{LeaseRequest as Request, Os};
@@ -101,7 +100,7 @@ impl Os for Service {
     }
 
     fn now(&mut self) -> u64 {
-        times::now()
+        tidegate_process_mappings::now()
     }
 }
 

@@ -5,7 +5,6 @@
 //! open file, inodes; none is taken while a later one is held. The lock of the table of open files
 //! is the last of all, and nobody waits for a file below with it.
 
-pub(crate) mod counts;
 pub(crate) mod explained;
 pub(crate) mod lending;
 pub(crate) mod nodes;

@@ -9,6 +9,7 @@
 //! | 3 | programs | how many accesses could not be recorded to a trace |
 //! | 4 | the service | changes when a thread waits for room for mapped pages; see below |
 //! | 5 | programs | how many reads of leased files they had kept, and made no request for |
+//! | 6 | the service | changes when a file is wanted of which a mapping was upgraded; see below |
 //! | 8 to 15 | the service | for each file with a lease, a bit: [`leased_place`] |
 //! | 2 `n` + 16 | the program | [`said_word`] of the thread whose place `n` is |
 //! | 2 `n` + 17 | the service | how many requests of that thread it answered that have a context |
@@ -17,7 +18,8 @@
 //! find a context takes time, so a thread whose calls do not become requests, as the kernel's page
 //! cache answers them, does not look for it. Two threads may have one place: the later one has it.
 //!
-//! Programs wait by futex for the first half of word 4 to change, and give pages back then.
+//! Programs wait by futex for the first halves of words 4 and 6 to change. Then they give pages
+//! back, or ask whether a file is wanted of which they upgraded a mapping.
 //!
 //! What is on the board is a hint. Whoever may write to it can make the placement err, have pages
 //! go that come again when they are touched, and have programs ask for leases in vain; no more.
@@ -34,6 +36,8 @@ pub const CONTEXTS: &CStr = c"TIDEGATE_CONTEXTS";
 /// Names in the environment how many bytes of DRAM a program may take for pages of leased files
 /// that it read; unless said otherwise, [`READ_CACHE_BYTES`].
 pub const READ_CACHE: &CStr = c"TIDEGATE_READ_CACHE";
+/// Is in the environment if the program's own mappings of the kernel's pages are to be upgraded.
+pub const UPGRADE_MAPPINGS: &CStr = c"TIDEGATE_UPGRADE_MAPPINGS";
 /// See [`READ_CACHE`].
 pub const READ_CACHE_BYTES: u64 = 64 << 20;
 /// Boards that a program says its contexts on.
@@ -59,6 +63,9 @@ pub const BOARD_ROOM_AT: u64 = 4 * WORD_BYTES;
 
 /// Offset of the word that counts reads for which programs made no request.
 pub const BOARD_KEPT_READS_AT: u64 = 5 * WORD_BYTES;
+
+/// Offset of the word that changes when somebody wants a file of which a mapping was upgraded.
+pub const BOARD_RECALL_AT: u64 = 6 * WORD_BYTES;
 
 /// Offset of the first word with bits of files that have leases, and how many words there are.
 pub const BOARD_LEASED_AT: u64 = 8 * WORD_BYTES;

@@ -10,6 +10,7 @@
 //! | [`LEAVE`] | nothing: the program touches the lease's memory no more | [`LeaseRequest`] |
 //! | [`READ`] | bytes of a leased file, without an end of the lease | [`Read`] |
 //! | [`MAP`] | pages of the file, to be mapped from the pool | [`Map`], or the errno for `mmap` |
+//! | [`UPGRADE`] | whether such pages may replace the kernel's, and back | [`Upgrade`] |
 //!
 //! A file system that is none of ours answers `ENOTTY`. A service that speaks another [`VERSION`]
 //! answers a claim with [`Answer::Never`].
@@ -24,8 +25,9 @@ mod board;
 pub use access::{AccessKind, AccessRecord, CHUNK_RECORDS, TRACE};
 pub use board::{
     BOARD_BYTES, BOARD_DEVICE_AT, BOARD_KEPT_READS_AT, BOARD_LEASED_AT, BOARD_LEASED_WORDS, BOARD_LOST_AT, BOARD_MAGIC,
-    BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, READ_CACHE, READ_CACHE_BYTES,
-    Said, board_place, contexts_said, leased_bit, leased_place, said_by, said_word, shown_context, variable,
+    BOARD_RECALL_AT, BOARD_ROOM_AT, BOARD_WANTED_AT, BOARDS_MAX, CONTEXTS, DIRECT, FRAMES, FRAMES_MAX, READ_CACHE,
+    READ_CACHE_BYTES, Said, UPGRADE_MAPPINGS, board_place, contexts_said, leased_bit, leased_place, said_by, said_word,
+    shown_context, variable,
 };
 
 use std::mem::offset_of;
@@ -53,6 +55,9 @@ pub const LEAVE: u32 = command(IN | OUT, 4, size_of::<LeaseRequest>());
 pub const READ: u32 = command(IN | OUT, 5, size_of::<Read>());
 /// Has pages of the file stay in the pool, to be mapped.
 pub const MAP: u32 = command(IN | OUT, 6, size_of::<Map>());
+
+/// Asks about mappings of the kernel's pages that direct ones replace, or that replace these.
+pub const UPGRADE: u32 = command(IN | OUT, 7, size_of::<Upgrade>());
 
 /// Bytes of a page of times, which [`Map`] tells by its number.
 const TIME_PAGE_BYTES: u64 = 4096;
@@ -201,8 +206,8 @@ pub struct Map {
     pub at: U64,
     /// Asked: bytes, whole pages that lie within the file.
     pub len: U64,
-    /// Asked: [`WAITS_FOR_ROOM`], or 0. Told: how many runs there are, from `at` on; they may be
-    /// too many for all of `len`.
+    /// Asked: [`WAITS_FOR_ROOM`] and [`UPGRADES`], or 0. Told: how many runs there are, from `at`
+    /// on; they may be too many for all of `len`.
     pub count: U32,
     /// In which page of the pool, of 4096 bytes, the program says when it stored to these: a
     /// `StoreTimes` of `tidegate-layout`. 0: it does not.
@@ -214,6 +219,60 @@ pub struct Map {
 /// A thread waits for the pages, for which there was no room: programs that can are to give some
 /// back.
 pub const WAITS_FOR_ROOM: u32 = 1;
+
+/// The pages are of a mapping that was one of the kernel's pages: the program has none of those any
+/// more.
+pub const UPGRADES: u32 = 2;
+
+/// A question about mappings of one file that are upgraded: that show the pool's pages in place of
+/// the kernel's, under a program that asked for neither.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Upgrade {
+    /// [`VERSION`] of the program.
+    pub version: U32,
+    /// Word of the [`Answer`].
+    pub answer: U32,
+    /// Asked: word of the [`UpgradeStep`].
+    pub step: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
+/// What a program asks about an upgrade. Each but the first is by a descriptor of any of its
+/// handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeStep {
+    /// It is about to replace its mappings of the kernel's pages. Granted: nobody else has the file
+    /// open, by other handles than this descriptor's.
+    Begin,
+    /// It has replaced them, and gives them back when that is wanted: see [`BOARD_RECALL_AT`].
+    Done,
+    /// Granted: somebody wants to use the file, and cannot as long as it is mapped directly.
+    IsWanted,
+    /// It has nothing of the file mapped directly any more. Granted: nobody has, and the kernel may
+    /// keep pages again.
+    End,
+}
+
+impl UpgradeStep {
+    const ALL: [UpgradeStep; 4] = [UpgradeStep::Begin, UpgradeStep::Done, UpgradeStep::IsWanted, UpgradeStep::End];
+
+    /// The word that says so in a message.
+    pub fn word(self) -> u32 {
+        match self {
+            UpgradeStep::Begin => 1,
+            UpgradeStep::Done => 2,
+            UpgradeStep::IsWanted => 3,
+            UpgradeStep::End => 4,
+        }
+    }
+
+    /// What a word says.
+    pub fn of(word: u32) -> Option<UpgradeStep> {
+        UpgradeStep::ALL.into_iter().find(|step| step.word() == word)
+    }
+}
 
 /// Pages that lie one behind the other in the pool too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -268,9 +327,16 @@ mod tests {
     #[test]
     fn golden_numbers_of_the_commands() {
         assert_eq!(
-            [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP],
-            [0x9000_d701, 0xc058_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706]
+            [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP, UPGRADE],
+            [0x9000_d701, 0xc058_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706, 0xc010_d707]
         );
+        assert_eq!(UpgradeStep::ALL.map(UpgradeStep::word), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_step_that_nobody_knows_is_none() {
+        assert!(UpgradeStep::ALL.into_iter().all(|step| UpgradeStep::of(step.word()) == Some(step)));
+        assert_eq!([0, 5, u32::MAX].map(UpgradeStep::of), [None; 3]);
     }
 
     #[test]

@@ -146,6 +146,8 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
         admitted_bytes,
         placed_by_stack,
         placed_by_thread,
+        mappings_upgraded,
+        mappings_recalled,
         lines_flushed,
         fences,
         // Those of a tier, of leases and of a pattern, and a gauge.
@@ -158,6 +160,8 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
         "Leases of files granted to programs, joined by others, given blocks, ended, reaped",
         0,
     );
+    let upgrades =
+        counter("mount_mapping_upgrades", "Shared mappings of programs upgraded to direct ones, and recalled", 0);
     let help = "Requests whose program contexts are call stacks, or no more than thread and file";
     let placed = counter("mount_placed_requests", help, 0);
     let mut metrics = vec![
@@ -176,6 +180,7 @@ fn of_counts(counts: &MountCounts) -> Vec<Metric> {
     ];
     metrics.extend(each(synced, "tier", [("pool", syncs), ("below", syncs_below)]));
     metrics.extend(each(leases, "event", lease_events(counts)));
+    metrics.extend(each(upgrades, "event", [("upgraded", mappings_upgraded), ("recalled", mappings_recalled)]));
     metrics.extend(each(placed, "context", [("stack", placed_by_stack), ("thread", placed_by_thread)]));
     metrics.extend(by_tier(counts));
     metrics

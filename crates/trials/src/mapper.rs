@@ -20,6 +20,14 @@ impl Mapper {
         Mapper::run(with_direct_path(testbed, program.to_str().expect("a plain path")))
     }
 
+    /// With the direct path, and mappings of the kernel's pages that are upgraded.
+    pub fn upgraded(testbed: &MountTestbed) -> Mapper {
+        let program = MAPPER.build().unwrap_or_else(|missing| panic!("{missing}"));
+        let mut command = with_direct_path(testbed, program.to_str().expect("a plain path"));
+        command.env("TIDEGATE_UPGRADE_MAPPINGS", "1");
+        Mapper::run(command)
+    }
+
     /// Without the library.
     pub fn plain(testbed: &MountTestbed) -> Mapper {
         let program = MAPPER.build().unwrap_or_else(|missing| panic!("{missing}"));
@@ -76,5 +84,22 @@ impl Mapper {
 impl Drop for Mapper {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// What `random` and `threads` of the program leave in a file of which they map all of these bytes.
+///
+/// # Panics
+///
+/// If the file is too short.
+pub fn store_random(bytes: &mut [u8], seed: u64, count: u64, threads: u64) {
+    let words = bytes.len() as u64 / 8 / threads;
+    for thread in 0..threads {
+        let mut x = seed + thread;
+        for step in 1..=count {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = usize::try_from(((x >> 20) % words * threads + thread) * 8).expect("in the file");
+            bytes[at..at + 8].copy_from_slice(&step.to_le_bytes());
+        }
     }
 }

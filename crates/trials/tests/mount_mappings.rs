@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_trials::direct::counted;
-use tidegate_trials::mapper::Mapper;
+use tidegate_trials::mapper::{Mapper, store_random};
 use tidegate_trials::mounted::MountTestbed;
 use tidegate_trials::served::until;
 
@@ -384,19 +384,6 @@ fn pages_that_a_program_may_not_read_are_synced_and_the_others_with_them() {
 
 /// More than the pool has.
 const LARGE: usize = 64 * MIB;
-
-/// What `random` and `threads` of the program leave in a file.
-fn store_random(bytes: &mut [u8], seed: u64, count: u64, threads: u64) {
-    let words = bytes.len() as u64 / 8 / threads;
-    for thread in 0..threads {
-        let mut x = seed + thread;
-        for step in 1..=count {
-            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = usize::try_from(((x >> 20) % words * threads + thread) * 8).expect("in the file");
-            bytes[at..at + 8].copy_from_slice(&step.to_le_bytes());
-        }
-    }
-}
 
 #[test]
 fn a_mapping_larger_than_the_pool_keeps_all_that_was_synced_whoever_is_killed() {

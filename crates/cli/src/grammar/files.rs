@@ -15,8 +15,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) pool: Option<PathBuf>,
 
-    /// A TOML file with the keys pool, size, dram, read_cache, pin_max, policy, bypass,
-    /// context_frames, root, no_busy_poll and sandbox. Flags win over the file
+    /// A TOML file with the keys pool, size, dram, read_cache, pin_max, policy, upgrade_mappings,
+    /// bypass, context_frames, root, no_busy_poll and sandbox. Flags win over the file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 
@@ -43,6 +43,12 @@ pub(crate) struct Run {
     /// tidegate]
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) policy: Option<NamedPlacement>,
+
+    /// Have shared mappings of files that the program syncs again and again show pages of the pool
+    /// in place of the kernel's: then msync needs no request. For programs that do not ask for
+    /// direct mappings by themselves
+    #[arg(long)]
+    pub(crate) upgrade_mappings: bool,
 
     /// Files that bypass the pool: writes and syncs go to the files below. A name with * and ? in
     /// it, or a path from the root on, with ** for any folders; repeatable

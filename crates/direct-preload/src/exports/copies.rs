@@ -1,6 +1,7 @@
 //! Functions that copy between descriptors within the kernel, which looks no further than the end
 //! that it knows.
 
+use crate::exports::transfers::before_read_by_kernel;
 use crate::{files, guarded};
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use tidegate_preload_common::next;
@@ -14,6 +15,7 @@ macro_rules! copies {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> ssize_t {
             guarded(|| files::have_kernel_ask($source));
+            before_read_by_kernel($source);
             // SAFETY: L1.
             unsafe { next::$next($($argument),*) }
         }

@@ -12,6 +12,19 @@ pub(in crate::exports) fn any() -> bool {
     mappings::any() && files::has_path()
 }
 
+/// Has upgraded mappings of these addresses be the kernel's pages again: the call that follows does
+/// with those something else.
+fn before_call_of_kernel(at: *const c_void, len: size_t) {
+    if mappings::any_upgraded() && any() {
+        mappings::give_back_range(at.cast_mut(), len);
+    }
+}
+
+/// Whether anything is known of these addresses.
+fn is_known(at: *mut c_void, len: size_t) -> bool {
+    any() && mappings::is_known(at, len)
+}
+
 /// Whether any of these addresses are pages of the pool.
 fn is_ours(at: *mut c_void, len: size_t) -> bool {
     any() && mappings::is_ours(at, len)
@@ -47,7 +60,14 @@ macro_rules! maps {
             }
             // SAFETY: L1.
             let map = || unsafe { next::mmap(at, len, access, flags, fd, from) };
-            if flags & libc::MAP_FIXED == 0 || !guarded(|| is_ours(at, len)) {
+            let is_file = flags & libc::MAP_ANONYMOUS == 0 && mappings::are_wanted();
+            if is_file && guarded(files::has_path) {
+                return guarded(|| wanted.map_by_kernel(map)).unwrap_or_else(|errno| {
+                    set_errno(errno.raw_os_error());
+                    libc::MAP_FAILED
+                });
+            }
+            if flags & libc::MAP_FIXED == 0 || !guarded(|| is_known(at, len)) {
                 return map();
             }
             let mapped = guarded(|| mappings::unmapping((at, len), |base| *base != libc::MAP_FAILED, map));
@@ -77,7 +97,7 @@ pub(in crate::exports) fn answered(outcome: Result<c_int, Errno>) -> c_int {
 unsafe extern "C-unwind" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // SAFETY: L1.
     let unmap = || unsafe { next::munmap(at, len) };
-    if !guarded(|| is_ours(at, len)) {
+    if !guarded(|| is_known(at, len)) {
         return unmap();
     }
     answered(guarded(|| mappings::unmapping((at, len), |done| *done == 0, unmap)))
@@ -99,7 +119,11 @@ unsafe extern "C-unwind" fn msync(at: *mut c_void, len: size_t, flags: c_int) ->
         }
     }
     // SAFETY: L1.
-    unsafe { next::msync(at, len, flags) }
+    let synced = unsafe { next::msync(at, len, flags) };
+    if is_plain && synced == 0 && mappings::are_wanted() && guarded(any) {
+        return answered(guarded(|| mappings::after_kernel_sync(at, len, files::is_own)).map(|()| 0));
+    }
+    synced
 }
 
 /// As in libc. Pages of the pool stay where they are.
@@ -114,13 +138,15 @@ unsafe extern "C-unwind" fn mremap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
+    guarded(|| before_call_of_kernel(at, len.max(1)));
     let is_over = || flags & libc::MREMAP_FIXED != 0 && is_ours(to, new_len);
     if guarded(|| is_ours(at, len.max(1)) || is_over()) {
         set_errno(libc::EINVAL);
         return libc::MAP_FAILED;
     }
     // SAFETY: L1.
-    unsafe { next::mremap(at, len, new_len, flags, to) }
+    let remap = || unsafe { next::mremap(at, len, new_len, flags, to) };
+    if guarded(any) { guarded(|| mappings::moving((at, len), (new_len, flags), remap)) } else { remap() }
 }
 
 /// As in libc. A hole is not made through pages of the pool, as it would be one in the pool. With
@@ -130,6 +156,9 @@ unsafe extern "C-unwind" fn mremap(
 /// L1.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    if advice == libc::MADV_REMOVE {
+        guarded(|| before_call_of_kernel(at, len));
+    }
     if advice == libc::MADV_REMOVE && guarded(|| is_ours(at, len)) {
         set_errno(libc::EOPNOTSUPP);
         return -1;
@@ -143,6 +172,7 @@ unsafe extern "C-unwind" fn madvise(at: *mut c_void, len: size_t, advice: c_int)
 
 /// Pins these bytes, if they are pages of the pool; or else the kernel locks them.
 fn locking(bytes: (*const c_void, size_t), presence: Presence, kernel: impl FnOnce() -> c_int) -> c_int {
+    guarded(|| before_call_of_kernel(bytes.0, bytes.1));
     match guarded(|| if any() { mappings::lock(bytes, presence) } else { Ok(false) }) {
         Ok(true) => 0,
         Ok(false) => kernel(),
@@ -199,6 +229,7 @@ unsafe extern "C-unwind" fn mlockall(flags: c_int) -> c_int {
     if !guarded(files::has_path) {
         return kernel();
     }
+    guarded(|| before_call_of_kernel(std::ptr::null(), usize::MAX));
     answered(guarded(|| mappings::lock_all(flags, kernel)))
 }
 
@@ -224,7 +255,7 @@ unsafe extern "C-unwind" fn munlockall() -> c_int {
 unsafe extern "C-unwind" fn mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int {
     // SAFETY: L1: of pages that are not to be read, also to have them read for some time.
     let protect = |access| unsafe { next::mprotect(at, len, access) };
-    if !guarded(|| is_ours(at, len)) {
+    if !guarded(|| is_known(at, len)) {
         return protect(access);
     }
     answered(guarded(|| mappings::protecting((at, len), access, protect)))
@@ -236,6 +267,9 @@ unsafe extern "C-unwind" fn mprotect(at: *mut c_void, len: size_t, access: c_int
 /// L1.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pkey_mprotect(at: *mut c_void, len: size_t, access: c_int, key: c_int) -> c_int {
+    if key != -1 {
+        guarded(|| before_call_of_kernel(at, len));
+    }
     if !guarded(|| is_ours(at, len)) {
         // SAFETY: L1.
         return unsafe { next::pkey_mprotect(at, len, access, key) };

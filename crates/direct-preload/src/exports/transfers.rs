@@ -278,8 +278,11 @@ macro_rules! reads {
             // SAFETY: L1.
             let read = match unsafe { was_read($fd, aim!($($at)?), $bytes, $len) } {
                 Some(read) => read,
-                // SAFETY: L1.
-                None => unsafe { next::$next($fd, $bytes, $len $(, $at)?) },
+                None => {
+                    before_read_by_kernel($fd);
+                    // SAFETY: L1.
+                    unsafe { next::$next($fd, $bytes, $len $(, $at)?) }
+                }
             };
             traced(top, $fd, (aim!($($at)?), read), AccessKind::Read);
             read
@@ -310,8 +313,10 @@ macro_rules! lists {
             let one = files::$known($fd).and_then(|descriptor| unsafe { only(descriptor, $pieces, $count) });
             // SAFETY: L1.
             let done = one.and_then(|one| unsafe { $whole($fd, aim!($($at)?), one.iov_base as $kind, one.iov_len) });
-            if one.is_none() && matches!(AccessKind::$access, AccessKind::Write) {
-                before_write_by_kernel($fd);
+            match AccessKind::$access {
+                AccessKind::Write if one.is_none() => before_write_by_kernel($fd),
+                AccessKind::Read if done.is_none() => before_read_by_kernel($fd),
+                _ => {}
             }
             // SAFETY: L1.
             let done = done.unwrap_or_else(|| unsafe { next::$next($fd, $pieces, $count $(, $at)?) });
@@ -319,6 +324,14 @@ macro_rules! lists {
             done
         }
     )* };
+}
+
+/// The kernel is about to read a file.
+#[inline]
+pub(in crate::exports) fn before_read_by_kernel(fd: c_int) {
+    if mappings::any_upgraded() {
+        guarded(|| mappings::before_read_by_kernel(fd));
+    }
 }
 
 fn before_write_by_kernel(fd: c_int) {

@@ -12,14 +12,13 @@
 //! addresses. Children do not have them: see
 //! [`after_fork_in_child`].
 
-use crate::mapped_ranges::{MappedPages, Pin, Reach};
-use crate::mappings::paged::{Arrivals, EXTENT_BYTES, PAGED_MAX, Paged, PagedExtent, Which};
+use crate::mappings::aliases::Aliases;
 use crate::mappings::signals::HeldSignals;
 use crate::mappings::touch_threads::{Files, NO_FILES, TOUCH_THREADS, TouchWork};
+use crate::mappings::upgrades::{give_back_all, give_back_asked, give_back_restless, give_back_wanted};
 use crate::mappings::{MAPPINGS, PAGE_BYTES, Table, UNASKED_BYTES, Wanted, any, errno_of, flush, pages, pause, with};
 use crate::memory::PoolFile;
 use crate::service::lends;
-use crate::times::Times;
 use libc::c_int;
 use rustix::fd::BorrowedFd;
 use rustix::fs::fstat;
@@ -28,8 +27,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::with_exposed_provenance_mut;
-use tidegate_file_wire::WAITS_FOR_ROOM;
+use tidegate_file_wire::{UPGRADES, WAITS_FOR_ROOM};
 use tidegate_media::{AbsentPages, MappedRuns, OpenShared};
+use tidegate_process_mappings::{
+    Arrivals, COMES, EXTENT_BYTES, MappedPages, PAGED_MAX, Paged, PagedExtent, Pin, Times, Which,
+};
 
 /// How often the service is asked for pages for which it has no room, with a pause of 1 ms in
 /// between, before who waits for them is told by `SIGBUS`.
@@ -49,15 +51,26 @@ const NO_EXTENT: (u16, usize) = (u16::MAX, usize::MAX);
 const CLOSING_MAX: usize = 2 * PAGED_MAX;
 
 /// What the threads do that bring pages.
-pub(super) static WORK: TouchWork = TouchWork { serve, bring: bring_asked, give_room, tidy_up: close_unused };
+pub(super) static WORK: TouchWork = TouchWork {
+    serve,
+    bring: bring_asked,
+    give_back: give_back_asked,
+    give_room,
+    give_back_wanted,
+    tidy_up: |absent| {
+        give_back_restless(absent);
+        close_unused();
+    },
+};
 
 /// What a process has of paged mappings.
 pub(super) struct AllPaged {
-    paged: [Option<Paged>; PAGED_MAX],
-    queue: Arrivals,
+    pub(super) paged: [Option<Paged>; PAGED_MAX],
+    pub(super) queue: Arrivals,
     /// As many extents as there was room for lately.
     room: usize,
-    /// [`WAITS_FOR_ROOM`] while somebody waits for a page for which there was no room, otherwise 0.
+    /// With [`WAITS_FOR_ROOM`] while somebody waits for a page for which there was no room, and
+    /// with [`UPGRADES`] while pages of an upgraded mapping come.
     pub(super) asks_with: u32,
     closing: [i32; CLOSING_MAX],
     /// While a child is made: the files, by descriptors that it will have.
@@ -127,11 +140,11 @@ impl Table {
     /// Does what asks for pages, the first time or again: then it says that somebody waits.
     fn asking<T>(&mut self, number: u32, act: impl FnOnce(&mut Table) -> T) -> T {
         if number > 0 {
-            self.all.asks_with = WAITS_FOR_ROOM;
+            self.all.asks_with |= WAITS_FOR_ROOM;
             TOUCH_THREADS.asks_for_room();
         }
         let done = act(self);
-        self.all.asks_with = 0;
+        self.all.asks_with &= !WAITS_FOR_ROOM;
         done
     }
 
@@ -147,9 +160,8 @@ impl Table {
         if !lends(wanted.fd, &mut self.pool) {
             return Err(Errno::OPNOTSUPP);
         }
-        let place = self.all.paged.iter().position(Option::is_none).filter(|_| self.mapped.has_room());
-        let place = place.ok_or(Errno::NOMEM)?;
-        let number = u16::try_from(place).map_err(|_| Errno::NOMEM)?;
+        let number = self.unused_paged().filter(|_| self.mapped.has_room()).ok_or(Errno::NOMEM)?;
+        let place = usize::from(number);
         let pool = self.number_of_pool()?;
         self.ask(wanted.fd, from, len.min(EXTENT_BYTES)).or_else(|errno| match errno {
             Errno::NOMEM => Ok(0),
@@ -195,13 +207,23 @@ impl Table {
     }
 
     /// The paged mapping of this number.
-    fn paged(&self, number: u16) -> Option<Paged> {
+    pub(super) fn paged(&self, number: u16) -> Option<Paged> {
         self.all.paged.get(usize::from(number)).copied().flatten()
+    }
+
+    /// Has the worker close one of its files, if it is one.
+    pub(super) fn close_later(&mut self, fd: i32) {
+        if fd >= 0
+            && let Some(free) = self.all.closing.iter_mut().find(|place| **place < 0)
+        {
+            *free = fd;
+            TOUCH_THREADS.ring();
+        }
     }
 
     /// Brings a page, and its extent if there is room for that. The addresses that are present
     /// then.
-    fn bring_page(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
+    pub(super) fn bring_page(&mut self, absent: AbsentPages, number: u16, at: usize) -> Result<Range<usize>, Errno> {
         let paged = self.paged(number).ok_or(Errno::INVAL)?;
         let (extent, page) = (paged.number(at), at..at + PAGE_BYTES);
         let brought = self.bring_with_room(absent, number, at);
@@ -247,19 +269,27 @@ impl Table {
     fn bring_part(&mut self, paged: &Paged, number: u16, range: Range<usize>) -> Result<Range<usize>, Errno> {
         let extent = paged.number(range.start);
         let known = &paged.extents()[extent];
-        let was_present = known.is_present();
+        let (was_present, has_come) = (known.is_present(), known.has_come());
         let mut until = range.end;
+        if paged.upgraded_from.is_some() {
+            self.all.asks_with |= UPGRADES;
+        }
         let mut brought = self.bring_until(paged, number, range.start..until);
         if brought == Err(Errno::INVAL) {
             // The file may be shorter than the mapping.
             // SAFETY: it is the worker's, or the caller's.
-            let size = fstat(unsafe { BorrowedFd::borrow_raw(paged.fd) })?.st_size.cast_unsigned();
+            let size =
+                fstat(unsafe { BorrowedFd::borrow_raw(paged.fd) }).map_or(0, |about| about.st_size.cast_unsigned());
             let left = size.saturating_sub(paged.offset(range.start)) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
             until = range.start + usize::try_from(left).unwrap_or(usize::MAX).min(range.len());
             brought = if range.start < until { self.bring_until(paged, number, range.start..until) } else { brought };
         }
+        self.all.asks_with &= !UPGRADES;
         if known.is_present() {
             self.all.queue.present += usize::from(!was_present);
+            if let Some(paged) = self.paged_mut(number).filter(|_| has_come && !was_present) {
+                paged.returns += 1;
+            }
             self.all.queue.add(number, extent, known);
         }
         brought.map(|()| range.start..until)
@@ -278,7 +308,7 @@ impl Table {
     }
 
     /// The first piece of a paged mapping in these addresses.
-    fn first_of(&self, number: u16, range: Range<usize>) -> Option<MappedPages> {
+    pub(super) fn first_of(&self, number: u16, range: Range<usize>) -> Option<MappedPages> {
         self.mapped.parts(&range).filter(|part| part.paged == Some(number)).min_by_key(|part| part.base)
     }
 
@@ -348,7 +378,7 @@ impl Table {
         Ok(())
     }
 
-    fn times_of_paged(&self, number: u16) -> Option<Times> {
+    pub(super) fn times_of_paged(&self, number: u16) -> Option<Times> {
         self.mapped.iter().find(|pages| pages.paged == Some(number)).map(|pages| pages.times)
     }
 
@@ -356,7 +386,7 @@ impl Table {
     fn make_room(&mut self, absent: AbsentPages, but: (u16, usize)) -> bool {
         let mut wanted = (self.all.queue.present / GOING_PART).max(1);
         let mut any = false;
-        for _ in 0..self.all.queue.len() {
+        for _ in 0..self.all.queue.count() {
             let Some((number, extent, turn)) = self.all.queue.take() else { break };
             let Some(paged) =
                 self.paged(number).filter(|paged| paged.extents().get(extent).is_some_and(|known| known.is_of(turn)))
@@ -377,7 +407,12 @@ impl Table {
     }
 
     /// Has an extent go, with all that was stored to it durable.
-    fn give_back(&mut self, absent: AbsentPages, (number, paged): (u16, &Paged), extent: usize) -> Result<(), Errno> {
+    pub(super) fn give_back(
+        &mut self,
+        absent: AbsentPages,
+        (number, paged): (u16, &Paged),
+        extent: usize,
+    ) -> Result<(), Errno> {
         let range = paged.addresses(extent);
         let mut aliases = Aliases::NONE;
         let mut at = range.start;
@@ -421,10 +456,7 @@ impl Table {
                 continue;
             }
             self.all.paged[place] = None;
-            if let Some(free) = self.all.closing.iter_mut().find(|fd| **fd < 0) {
-                *free = paged.fd;
-                TOUCH_THREADS.ring();
-            }
+            self.close_later(paged.fd);
             paged.end();
         }
     }
@@ -488,51 +520,6 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Other addresses of the pages of an extent.
-struct Aliases {
-    aliases: [Option<MappedRuns>; EXTENT_BYTES / PAGE_BYTES],
-    count: usize,
-}
-
-impl Aliases {
-    const NONE: Aliases = Aliases { aliases: [const { None }; EXTENT_BYTES / PAGE_BYTES], count: 0 };
-
-    /// Has the present pages of a part, if the process may load from them: of others all is
-    /// flushed.
-    fn add_present(&mut self, paged: &Paged, part: &MappedPages) -> Result<(), Errno> {
-        let mut left = part.addresses();
-        while part.reach() == Reach::Readable
-            && let Some(run) = paged.run(&left, Which::TogetherInPool)
-        {
-            // SAFETY: it is present, and lies in the pool as a whole.
-            let alias = unsafe { MappedRuns::alias(with_exposed_provenance_mut(run.start), run.len()) };
-            if let Some(place) = self.aliases.get_mut(self.count) {
-                *place = Some(alias.map_err(errno_of)?);
-                self.count += 1;
-            }
-            left.start = run.end;
-        }
-        Ok(())
-    }
-
-    fn flush(&self) {
-        for alias in self.aliases.iter().flatten() {
-            // SAFETY: it is mapped as long as this is there.
-            unsafe { MappedRuns::flush(alias.base(), alias.bytes()) };
-        }
-        MappedRuns::fence();
-    }
-}
-
-impl Drop for Aliases {
-    fn drop(&mut self) {
-        for alias in self.aliases.iter_mut().filter_map(Option::take) {
-            // SAFETY: nobody else knows of it.
-            unsafe { alias.give_up() };
-        }
-    }
-}
-
 /// Has whoever waits for this page go on. On the worker only.
 fn serve(absent: AbsentPages, at: usize) {
     let page = at / PAGE_BYTES * PAGE_BYTES;
@@ -542,6 +529,9 @@ fn serve(absent: AbsentPages, at: usize) {
             let paged = table.mapped.parts(&page).find_map(|part| part.paged);
             // It was unmapped meanwhile, or something else is there.
             let Some(number) = paged else { return Ok(page.clone()) };
+            if table.paged(number).is_some_and(|paged| paged.fd == COMES) {
+                return Err(Errno::AGAIN);
+            }
             table.asking(number_of_try, |table| table.bring_page(absent, number, page.start))
         });
         match brought.and_then(|brought| brought) {
@@ -601,6 +591,10 @@ pub(crate) fn before_fork() {
     if !has_absent && !any() {
         return;
     }
+    if has_absent {
+        // A child that has the file too may have pages of it when this process has none.
+        give_back_all();
+    }
     let held = HeldSignals::new();
     if has_absent {
         _IO_list_lock();
@@ -614,6 +608,9 @@ pub(crate) fn before_fork() {
     // SAFETY: L2.
     let table = unsafe { &mut *MAPPINGS.table.get() };
     table.all.has_streams = has_absent;
+    // What was not given back stays for good.
+    table.all.paged.iter_mut().flatten().for_each(|paged| paged.upgraded_from = None);
+    table.count();
     for (copy, paged) in table.all.copies.iter_mut().zip(&table.all.paged) {
         *copy = paged.and_then(|paged| TOUCH_THREADS.open_for_program(paged.fd).ok()).unwrap_or(-1);
     }
@@ -676,7 +673,7 @@ pub(crate) fn after_fork_in_child() {
 impl Table {
     /// In a child: no extent is present, and the files are the parent's.
     pub(super) fn forget_present(&mut self) {
-        for place in 0..self.mapped.len() {
+        for place in 0..self.mapped.count() {
             let Some(pages) = self.mapped.iter().nth(place).copied() else { break };
             self.is_gone(&pages);
         }

@@ -9,9 +9,7 @@
 //!
 //! A child of `fork` has no pins.
 
-use crate::mapped_ranges::{MappedPages, Pin, Reach};
 use crate::mappings::misses::WORK;
-use crate::mappings::paged::{Paged, Which};
 use crate::mappings::touch_threads::TOUCH_THREADS;
 use crate::mappings::{PAGE_BYTES, Table, any, errno_of, pages, with};
 use crate::memory::PoolFile;
@@ -24,6 +22,7 @@ use std::ops::Range;
 use std::ptr::with_exposed_provenance_mut;
 use tidegate_file_wire::PoolDescription;
 use tidegate_media::{Charged, OpenShared, PinCharge};
+use tidegate_process_mappings::{MappedPages, Paged, Pin, Reach, Which};
 
 /// Pools of which a process has pages mapped.
 const POOLS_MAX: usize = 16;

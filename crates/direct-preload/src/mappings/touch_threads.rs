@@ -6,9 +6,8 @@
 //! programs close descriptors that they do not know, and go on with their memory. Neither calls a
 //! function of libc that this library takes over.
 
-use crate::contexts::room_words;
+use crate::contexts::{recall_words, room_words};
 use crate::guarded;
-use crate::mappings::paged::PAGED_MAX;
 use crate::mappings::pause;
 use crate::mappings::signals::HeldSignals;
 use rustix::fd::{IntoRawFd, OwnedFd};
@@ -18,10 +17,11 @@ use rustix::thread::{ClockId, futex, gettid};
 use std::ffi::{CStr, c_void};
 use std::io::Write as _;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_file_wire::BOARDS_MAX;
 use tidegate_media::AbsentPages;
 use tidegate_preload_common::lock::Lock;
+use tidegate_process_mappings::PAGED_MAX;
 
 /// Addresses that wait in the queue.
 const TOUCHES: usize = 1024;
@@ -34,7 +34,8 @@ const FAILED: u32 = 3;
 const NOTHING_ASKED: u32 = 0;
 const ASKED_TO_OPEN: u32 = 1;
 const ASKED_TO_BRING: u32 = 2;
-const ANSWERED: u32 = 3;
+const ASKED_TO_GIVE_BACK: u32 = 3;
+const ANSWERED: u32 = 4;
 
 /// Descriptors of the program's table, one for each paged mapping; -1: none.
 pub(super) type Files = [i32; PAGED_MAX];
@@ -47,10 +48,14 @@ pub(super) struct TouchWork {
     pub(super) serve: fn(AbsentPages, usize),
     /// Brings the page of this address.
     pub(super) bring: fn(AbsentPages, usize) -> Result<(), Errno>,
+    /// Has the upgraded mapping with this address come back.
+    pub(super) give_back: fn(AbsentPages, usize),
     /// Called when another program waits for room.
     pub(super) give_room: fn(AbsentPages),
+    /// Called when somebody wants a file of which some program upgraded a mapping.
+    pub(super) give_back_wanted: fn(AbsentPages),
     /// Called when nobody waits.
-    pub(super) tidy_up: fn(),
+    pub(super) tidy_up: fn(AbsentPages),
 }
 
 /// The threads, and what passes between them and the program's.
@@ -161,6 +166,12 @@ impl TouchThreads {
         self.asked(ASKED_TO_BRING, || self.page.store(at, Ordering::Relaxed)).map(drop)
     }
 
+    /// Has the worker make the upgraded mapping with this address one of the kernel's pages again,
+    /// if it can. The caller does not have the table.
+    pub(super) fn give_back(&self, at: usize) {
+        let _ = self.asked(ASKED_TO_GIVE_BACK, || self.page.store(at, Ordering::Relaxed));
+    }
+
     /// Has the worker do something, of which `tell` tells the rest.
     fn asked(&self, request: u32, tell: impl FnOnce()) -> Result<i32, Errno> {
         let _held = HeldSignals::new();
@@ -217,11 +228,11 @@ impl TouchThreads {
     }
 
     /// Waits until the bell rings, or a program wants room. On the worker.
-    fn wait(&self, heard: u32, wanted: &RoomWanted) {
-        let mut waits = [futex::Wait::new(); 1 + BOARDS_MAX];
+    fn wait(&self, heard: u32, wanted: &BoardWords) {
+        let mut waits = [futex::Wait::new(); 1 + 2 * BOARDS_MAX];
         let bell = (self.bell.as_ptr(), heard, futex::WaitFlags::PRIVATE);
-        let words =
-            room_words().zip(wanted.0).map(|(word, value)| (word.as_ptr().cast(), value, futex::WaitFlags::empty()));
+        let words = room_words().zip(wanted.room.0).chain(recall_words().zip(wanted.recalled.0));
+        let words = words.map(|(word, value)| (word.as_ptr().cast(), value, futex::WaitFlags::empty()));
         let mut count = 0;
         for (wait, (at, value, flags)) in waits.iter_mut().zip([bell].into_iter().chain(words)) {
             (wait.val, wait.uaddr) = (value.into(), futex::WaitPtr::new(at.cast()));
@@ -251,6 +262,10 @@ impl TouchThreads {
         let done = match self.request.load(Ordering::Acquire) {
             ASKED_TO_OPEN => opened(self.thread.load(Ordering::Relaxed), self.file.load(Ordering::Relaxed)),
             ASKED_TO_BRING => (work.bring)(absent, self.page.load(Ordering::Relaxed)).map(|()| 0),
+            ASKED_TO_GIVE_BACK => {
+                (work.give_back)(absent, self.page.load(Ordering::Relaxed));
+                Ok(0)
+            }
             _ => return,
         };
         self.answer.store(done.unwrap_or_else(|errno| -errno.raw_os_error()), Ordering::Relaxed);
@@ -259,29 +274,47 @@ impl TouchThreads {
     }
 }
 
-/// What the boards of mounts say of room for mapped pages, as far as a futex is: the first halves
-/// of their words.
+/// What one word of each mount's board says, as far as a futex is: the first half of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct RoomWanted([u32; BOARDS_MAX]);
+struct Halves([u32; BOARDS_MAX]);
 
-impl RoomWanted {
-    fn now() -> RoomWanted {
-        let mut wanted = RoomWanted([0; BOARDS_MAX]);
-        for (place, word) in wanted.0.iter_mut().zip(room_words()) {
+impl Halves {
+    fn of(words: impl Iterator<Item = &'static AtomicU64>) -> Halves {
+        let mut halves = Halves([0; BOARDS_MAX]);
+        for (place, word) in halves.0.iter_mut().zip(words) {
             // Relaxed: the kernel compares again before it waits.
             let [half, _]: [u32; 2] = zerocopy::transmute!(word.load(Ordering::Relaxed).to_ne_bytes());
             *place = half;
         }
-        wanted
+        halves
     }
 }
 
-/// Opens the file of a thread's descriptor anew, for reading and writing.
+/// What the boards say that others want: room for mapped pages, and files.
+#[derive(Clone, Copy)]
+struct BoardWords {
+    room: Halves,
+    recalled: Halves,
+}
+
+impl BoardWords {
+    fn now() -> BoardWords {
+        BoardWords { room: Halves::of(room_words()), recalled: Halves::of(recall_words()) }
+    }
+}
+
+/// Opens the file of one of the worker's descriptors anew. On the worker only.
+pub(super) fn opened_again(fd: i32) -> Result<i32, Errno> {
+    opened(gettid().as_raw_nonzero().get(), fd)
+}
+
+/// Opens the file of a thread's descriptor anew, for reading and writing. It waits for nobody who
+/// upgraded a mapping of it: that is this process.
 fn opened(thread: i32, fd: i32) -> Result<i32, Errno> {
     let mut path = [0; 64];
     write!(&mut path[..63], "/proc/self/task/{thread}/fd/{fd}").map_err(|_| Errno::NAMETOOLONG)?;
     let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
-    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(OwnedFd::into_raw_fd)
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map(OwnedFd::into_raw_fd)
 }
 
 /// Starts a thread of the process that nobody joins. The caller holds its signals back, and so does
@@ -336,21 +369,25 @@ extern "C" fn bring_pages(work: *mut c_void) -> *mut c_void {
         TOUCH_THREADS.worker.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         TOUCH_THREADS.is_now(RUNNING);
         let work = work_of(work);
-        let mut wanted = RoomWanted::now();
+        let mut wanted = BoardWords::now();
         loop {
             let heard = TOUCH_THREADS.bell.load(Ordering::Acquire);
-            let now = RoomWanted::now();
-            if std::mem::replace(&mut wanted, now) != now {
+            let (before, now) = (wanted, BoardWords::now());
+            wanted = now;
+            if before.room != now.room {
                 (work.give_room)(absent);
+            }
+            if before.recalled != now.recalled {
+                (work.give_back_wanted)(absent);
             }
             while let Some(at) = TOUCH_THREADS.take() {
                 (work.serve)(absent, at);
             }
             TOUCH_THREADS.answer(absent, work);
-            (work.tidy_up)();
+            (work.tidy_up)(absent);
             // What this process asked for itself it need not give.
             if TOUCH_THREADS.asked_for_room.swap(false, Ordering::Relaxed) {
-                wanted = RoomWanted::now();
+                wanted.room = Halves::of(room_words());
             }
             TOUCH_THREADS.wait(heard, &wanted);
         }

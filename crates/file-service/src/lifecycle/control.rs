@@ -6,7 +6,6 @@
 use crate::lifecycle::belonging::mount_above;
 use crate::lifecycle::failure::ServiceFailure;
 use crate::lifecycle::pool_of::mount_with;
-use crate::lifecycle::status::MountStatus;
 use crate::service::explained::FilePlaces;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
@@ -19,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 use tidegate_host::asking::{ANSWER_PATIENCE, connect_within, named};
 use tidegate_host::default_paths::control_socket;
+use tidegate_mount_status::MountStatus;
 
 /// Longest line of a client: it may have a path, as an array of numbers.
 const LINE_BYTES_MAX: u64 = 32 << 10;

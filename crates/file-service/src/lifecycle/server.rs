@@ -15,7 +15,7 @@ use crate::lifecycle::opening::{lock_source, record_of};
 use crate::lifecycle::recovered::{FormerNames, recover};
 use crate::lifecycle::run::Listener;
 use crate::lifecycle::served_mount::ServedMount;
-use crate::lifecycle::status::MountStatus;
+use crate::lifecycle::status::state_of;
 use crate::lifecycle::unmounted::end_on_demand;
 use crate::pool::hidden::Hidden;
 use crate::pool::record;
@@ -294,7 +294,7 @@ fn serve_control(socket: ControlSocket, server: &MountServer, restarts: u64) -> 
     let ServedMount { source, mountpoint, policy, .. } = server.mount.clone();
     let answer = move |question, say: &mut dyn FnMut(&ControlReply)| match question {
         Question::Status => {
-            let status = MountStatus::of(&service, (&source, &mountpoint, &policy), restarts);
+            let status = state_of(&service, (&source, &mountpoint, &policy), restarts);
             say(&ControlReply::Status(Box::new(status)));
         }
         Question::Explain { path, from, until } => {

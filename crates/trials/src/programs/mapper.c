@@ -13,6 +13,7 @@
  *   lock AT LEN          locktouched AT LEN (MLOCK_ONFAULT)         unlock AT LEN
  *   lockall FLAGS        unlockall                other AT LEN (memory of no file, there)
  *   holes AT COUNT       streams FORKS            fill LEFT
+ *   reread AT COUNT (stores and reads by the descriptor: how many reads are older)
  *
  * HOW is "direct", "barred" (PROT_NONE), "private" (MAP_PRIVATE | MAP_DAX), "plain" (MAP_SHARED | MAP_DAX), "shared",
  * "paged" (MAP_NORESERVE), "whole" (MAP_POPULATE) or "fixed" (over the first mapping). */
@@ -234,6 +235,18 @@ static void fill(long left)
 	answer(failed ? -1 : 0);
 }
 
+static void reread(size_t at, long count)
+{
+	long older = 0;
+	for (long i = 1; i <= count; i++) {
+		unsigned char byte_read = 0;
+		base[at] = i;
+		older += pread(fd, &byte_read, 1, at) != 1 || byte_read != (unsigned char)i;
+	}
+	printf("%ld\n", older);
+	fflush(stdout);
+}
+
 static volatile int enough;
 
 /* Writes pages of the mapping to a stream. */
@@ -329,6 +342,8 @@ int main(void)
 			run(byte, len, THREADS);
 		else if (sscanf(line, "holes %ld %ld", &at, &len) == 2)
 			holes(at, len);
+		else if (sscanf(line, "reread %ld %ld", &at, &len) == 2)
+			reread(at, len);
 		else if (sscanf(line, "fill %ld", &len) == 1)
 			fill(len);
 		else if (sscanf(line, "streams %ld", &len) == 1)

@@ -5,13 +5,14 @@ use crate::source::{Finding, SourceFile};
 use syn::visit::Visit;
 
 /// The crates that touch memory, share it with the kernel, or speak C.
-const ADDRESSES: [&str; 10] = [
+const ADDRESSES: [&str; 11] = [
     "capi",
     "context-probe",
     "direct-preload",
     "media",
     "preload",
     "preload-common",
+    "process-mappings",
     "program-context",
     "rivals",
     "sqlite-vfs",

@@ -132,8 +132,10 @@ impl StatusReport {
         line(f, "syncs", format_args!("{syncs} in persistent memory ({rate:.1} per s, {bytes}), {below}"))?;
         line(f, "groups", format_args!("{groups} (atomic groups of writes, which count as syncs)"))?;
         self.write_leases(f)?;
-        if self.status.mapped_bytes > 0 {
-            line(f, "mapped", format_args!("{} of the pool by programs", Human(self.status.mapped_bytes)))?;
+        let MountCounts { mappings_upgraded, mappings_recalled, .. } = self.status.counts;
+        if self.status.mapped_bytes > 0 || mappings_upgraded > 0 {
+            let upgrades = format_args!("{mappings_upgraded} mappings upgraded, {mappings_recalled} recalled");
+            line(f, "mapped", format_args!("{} of the pool by programs, {upgrades}", Human(self.status.mapped_bytes)))?;
             let [pinned, most] = [self.status.pinned_bytes, self.status.pinned_bytes_max].map(Human);
             line(f, "pinned", format_args!("{pinned} of the pool by programs, which may pin {most}"))?;
         }

@@ -45,6 +45,8 @@ struct RunConfig {
     pin_max: Option<u64>,
     #[serde(default, deserialize_with = "config::placement")]
     policy: Option<NamedPlacement>,
+    #[serde(default)]
+    upgrade_mappings: bool,
     #[serde(default, deserialize_with = "config::globs")]
     bypass: Vec<String>,
     #[serde(default, deserialize_with = "context_frames")]
@@ -58,13 +60,14 @@ struct RunConfig {
 }
 
 /// Every key of the file, each like the flag of its name.
-pub(crate) const KEYS: [&str; 11] = [
+pub(crate) const KEYS: [&str; 12] = [
     "pool",
     "size",
     "dram",
     "read_cache",
     "pin_max",
     "policy",
+    "upgrade_mappings",
     "bypass",
     "context_frames",
     "root",
@@ -97,6 +100,7 @@ pub(crate) fn run(args: &Run, said: ServeMount) -> Result<ExitCode, Failure> {
         recording: recording.as_ref(),
         context_frames: asked.context_frames,
         read_cache: asked.read_cache,
+        upgrade_mappings: asked.upgrade_mappings,
     };
     let allowed = if args.is_trial { Allowed::AnyMemory } else { Allowed::PersistentMemory };
     let ended = match mounts.begin(&roots, &asked, allowed) {
@@ -136,6 +140,7 @@ fn asked_by(args: &Run) -> Result<RunConfig, Failure> {
         read_cache: args.read_cache.or(written.read_cache),
         pin_max: args.pin_max.or(written.pin_max),
         policy: args.policy.or(written.policy),
+        upgrade_mappings: args.upgrade_mappings || written.upgrade_mappings,
         sandbox: args.sandbox.or(written.sandbox),
         no_busy_poll: args.no_busy_poll || written.no_busy_poll,
         bypass: config::said_or_written(&args.bypass, written.bypass),
@@ -194,7 +199,7 @@ mod tests {
 
     #[test]
     fn every_key_reaches_the_run_and_a_list_of_one_needs_no_brackets() {
-        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\nread_cache = \"0\"\npin_max = \"3M\"\npolicy = \"lru\"\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nno_busy_poll = true\nsandbox = \"on\"\n";
+        let text = "pool = \"p\"\nsize = \"64M\"\ndram = \"2M\"\nread_cache = \"0\"\npin_max = \"3M\"\npolicy = \"lru\"\nupgrade_mappings = true\nbypass = \"*.log\"\ncontext_frames = 8\nroot = [\"a\", \"/b\"]\nno_busy_poll = true\nsandbox = \"on\"\n";
         let expected = RunConfig {
             pool: Some("p".into()),
             size: Some(64 << 20),
@@ -202,6 +207,7 @@ mod tests {
             read_cache: Some(0),
             pin_max: Some(3 << 20),
             policy: Some(NamedPlacement::Lru),
+            upgrade_mappings: true,
             bypass: vec!["*.log".to_owned()],
             context_frames: Some(8),
             root: vec!["a".into(), "/b".into()],

@@ -15,7 +15,6 @@ mod shares;
 mod writes;
 
 use crate::pool::read_admission::ReadAdmission;
-use crate::service::counts::{FileStates, MountCounts, ReadsByPattern};
 use crate::service::nodes::groups::FileGroups;
 use crate::service::nodes::open_files::errno::{errno_of, refused_as};
 use crate::service::nodes::open_files::leases::{FileLease, Leases};
@@ -35,6 +34,7 @@ use tidegate_file_cache::{
 };
 use tidegate_layout::file_cache::modified_time;
 use tidegate_media::MappedRegion;
+use tidegate_mount_status::{FileStates, MountCounts, ReadsByPattern};
 use tidegate_policy::placement::Bypass;
 use tidegate_policy::writeback::shares::Shares;
 use tidegate_source_files::Route;
@@ -268,6 +268,8 @@ impl OpenFiles {
             leases_joined: self.leases.counts.joined.load(Ordering::Relaxed),
             leases_extended: self.leases.counts.extended.load(Ordering::Relaxed),
             leases_reaped: self.leases.counts.reaped.load(Ordering::Relaxed),
+            mappings_upgraded: self.mappings.upgraded.load(Ordering::Relaxed),
+            mappings_recalled: self.mappings.recalled.load(Ordering::Relaxed),
             adopted_bytes: counters.bytes_adopted,
             synced_bytes: counters.bytes_committed,
             written_back_bytes: counters.bytes_written_back,

@@ -50,6 +50,10 @@ impl FileService {
             stale = self.take_privileges(&file, privileges);
         }
         self.keep_open(node, &file);
+        // As with leases of the kernel's: such an open does not wait.
+        if !flags.contains(OFlags::NONBLOCK) {
+            self.open_files.recall(&file);
+        }
         let opening = Opening { node, access, request };
         Ok((self.add_handle(file, opening), stale))
     }

@@ -7,7 +7,9 @@ use crate::service::nodes::open_files::placement::Requested;
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use std::ops::Range;
-use tidegate_file_wire::{Answer, CLAIM, Claim, DESCRIBE, EXTEND, JOINS, LEAVE, LeaseRequest, MAP, Map, READ};
+use tidegate_file_wire::{
+    Answer, CLAIM, Claim, DESCRIBE, EXTEND, JOINS, LEAVE, LeaseRequest, MAP, Map, READ, UPGRADE, Upgrade,
+};
 use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read, VERSION};
 use tidegate_fuse::{Handle, Header, Ioctl, NodeId, Reply};
 use tidegate_layout::file_cache::LeaseGrant;
@@ -21,7 +23,7 @@ const CLAIMED_BYTES_MAX: u64 = 64 << 20;
 impl FileService {
     /// Whether this is an `ioctl` about leases.
     pub(crate) fn is_about_leases(command: u32) -> bool {
-        [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP].contains(&command)
+        [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP, UPGRADE].contains(&command)
     }
 
     /// Carries out an `ioctl` about leases.
@@ -53,6 +55,15 @@ impl FileService {
                 map.answer = Answer::Never.word().into();
                 self.map_pages((header.node, ioctl.handle), &mut map, lending)?;
                 put(ioctl, &map, buffer)
+            }
+            UPGRADE => {
+                let mut upgrade: Upgrade = taken(ioctl)?;
+                let answer = match lending {
+                    Some(lending) => self.upgrade((header.node, ioctl.handle), &upgrade, lending)?,
+                    None => Answer::Never,
+                };
+                upgrade.answer = answer.word().into();
+                put(ioctl, &upgrade, buffer)
             }
             READ => {
                 let mut read: Read = taken(ioctl)?;

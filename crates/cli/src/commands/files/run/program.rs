@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use tidegate_access_trace::Recording;
-use tidegate_file_wire::{CONTEXTS, DIRECT, FRAMES, READ_CACHE, TRACE, contexts_said, variable};
+use tidegate_file_wire::{CONTEXTS, DIRECT, FRAMES, READ_CACHE, TRACE, UPGRADE_MAPPINGS, contexts_said, variable};
 use tidegate_host::processes::{PRELOAD, exit_code, library_for_programs, preloading};
 use tidegate_host::threads::SignalsHandedOn;
 
@@ -33,6 +33,8 @@ pub(super) struct Program<'a> {
     pub(super) context_frames: Option<u32>,
     /// Most bytes of DRAM for what each process reads, if that was said.
     pub(super) read_cache: Option<u64>,
+    /// Whether mappings of the kernel's pages are upgraded.
+    pub(super) upgrade_mappings: bool,
 }
 
 impl Program<'_> {
@@ -48,6 +50,9 @@ impl Program<'_> {
         }
         if let Some(bytes) = self.read_cache.filter(|_| self.library.is_some()) {
             command.env(variable(READ_CACHE), bytes.to_string());
+        }
+        if self.upgrade_mappings && self.library.is_some() {
+            command.env(variable(UPGRADE_MAPPINGS), "1");
         }
         if let Some(recording) = self.recording {
             recording.is_heard_by(boards).map_err(ProgramFailure::NoTrace)?;

@@ -55,6 +55,10 @@ pub(crate) struct FileLease {
     is_direct: AtomicBool,
     /// Whether several programs had one lease.
     is_common: AtomicBool,
+    /// Whether a program upgraded its mappings, and gives them back when that is wanted.
+    is_upgraded: AtomicBool,
+    /// Whether somebody waits for that.
+    is_recalled: AtomicBool,
 }
 
 impl FileLease {
@@ -67,6 +71,8 @@ impl FileLease {
             is_mapped: AtomicBool::new(false),
             is_direct: AtomicBool::new(false),
             is_common: AtomicBool::new(false),
+            is_upgraded: AtomicBool::new(false),
+            is_recalled: AtomicBool::new(false),
         }
     }
 
@@ -100,6 +106,29 @@ impl FileLease {
     /// Notes that a program has the file mapped, shared and writable: its stores ask nobody.
     pub(crate) fn note_mapped(&self) {
         self.is_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that no program has the kernel's pages mapped any more.
+    pub(crate) fn note_not_mapped(&self) {
+        self.is_mapped.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes whether a program has upgraded its mappings. Nobody waits for them then.
+    pub(crate) fn set_upgraded(&self, upgraded: bool) {
+        self.is_recalled.store(false, Ordering::Relaxed);
+        self.is_upgraded.store(upgraded, Ordering::Relaxed);
+    }
+
+    /// Whether a program is to give its mappings back from now on: whether it can.
+    pub(super) fn recall(&self) -> bool {
+        let can = self.is_upgraded.load(Ordering::Relaxed);
+        self.is_recalled.fetch_or(can, Ordering::Relaxed);
+        can
+    }
+
+    /// Whether somebody waits for mappings that were upgraded.
+    pub(crate) fn is_recalled(&self) -> bool {
+        self.is_recalled.load(Ordering::Relaxed)
     }
 
     /// Notes whether the kernel is to keep no pages; what held before. Sequentially consistent, as

@@ -4,24 +4,38 @@
 //! `MappedRuns`): the kernel drops it with the last mapping, in whichever process that is. So these
 //! locks say what is mapped. They are looked at once a second, and when a server takes a mount
 //! over. A file counts as open as long as it is mapped.
+//!
+//! A program may have upgraded mappings of the kernel's pages, without knowing it: others that want
+//! to use the file find it as if there were no direct mappings. So whoever opens the file has these
+//! recalled.
 
 use super::leases::follow_time;
 use super::{OpenFile, OpenFiles, ServedFrom, errno_of, word_of_now};
 use rustix::fd::BorrowedFd;
 use rustix::io::{Errno, Result};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tidegate_layout::file_cache::{LEASE_CLASS, MappedRun};
 use tidegate_media::MappedRuns;
+
+/// How long whoever wants a file waits until a program has given back the mappings of it that it
+/// upgraded. One that is stopped does not.
+const RECALL_MAX: Duration = Duration::from_secs(1);
 
 /// Every file that is mapped.
 #[derive(Default)]
 pub(crate) struct Mappings {
     /// Held while pages come to be mapped, and while the locks are looked at.
     files: Mutex<Vec<Arc<OpenFile>>>,
-    /// Mappings that were made; relaxed: it is read for people.
-    pub(crate) made: AtomicU64,
+    /// Mappings of the kernel's pages that programs upgraded, and those that came back; relaxed:
+    /// they are read for people.
+    pub(crate) upgraded: AtomicU64,
+    pub(crate) recalled: AtomicU64,
+    /// Taken by who waits for mappings to end, which is told by the condition.
+    waits: Mutex<()>,
+    ended: Condvar,
 }
 
 impl OpenFiles {
@@ -41,7 +55,6 @@ impl OpenFiles {
             self.count_open(file);
             mapped.push(Arc::clone(file));
         }
-        self.mappings.made.fetch_add(1, Ordering::Relaxed);
         Ok((runs, time_page))
     }
 
@@ -52,6 +65,8 @@ impl OpenFiles {
             if self.is_mapped_still(&file) {
                 self.count_open(&file);
                 file.lease.set_direct(true);
+                // If it did not, it is waited for in vain, once.
+                file.lease.set_upgraded(true);
                 mapped.push(file);
             }
         }
@@ -72,10 +87,34 @@ impl OpenFiles {
             });
             if !is_mapped {
                 file.lease.set_direct(false);
+                file.lease.set_upgraded(false);
                 self.close(file.clone());
             }
             is_mapped
         });
+        drop(mapped);
+        // Whoever waits has looked before, or looks after this.
+        drop(self.mappings.waits.lock().unwrap_or_else(PoisonError::into_inner));
+        self.mappings.ended.notify_all();
+    }
+
+    /// Has a program give back the mappings of a file that it upgraded, if one has such, and waits
+    /// for that for a while.
+    pub(crate) fn recall(&self, file: &OpenFile) {
+        if !file.lease.is_direct() || !file.lease.recall() {
+            return;
+        }
+        self.board.get().inspect(|board| board.recall());
+        let begun = Instant::now();
+        let mut turn = self.mappings.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        while file.lease.is_direct() {
+            let Some(left) = RECALL_MAX.checked_sub(begun.elapsed()) else {
+                // The next one does not wait in vain.
+                return file.lease.set_upgraded(false);
+            };
+            let waited = self.mappings.ended.wait_timeout(turn, left);
+            (turn, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn still_mapped(&self, file: &OpenFile, pool: BorrowedFd<'_>) -> Result<bool> {

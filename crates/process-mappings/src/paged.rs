@@ -5,6 +5,8 @@
 //! which they came. What is known of a mapping's extents lies in memory of its own, which costs
 //! nothing where no extent came yet.
 
+use crate::PAGE_BYTES;
+use crate::kernel_mappings::KernelMapping;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -15,17 +17,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tidegate_file_wire::PoolDescription;
 
 /// Paged mappings of a process.
-pub(super) const PAGED_MAX: usize = 64;
+pub const PAGED_MAX: usize = 64;
 
-const PAGE_BYTES: usize = 4096;
 /// Pages of an extent: as many as a word has bits.
 const EXTENT_PAGES: usize = 64;
 /// Bytes that come and go as one: most that a miss copies.
-pub(super) const EXTENT_BYTES: usize = EXTENT_PAGES * PAGE_BYTES;
+pub const EXTENT_BYTES: usize = EXTENT_PAGES * PAGE_BYTES;
 
 /// Most extents that are present in a process: each takes two or more of the kernel's areas of
 /// memory, of which there are 65530 by default.
-pub(super) const PRESENT_MAX: usize = 12_288;
+pub(crate) const PRESENT_MAX: usize = 12_288;
 
 /// Places in the queue: it has entries of extents, too, that went otherwise.
 const QUEUE: usize = 2 * PRESENT_MAX;
@@ -33,7 +34,7 @@ const QUEUE: usize = 2 * PRESENT_MAX;
 /// What is known of an extent. Zeroes: it is absent, and its memory need not exist. Atomics for
 /// what is changed by a reference: whoever does has the lock of the table.
 #[derive(Default)]
-pub(super) struct PagedExtent {
+pub struct PagedExtent {
     /// Which of all that came it is, from 1 on.
     came: AtomicU32,
     /// 1: it may have been stored to, and the kernel does not watch it yet.
@@ -46,8 +47,10 @@ pub(super) struct PagedExtent {
 
 /// Which pages a run is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub enum Which {
+    /// Pages that are not present.
     Absent,
+    /// Pages that are.
     Present,
     /// Present ones that follow each other in the pool.
     TogetherInPool,
@@ -58,28 +61,35 @@ fn bits(pages: Range<usize>) -> u64 {
 }
 
 impl PagedExtent {
-    pub(super) fn is_present(&self) -> bool {
+    /// Whether any page of it is.
+    pub fn is_present(&self) -> bool {
         self.present.load(Ordering::Relaxed) != 0
     }
 
-    pub(super) fn is_watched(&self) -> bool {
+    /// Whether the kernel tells what is stored to it.
+    pub fn is_watched(&self) -> bool {
         self.unwatched.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether it was present before, and may be still.
+    pub fn has_come(&self) -> bool {
+        self.came.load(Ordering::Relaxed) != 0
+    }
+
     /// The kernel watches it from now on.
-    pub(super) fn watched(&self) {
+    pub fn watched(&self) {
         self.unwatched.store(0, Ordering::Relaxed);
     }
 
     /// These pages came, as one run of the pool.
-    pub(super) fn has(&self, pages: Range<usize>) {
+    pub fn has(&self, pages: Range<usize>) {
         self.begins.fetch_or(1 << pages.start, Ordering::Relaxed);
         self.present.fetch_or(bits(pages), Ordering::Relaxed);
         self.unwatched.store(1, Ordering::Relaxed);
     }
 
     /// These pages are gone. True: it has none any more.
-    pub(super) fn has_not(&self, pages: Range<usize>) -> bool {
+    pub fn has_not(&self, pages: Range<usize>) -> bool {
         let (behind, gone) = (pages.end, bits(pages));
         let had = self.present.fetch_and(!gone, Ordering::Relaxed);
         // What follows begins a run, if it is there.
@@ -99,15 +109,22 @@ impl PagedExtent {
     }
 }
 
+/// Stands for a descriptor that is about to be there: who waits for a page waits for that.
+pub const COMES: i32 = -2;
+
 /// A paged mapping. Its pages may be unmapped since, all or some.
 #[derive(Clone, Copy)]
-pub(super) struct Paged {
+pub struct Paged {
     base: usize,
     end: usize,
     /// Where its first page lies in the file.
-    pub(super) from: u64,
+    pub from: u64,
     /// By which descriptor of the handler's table the service is asked.
-    pub(super) fd: i32,
+    pub fd: i32,
+    /// The mapping of the kernel's pages that was here, if it was upgraded, and may come back.
+    pub upgraded_from: Option<KernelMapping>,
+    /// How often an extent came that had been here before.
+    pub returns: usize,
     extents: NonNull<PagedExtent>,
     pool: NonNull<PoolDescription>,
 }
@@ -118,7 +135,7 @@ impl Paged {
     }
 
     /// At these addresses, of a file from `from` on, in this pool.
-    pub(super) fn new(at: Range<usize>, from: u64, pool: &PoolDescription) -> Result<Paged, Errno> {
+    pub fn new(at: Range<usize>, from: u64, pool: &PoolDescription) -> Result<Paged, Errno> {
         let extents_bytes = Paged::extents_bytes(at.len());
         let len = extents_bytes + size_of::<PoolDescription>();
         let (access, how) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
@@ -128,51 +145,54 @@ impl Paged {
         let described = NonNull::new(memory.wrapping_byte_add(extents_bytes).cast()).ok_or(Errno::NOMEM)?;
         // SAFETY: it is inside the memory that was just mapped, and aligned to pages.
         unsafe { described.write(*pool) };
-        Ok(Paged { base: at.start, end: at.end, from, fd: -1, extents, pool: described })
+        let (base, end, upgraded_from) = (at.start, at.end, None);
+        Ok(Paged { base, end, from, fd: -1, upgraded_from, returns: 0, extents, pool: described })
     }
 
     /// Nothing of it is mapped, or known, any more.
-    pub(super) fn end(self) {
+    pub fn end(self) {
         let len = Paged::extents_bytes(self.end - self.base) + size_of::<PoolDescription>();
         let memory: *mut c_void = self.extents.as_ptr().cast();
         // SAFETY: nothing names it any more.
         let _ = unsafe { rustix::mm::munmap(memory, len) };
     }
 
-    pub(super) fn pool(&self) -> &'static PoolDescription {
+    /// The pool that it is of.
+    pub fn pool(&self) -> &'static PoolDescription {
         // SAFETY: it is as it was written, and `end` is called when nobody uses it.
         unsafe { self.pool.as_ref() }
     }
 
-    pub(super) fn extents(&self) -> &'static [PagedExtent] {
+    /// What is known of its extents, by their numbers.
+    pub fn extents(&self) -> &'static [PagedExtent] {
         // SAFETY: L5.
         unsafe { slice::from_raw_parts(self.extents.as_ptr(), (self.end - self.base).div_ceil(EXTENT_BYTES)) }
     }
 
     /// Which extent an address is in.
-    pub(super) fn number(&self, at: usize) -> usize {
+    pub fn number(&self, at: usize) -> usize {
         (at - self.base) / EXTENT_BYTES
     }
 
     /// The addresses of an extent.
-    pub(super) fn addresses(&self, number: usize) -> Range<usize> {
+    pub fn addresses(&self, number: usize) -> Range<usize> {
         let start = self.base + number * EXTENT_BYTES;
         start..self.end.min(start + EXTENT_BYTES)
     }
 
     /// Where an address lies in the file.
-    pub(super) fn offset(&self, at: usize) -> u64 {
+    pub fn offset(&self, at: usize) -> u64 {
         self.from + (at - self.base) as u64
     }
 
     /// The pages that addresses of one extent have there.
-    pub(super) fn pages(&self, range: &Range<usize>) -> Range<usize> {
+    pub fn pages(&self, range: &Range<usize>) -> Range<usize> {
         let extent = self.addresses(self.number(range.start)).start;
         (range.start - extent) / PAGE_BYTES..(range.end - extent) / PAGE_BYTES
     }
 
     /// The first run of such pages in a range of one extent.
-    pub(super) fn run(&self, range: &Range<usize>, which: Which) -> Option<Range<usize>> {
+    pub fn run(&self, range: &Range<usize>, which: Which) -> Option<Range<usize>> {
         if range.is_empty() {
             return None;
         }
@@ -183,7 +203,7 @@ impl Paged {
     }
 
     /// The parts of a range that lie in one extent each.
-    pub(super) fn cut(&self, range: Range<usize>) -> impl Iterator<Item = (&'static PagedExtent, Range<usize>)> {
+    pub fn cut(&self, range: Range<usize>) -> impl Iterator<Item = (&'static PagedExtent, Range<usize>)> {
         let (extents, paged) = (self.extents(), *self);
         let numbers = if range.is_empty() { 0..0 } else { self.number(range.start)..self.number(range.end - 1) + 1 };
         numbers.map(move |number| {
@@ -202,27 +222,28 @@ struct Came {
 }
 
 /// Extents in the order in which they came.
-pub(super) struct Arrivals {
+pub struct Arrivals {
     entries: [Came; QUEUE],
     first: usize,
     len: usize,
     turn: u32,
     /// Extents that are present.
-    pub(super) present: usize,
+    pub present: usize,
 }
 
 impl Arrivals {
     #[expect(clippy::large_stack_arrays, reason = "it is what a static begins with")]
-    pub(super) const NONE: Arrivals =
+    /// None came.
+    pub const NONE: Arrivals =
         Arrivals { entries: [Came { paged: 0, extent: 0, turn: 0 }; QUEUE], first: 0, len: 0, turn: 0, present: 0 };
 
     /// None is present.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         (self.first, self.len, self.present) = (0, 0, 0);
     }
 
     /// An extent is about to come.
-    pub(super) fn add(&mut self, paged: u16, number: usize, extent: &PagedExtent) {
+    pub fn add(&mut self, paged: u16, number: usize, extent: &PagedExtent) {
         self.turn = self.turn.checked_add(1).unwrap_or(1);
         extent.came.store(self.turn, Ordering::Relaxed);
         let entry = Came { paged, extent: u32::try_from(number).unwrap_or(u32::MAX), turn: self.turn };
@@ -231,26 +252,27 @@ impl Arrivals {
     }
 
     /// Whether one more may come.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.len < QUEUE && self.present < PRESENT_MAX
     }
 
     /// Takes the extent out that came first, if there is any; whether it is present still, the
     /// caller looks by its turn.
-    pub(super) fn take(&mut self) -> Option<(u16, usize, u32)> {
+    pub fn take(&mut self) -> Option<(u16, usize, u32)> {
         let entry = (self.len > 0).then(|| self.entries[self.first])?;
         (self.first, self.len) = ((self.first + 1) % QUEUE, self.len - 1);
         Some((entry.paged, entry.extent as usize, entry.turn))
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// How many entries there are.
+    pub fn count(&self) -> usize {
         self.len
     }
 }
 
 impl PagedExtent {
     /// Whether it came in this turn, and is present still.
-    pub(super) fn is_of(&self, turn: u32) -> bool {
+    pub fn is_of(&self, turn: u32) -> bool {
         self.is_present() && self.came.load(Ordering::Relaxed) == turn
     }
 }

@@ -45,7 +45,8 @@ pub struct PatternReads {
 }
 
 impl ReadsByPattern {
-    pub(crate) fn of(counts: &ByPattern) -> ReadsByPattern {
+    /// As a pool counted them.
+    pub fn of(counts: &ByPattern) -> ReadsByPattern {
         let of = |pattern| {
             let PatternCounts { hit_bytes, missed_bytes } = counts.of(pattern);
             PatternReads { hit_bytes, missed_bytes }
@@ -121,6 +122,12 @@ pub struct MountCounts {
     /// Leases whose memory was taken back.
     #[serde(default)]
     pub leases_reaped: u64,
+    /// How often a program's mapping of the kernel's pages was upgraded to a direct one.
+    #[serde(default)]
+    pub mappings_upgraded: u64,
+    /// How often such a one became a mapping of the kernel's pages again.
+    #[serde(default)]
+    pub mappings_recalled: u64,
     /// Bytes that programs wrote by leases.
     #[serde(default)]
     pub adopted_bytes: u64,
@@ -190,7 +197,7 @@ impl MountCounts {
         }
         grown! {
             up_ns, requests, names, names_below, syncs, syncs_below, groups, leases_granted, leases_joined, leases_ended,
-            leases_extended, leases_reaped, adopted_bytes, synced_bytes, written_back_bytes, reads_dram, reads_pool,
+            leases_extended, leases_reaped, mappings_upgraded, mappings_recalled, adopted_bytes, synced_bytes, written_back_bytes, reads_dram, reads_pool,
             reads_below, reads_kept, direct_bytes, held_back, admitted_bytes, read_dram_bytes, read_pool_bytes,
             read_below_bytes, timed_syncs, timed_syncs_ns, disk_syncs, disk_syncs_ns, placed_by_stack,
             placed_by_thread, lines_flushed, fences

@@ -1,6 +1,7 @@
 //! The page in which this process says when it stored to the mapped pages of a file: see
 //! [`StoreTimes`].
 
+use crate::PAGE_BYTES;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -9,17 +10,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tidegate_layout::file_cache::{LoggedTime, StoreTimes, later_modified_word, modified_word};
 use tidegate_media::MappedRuns;
 
-const PAGE_BYTES: usize = 4096;
-
 /// When a program changes a file, as the pool has it.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     modified_word(LoggedTime { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) })
 }
 
 /// The time page of a file, as this process has it mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Times {
+pub struct Times {
     at: usize,
     /// Which page of the pool it is; 0: the service has none for the file.
     page: u32,
@@ -29,10 +28,10 @@ pub(crate) struct Times {
 
 impl Times {
     /// None.
-    pub(crate) const NONE: Times = Times { at: 0, page: 0, is_counted: false };
+    pub const NONE: Times = Times { at: 0, page: 0, is_counted: false };
 
     /// Maps the page of this number, and locks it.
-    pub(crate) fn map(pool: BorrowedFd<'_>, page: u32) -> Result<Times, Errno> {
+    pub fn map(pool: BorrowedFd<'_>, page: u32) -> Result<Times, Errno> {
         if page == 0 {
             return Ok(Times::NONE);
         }
@@ -53,22 +52,22 @@ impl Times {
     }
 
     /// Whether it is this page of the pool.
-    pub(crate) fn is_page(&self, page: u32) -> bool {
+    pub fn is_page(&self, page: u32) -> bool {
         self.page == page
     }
 
     /// Whether this process is to say when it ends.
-    pub(crate) fn is_counted(&self) -> bool {
+    pub fn is_counted(&self) -> bool {
         self.is_counted
     }
 
     /// Whether it is the same mapping.
-    pub(crate) fn is_at(&self, other: &Times) -> bool {
+    pub fn is_at(&self, other: &Times) -> bool {
         self.at == other.at
     }
 
     /// Says that mapped pages were stored to, now: durable after this thread's next fence.
-    pub(crate) fn say(&self) {
+    pub fn say(&self) {
         if self.at == 0 {
             return;
         }
@@ -82,7 +81,7 @@ impl Times {
     }
 
     /// Says that all was said: this process stores to these pages no more, or says so anew.
-    pub(crate) fn has_said_all(&self) {
+    pub fn has_said_all(&self) {
         if self.is_counted {
             self.mappers().fetch_sub(1, Ordering::Relaxed);
         }
@@ -90,12 +89,12 @@ impl Times {
 
     /// This process is none of those that the page counts: it has said all, or is a child of the
     /// one that mapped it.
-    pub(crate) fn uncount(&mut self) {
+    pub fn uncount(&mut self) {
         self.is_counted = false;
     }
 
     /// Gives the page back, which is used no more.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         if self.at == 0 {
             return;
         }

@@ -9,7 +9,7 @@ const MAPPED_MAX: usize = 1024;
 
 /// Whether a process may load from pages of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// It may: their lines can be flushed.
     Readable,
     /// It may not, so it stores to none of them, and all that was stored before is flushed.
@@ -18,14 +18,14 @@ pub(crate) enum Reach {
 
 impl Reach {
     /// With an access as `mmap` and `mprotect` take it.
-    pub(crate) fn of(access: c_int) -> Reach {
+    pub fn of(access: c_int) -> Reach {
         if access & (libc::PROT_READ | libc::PROT_WRITE) != 0 { Reach::Readable } else { Reach::Barred }
     }
 }
 
 /// Whether pages may go from the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pin {
+pub enum Pin {
     /// They may, if their mapping is paged.
     Loose,
     /// They may not: they are about to be pinned.
@@ -36,23 +36,28 @@ pub(crate) enum Pin {
 
 /// Addresses that have pages of one file.
 #[derive(Clone, Copy)]
-pub(crate) struct MappedPages {
-    pub(crate) base: usize,
-    pub(crate) end: usize,
-    pub(crate) file: (u64, u64),
+pub struct MappedPages {
+    /// The first address.
+    pub base: usize,
+    /// The address behind the last one.
+    pub end: usize,
+    /// Device and inode of the file.
+    pub file: (u64, u64),
     /// Where it is said when they were stored to.
-    pub(crate) times: Times,
+    pub times: Times,
     /// How the process may reach them, as `mmap` and `mprotect` take it.
-    pub(crate) access: c_int,
+    pub access: c_int,
     /// Which paged mapping they are of, if any: some of them may be absent.
-    pub(crate) paged: Option<u16>,
+    pub paged: Option<u16>,
     /// The number of the pool, for this process.
-    pub(crate) pool: u8,
-    pub(crate) pin: Pin,
+    pub pool: u8,
+    /// Whether they may go.
+    pub pin: Pin,
 }
 
 impl MappedPages {
-    pub(crate) const NONE: MappedPages = MappedPages {
+    /// Pages of nothing.
+    pub const NONE: MappedPages = MappedPages {
         base: 0,
         end: 0,
         file: (0, 0),
@@ -63,7 +68,8 @@ impl MappedPages {
         pin: Pin::Loose,
     };
 
-    pub(crate) fn reach(&self) -> Reach {
+    /// Whether the process may load from them.
+    pub fn reach(&self) -> Reach {
         Reach::of(self.access)
     }
 
@@ -83,53 +89,58 @@ impl MappedPages {
         self.times == other.times && of(self) == of(other)
     }
 
-    pub(crate) fn addresses(&self) -> Range<usize> {
+    /// Their addresses.
+    pub fn addresses(&self) -> Range<usize> {
         self.base..self.end
     }
 }
 
 /// All of them, in no order.
-pub(crate) struct MappedRanges {
+pub struct MappedRanges {
     pages: [MappedPages; MAPPED_MAX],
     used: usize,
 }
 
 impl MappedRanges {
     #[expect(clippy::large_stack_arrays, reason = "it is what a static begins with")]
-    pub(crate) const NONE: MappedRanges = MappedRanges { pages: [MappedPages::NONE; MAPPED_MAX], used: 0 };
+    /// Nothing is mapped.
+    pub const NONE: MappedRanges = MappedRanges { pages: [MappedPages::NONE; MAPPED_MAX], used: 0 };
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many pieces there are.
+    pub fn count(&self) -> usize {
         self.used
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &MappedPages> {
+    /// Each piece.
+    pub fn iter(&self) -> impl Iterator<Item = &MappedPages> {
         self.pages[..self.used].iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut MappedPages> {
+    /// Each piece, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut MappedPages> {
         self.pages[..self.used].iter_mut()
     }
 
     /// The parts of these addresses that have pages.
-    pub(crate) fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = MappedPages> {
+    pub fn parts(&self, range: &Range<usize>) -> impl Iterator<Item = MappedPages> {
         let range = range.clone();
         self.iter().filter_map(move |pages| pages.within(&range))
     }
 
     /// Whether something can be cut out of what is there, and be added.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.used + 2 < MAPPED_MAX
     }
 
     /// Whether these addresses can be taken out for good: what is left of a piece may be two.
-    pub(crate) fn has_room_without(&self, range: &Range<usize>) -> bool {
+    pub fn has_room_without(&self, range: &Range<usize>) -> bool {
         let is_cut_in_two = |pages: &MappedPages| pages.base < range.start && range.end < pages.end;
         self.used < MAPPED_MAX || !self.iter().any(is_cut_in_two)
     }
 
     /// Adds pages, which are the same as those at their ends if all else is. Where there is no room
     /// they are not known.
-    pub(crate) fn add(&mut self, mut pages: MappedPages) {
+    pub fn add(&mut self, mut pages: MappedPages) {
         let mut place = 0;
         while place < self.used {
             let other = self.pages[place];
@@ -152,16 +163,12 @@ impl MappedRanges {
     }
 
     /// Takes one piece of these addresses out, if they have any.
-    pub(crate) fn take(&mut self, range: &Range<usize>) -> Option<MappedPages> {
+    pub fn take(&mut self, range: &Range<usize>) -> Option<MappedPages> {
         self.take_if(range, |_| true)
     }
 
     /// Takes one such piece of these addresses out, if they have any.
-    pub(crate) fn take_if(
-        &mut self,
-        range: &Range<usize>,
-        is_such: impl Fn(&MappedPages) -> bool,
-    ) -> Option<MappedPages> {
+    pub fn take_if(&mut self, range: &Range<usize>, is_such: impl Fn(&MappedPages) -> bool) -> Option<MappedPages> {
         let place = self.iter().position(|pages| is_such(pages) && pages.within(range).is_some())?;
         let pages = self.pages[place];
         self.remove(place);
@@ -192,7 +199,7 @@ mod tests {
         let mut ranges = Box::new(MappedRanges::NONE);
         ranges.add(pages(10, 20));
         ranges.add(MappedPages { file: (1, 2), ..pages(20, 30) });
-        assert_eq!(ranges.len(), 2, "another file");
+        assert_eq!(ranges.count(), 2, "another file");
         let taken = ranges.take(&(12..25)).expect("there is some");
         let other = ranges.take(&(12..25)).expect("there is some more");
         let mut seen = [(taken.base, taken.end), (other.base, other.end)];
@@ -214,7 +221,7 @@ mod tests {
     fn no_more_are_known_than_there_is_room_for() {
         let mut ranges = Box::new(MappedRanges::NONE);
         (0..MAPPED_MAX + 5).for_each(|number| ranges.add(pages(number * 4, number * 4 + 1)));
-        assert_eq!((ranges.len(), ranges.has_room()), (MAPPED_MAX, false));
+        assert_eq!((ranges.count(), ranges.has_room()), (MAPPED_MAX, false));
         assert!(ranges.take(&(0..1)).is_some());
         ranges.add(pages(0, 3));
         assert!(!ranges.has_room_without(&(1..2)), "two would be left");
