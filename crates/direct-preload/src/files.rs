@@ -9,10 +9,9 @@ use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fstat};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tidegate_file_direct::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
-use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read};
+use tidegate_file_wire::{PoolDescription, Read};
 use tidegate_media::ProtectionKey;
 use tidegate_preload_common::lock::Lock;
-use zerocopy::little_endian::{U32, U64};
 
 /// Descriptors that are known, from 0 on.
 const DESCRIPTORS: usize = 65536;
@@ -81,7 +80,7 @@ impl FileSlot {
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
             pool: UnsafeCell::new(NO_POOL),
-            file: UnsafeCell::new(SlotState { file: None, message: NO_READ }),
+            file: UnsafeCell::new(SlotState { file: None, message: Read::EMPTY }),
         }
     }
 
@@ -121,10 +120,6 @@ impl FileSlot {
         })?
     }
 }
-
-/// No message yet.
-const NO_READ: Read =
-    Read { lease: U64::ZERO, at: U64::ZERO, len: U32::ZERO, answer: U32::ZERO, data: [0; READ_BYTES_MAX] };
 
 impl Descriptor {
     fn slot(self) -> &'static FileSlot {

@@ -374,7 +374,7 @@ impl File {
     }
 
     /// Bytes of a range whose newest copy is in DRAM.
-    fn unsynced_bytes(&self, range: Range<u64>) -> u64 {
+    pub(crate) fn unsynced_bytes(&self, range: Range<u64>) -> u64 {
         touching(&self.written, range).map(|(part, ..)| part.end - part.start).sum()
     }
 

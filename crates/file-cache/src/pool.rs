@@ -209,6 +209,11 @@ impl<R: Region> FilePool<R> {
         self.lane(file)?.read_leased(file.file, at, out)
     }
 
+    /// Where blocks of a leased file lie in the pool: see [`FileCache::locate`].
+    pub fn locate(&self, file: PoolFile, range: &Range<u64>) -> Result<Vec<MappedRun>, FileError> {
+        self.lane(file)?.locate(file.file, range)
+    }
+
     /// Ends the lease of a file: see [`FileCache::revoke`].
     pub fn revoke(&self, file: PoolFile) -> Result<(), FileError> {
         self.lane(file)?.revoke(file.file)

@@ -1,4 +1,6 @@
-//! When a file is claimed.
+//! When a file is claimed, and when the service is asked what it may not know.
+
+use tidegate_file_wire::Answer;
 
 /// So many syncs are seen before the first claim.
 const SYNCS_FIRST: u32 = 2;
@@ -62,9 +64,55 @@ impl Backoff {
     }
 }
 
+/// At most so many uses of the file go by between two questions.
+const SKIPPED_MAX: u32 = 64;
+
+/// When something is asked that may be in vain: a share in a lease, as what says that there is one
+/// is a hint; or where pages lie in the pool, as they may lie below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VainBackoff {
+    /// After so many answers in a row that were of no use, it is asked more seldom.
+    patience: u32,
+    skipped: u32,
+    to_skip: u32,
+    /// Answers in a row that were of no use.
+    vain: u32,
+}
+
+impl VainBackoff {
+    /// Nothing was asked yet. After so many answers in a row that were of no use, it is asked more
+    /// seldom.
+    pub(crate) fn new(patience: u32) -> VainBackoff {
+        VainBackoff { patience, skipped: 0, to_skip: 0, vain: 0 }
+    }
+
+    /// Whether to ask now.
+    pub(crate) fn is_due(&mut self) -> bool {
+        self.skipped += 1;
+        self.skipped > self.to_skip
+    }
+
+    /// What the answer was.
+    pub(crate) fn was_answered(&mut self, answer: Answer) {
+        self.skipped = 0;
+        self.vain = if answer == Answer::Granted { 0 } else { self.vain.saturating_add(1) };
+        self.to_skip = self.vain.checked_sub(self.patience).map_or(0, |more| SKIPPED_MAX.min(1 << more.min(16)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_vain_is_asked_ever_more_seldom() {
+        let mut joins = VainBackoff::new(8);
+        let asked: Vec<u32> =
+            (0..300).filter(|_| joins.is_due().then(|| joins.was_answered(Answer::Later)).is_some()).collect();
+        assert_eq!(asked, [0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 26, 43, 76, 141, 206, 271]);
+        joins.was_answered(Answer::Granted);
+        assert!(joins.is_due());
+    }
 
     /// Syncs until the next claim.
     fn waits(backoff: &mut Backoff) -> u32 {

@@ -4,15 +4,14 @@ mod joining;
 mod length;
 mod reading;
 
-use crate::backoff::{Backoff, WRITES_PER_SYNC};
+use crate::backoff::{Backoff, VainBackoff, WRITES_PER_SYNC};
 use crate::grant::grant_of;
 use crate::os::{LeaseRequest, Os};
 use crate::read_cache::{Owner, PAGE_BYTES, ReadCache};
-use joining::JoinBackoff;
 pub use reading::ReadAids;
 use reading::ReadsWorth;
 use tidegate_file_cache::{LeasedFile, Others, Wrote};
-use tidegate_file_wire::{Answer, Claim, JOINS, READ_BYTES_MAX, Read, VERSION};
+use tidegate_file_wire::{Answer, Claim, JOINS, READ_BYTES_MAX, Read, SOON, VERSION};
 use tidegate_layout::file_cache::{Class, LEASE_CLASS, LeaseGrant, LeasePlan};
 use tidegate_media::ExchangeWords;
 
@@ -27,6 +26,11 @@ const EXTENSIONS_MAX: u32 = 4;
 /// A log with more elements is one that several processes are to have, and has so many blocks.
 const ALONE_ELEMENTS_MAX: u32 = 2044;
 const COMMON_BLOCKS_MAX: u32 = 1022;
+/// After so many questions in vain, a share is asked for more seldom, and where blocks lie.
+const VAIN_JOINS: u32 = 8;
+const VAIN_LOCATES: u32 = 1;
+/// Between two questions for a lease that is there in a moment, so many rounds of a wait go by.
+const SOON_ROUNDS: usize = 20;
 /// So often the service is asked how a write in doubt has ended.
 const PROBES_MAX: u32 = 4;
 
@@ -66,7 +70,7 @@ pub struct DirectFile<O: Os> {
     os: O,
     pool_bytes: u64,
     backoff: Backoff,
-    joins: JoinBackoff,
+    joins: VainBackoff,
     lease: Option<Leased<O::Memory>>,
     /// Rooms that were left for another one, in a row, and were not worth it.
     rooms_left: u32,
@@ -84,6 +88,10 @@ struct Leased<M> {
     writes: u32,
     syncs: u32,
     reads_worth: ReadsWorth,
+    /// When to ask where pages lie in the pool.
+    locates: VainBackoff,
+    /// Requests for reading.
+    requests: u64,
     /// Where pages of it are kept, and by which owner, if any are.
     pages: Option<(Owner, ReadCache<'static>)>,
 }
@@ -104,7 +112,7 @@ impl<O: Os> DirectFile<O> {
             os,
             pool_bytes,
             backoff: Backoff::default(),
-            joins: JoinBackoff::default(),
+            joins: VainBackoff::new(VAIN_JOINS),
             lease: None,
             rooms_left: 0,
             never: false,
@@ -213,9 +221,16 @@ impl<O: Os> DirectFile<O> {
     /// Asks for a lease, and takes one that is granted.
     fn ask_for_lease(&mut self, at: u64, len: usize, how: u64) -> Answer {
         let (at, len, how) = (at.into(), (len as u64).into(), how.into());
-        let mut claim = Claim { version: VERSION.into(), at, len, how, ..Claim::default() };
-        let answer = if self.os.claim(&mut claim) { Answer::of(claim.answer.get()) } else { Answer::Never };
-        if answer == Answer::Granted { self.take(&claim) } else { answer }
+        for round in (0..).step_by(SOON_ROUNDS) {
+            let mut claim = Claim { version: VERSION.into(), at, len, how, ..Claim::default() };
+            let answer = if self.os.claim(&mut claim) { Answer::of(claim.answer.get()) } else { Answer::Never };
+            match answer {
+                Answer::Granted => return self.take(&claim),
+                Answer::Later if claim.how.get() == SOON && self.os.pause(round) => {}
+                Answer::Later | Answer::Never => return answer,
+            }
+        }
+        Answer::Later
     }
 
     /// Takes the lease that was granted. What became of it.
@@ -242,6 +257,8 @@ impl<O: Os> DirectFile<O> {
             writes: 0,
             syncs: 0,
             reads_worth: ReadsWorth::default(),
+            locates: VainBackoff::new(VAIN_LOCATES),
+            requests: 0,
             pages: None,
         });
         Answer::Granted

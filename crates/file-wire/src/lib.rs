@@ -8,7 +8,7 @@
 //! | [`CLAIM`] | a lease of this file, or a share in that of others | [`Claim`] |
 //! | [`EXTEND`] | more blocks for a lease | [`LeaseRequest`] |
 //! | [`LEAVE`] | nothing: the program touches the lease's memory no more | [`LeaseRequest`] |
-//! | [`READ`] | bytes of a leased file, without an end of the lease | [`Read`] |
+//! | [`READ`] | bytes of a leased file, or where they lie; the lease goes on | [`Read`] |
 //! | [`MAP`] | pages of the file, to be mapped from the pool | [`Map`], or the errno for `mmap` |
 //! | [`UPGRADE`] | whether such pages may replace the kernel's, and back | [`Upgrade`] |
 //!
@@ -30,12 +30,12 @@ pub use board::{
     shown_context, variable,
 };
 
-use std::mem::offset_of;
+use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Version of these messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest path of a pool, in bytes.
 pub const PATH_BYTES_MAX: usize = 4056;
@@ -59,11 +59,16 @@ pub const MAP: u32 = command(IN | OUT, 6, size_of::<Map>());
 /// Asks about mappings of the kernel's pages that direct ones replace, or that replace these.
 pub const UPGRADE: u32 = command(IN | OUT, 7, size_of::<Upgrade>());
 
-/// Bytes of a page of times, which [`Map`] tells by its number.
-const TIME_PAGE_BYTES: u64 = 4096;
+/// Bytes of a page of the pool, or of a file.
+const PAGE_BYTES: u64 = 4096;
 
 /// Most runs of pages that one [`Map`] tells.
 pub const MAP_RUNS_MAX: usize = 512;
+
+/// Places in files end before this, as offsets do.
+const PLACES_END: u64 = 1 << 62;
+/// Most bytes that a claim asks for.
+const CLAIMED_BYTES_MAX: u64 = 64 << 20;
 
 /// The kernel's bits for an `ioctl` that passes its argument in, or out.
 const IN: u32 = 1;
@@ -157,12 +162,16 @@ pub struct Claim {
     pub room_from: U64,
     /// One past the last byte that it may write.
     pub room_until: U64,
-    /// Asked: [`JOINS`], or 0.
+    /// Asked: [`JOINS`], or 0. Told with [`Answer::Later`]: [`SOON`], or 0.
     pub how: U64,
 }
 
 /// Of a claim: only a lease that other processes have already is to be shared.
 pub const JOINS: u64 = 1;
+
+/// Of a claim that is refused: the file is just being lent to another process. Whoever uses it now
+/// keeps it from being lent; who asks again gets a share.
+pub const SOON: u64 = 2;
 
 /// A request about a lease.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -184,13 +193,38 @@ pub struct Read {
     pub lease: U64,
     /// Offset of the first byte.
     pub at: U64,
-    /// Asked: how many bytes, at most [`READ_BYTES_MAX`]. Answered: how many were read; fewer at
-    /// the end of the file only.
+    /// Asked: how many bytes, at most [`READ_BYTES_MAX`], or [`LOCATED_BYTES_MAX`]. Answered: how
+    /// many were read; fewer at the end of the file only.
     pub len: U32,
     /// Word of the [`Answer`].
     pub answer: U32,
+    /// Asked: [`LOCATES`], or 0.
+    pub how: U32,
+    /// Told to who locates: how many runs there are in `data`.
+    pub runs: U32,
     /// The bytes.
     pub data: [u8; READ_BYTES_MAX],
+}
+
+/// Of a read: where the bytes lie in the pool is to be told, and not the bytes.
+pub const LOCATES: u32 = 1;
+
+/// Most runs that one [`Read`] tells: as many as pages that it is asked about.
+const LOCATED_RUNS_MAX: usize = READ_BYTES_MAX / size_of::<LocatedRun>();
+/// Most bytes of a file that one [`Read`] is asked the places of.
+pub const LOCATED_BYTES_MAX: u64 = LOCATED_RUNS_MAX as u64 * PAGE_BYTES;
+
+/// Blocks of a file, of 4096 bytes, that lie one behind the other in the pool too. They do until
+/// the lease's log says that something was written there or dropped, or the lease ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct LocatedRun {
+    /// Offset in the pool.
+    pool_at: U64,
+    /// Offset in the file, from where it was asked about on.
+    from: U32,
+    /// How many blocks.
+    blocks: U32,
 }
 
 /// Pages of a file that are to be mapped, and where they lie in the pool. Whoever maps them locks
@@ -302,7 +336,7 @@ impl Map {
     /// Grants what was asked for: says where the pages lie, by offset and bytes of each run, as
     /// many as there is room for; and where in the pool the page of times is, if there is one.
     pub fn grant(&mut self, runs: impl IntoIterator<Item = (u64, u64)>, time_page_at: Option<u64>) {
-        let number = time_page_at.and_then(|at| u32::try_from(at / TIME_PAGE_BYTES).ok());
+        let number = time_page_at.and_then(|at| u32::try_from(at / PAGE_BYTES).ok());
         self.time_page = number.unwrap_or(0).into();
         let mut count = 0;
         for (place, (pool_at, bytes)) in self.runs.iter_mut().zip(runs) {
@@ -314,9 +348,66 @@ impl Map {
     }
 }
 
+impl Claim {
+    /// Where the program is about to write; `None`: that cannot be.
+    pub fn asked(&self) -> Option<Range<u64>> {
+        asked_range(self.at.get(), self.len.get(), CLAIMED_BYTES_MAX)
+    }
+}
+
+fn asked_range(at: u64, len: u64, most: u64) -> Option<Range<u64>> {
+    let end = at.checked_add(len).filter(|end| *end <= PLACES_END && len <= most)?;
+    Some(at..end)
+}
+
 impl Read {
-    /// Bytes of the message before its data.
-    pub const HEAD_BYTES: usize = offset_of!(Read, data);
+    /// No message yet.
+    pub const EMPTY: Read = Read {
+        lease: U64::ZERO,
+        at: U64::ZERO,
+        len: U32::ZERO,
+        answer: U32::ZERO,
+        how: U32::ZERO,
+        runs: U32::ZERO,
+        data: [0; READ_BYTES_MAX],
+    };
+
+    /// Which bytes of the file are asked about; `None`: more than one message is for.
+    pub fn asked(&self) -> Option<Range<u64>> {
+        let most = if self.how.get() == LOCATES { LOCATED_BYTES_MAX } else { READ_BYTES_MAX as u64 };
+        asked_range(self.at.get(), self.len.get().into(), most)
+    }
+
+    /// Room for so many bytes of the file.
+    pub fn room(&mut self, bytes: u64) -> &mut [u8] {
+        self.data.fill(0);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(READ_BYTES_MAX);
+        &mut self.data[..bytes]
+    }
+
+    /// Tells where blocks lie: by their offset in the file, that in the pool, and how many bytes;
+    /// as many runs as there is room for.
+    pub fn tell(&mut self, runs: impl IntoIterator<Item = (u64, u64, u64)>) {
+        let (asked_at, mut count) = (self.at.get(), 0);
+        let number = |number: u64| U32::new(u32::try_from(number).unwrap_or(0));
+        let places = self.data.chunks_exact_mut(size_of::<LocatedRun>());
+        for (place, (at, pool_at, bytes)) in places.zip(runs) {
+            let (from, blocks) = (number(at.saturating_sub(asked_at)), number(bytes / PAGE_BYTES));
+            place.copy_from_slice(LocatedRun { pool_at: pool_at.into(), from, blocks }.as_bytes());
+            count += 1;
+        }
+        self.runs = count.into();
+    }
+
+    /// The runs that were told, by the offset of each in the file, that in the pool, and its bytes.
+    pub fn told(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let told = self.data.chunks_exact(size_of::<LocatedRun>()).take(self.runs.get() as usize);
+        let is_short = |run: &LocatedRun| run.blocks.get() as usize <= LOCATED_RUNS_MAX;
+        told.filter_map(move |run| LocatedRun::read_from_bytes(run).ok().filter(is_short)).map(|run| {
+            let [from, blocks] = [run.from, run.blocks].map(|number| u64::from(number.get()));
+            (self.at.get().saturating_add(from), run.pool_at.get(), blocks * PAGE_BYTES)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -328,7 +419,7 @@ mod tests {
     fn golden_numbers_of_the_commands() {
         assert_eq!(
             [DESCRIBE, CLAIM, EXTEND, LEAVE, READ, MAP, UPGRADE],
-            [0x9000_d701, 0xc058_d702, 0xc010_d703, 0xc010_d704, 0xe018_d705, 0xe020_d706, 0xc010_d707]
+            [0x9000_d701, 0xc058_d702, 0xc010_d703, 0xc010_d704, 0xe020_d705, 0xe020_d706, 0xc010_d707]
         );
         assert_eq!(UpgradeStep::ALL.map(UpgradeStep::word), [1, 2, 3, 4]);
     }
@@ -348,6 +439,26 @@ mod tests {
         assert_eq!((map.time_page.get(), Answer::of(map.answer.get())), (3, Answer::Granted));
         map.grant([(4096, 4096)], None);
         assert_eq!((map.count.get(), map.time_page.get(), map.runs[0].bytes.get()), (1, 0, 4096));
+    }
+
+    #[test]
+    fn a_read_says_as_many_places_of_blocks_as_there_is_room_for() {
+        let mut read = Read { at: 8192.into(), ..Read::EMPTY };
+        read.tell((0..1000).map(|run| (8197 + run * 4096, run * 12_288, 4096)));
+        let told: Vec<_> = read.told().collect();
+        assert_eq!((told.len(), told[0], told[511]), (512, (8197, 0, 4096), (8197 + 511 * 4096, 511 * 12_288, 4096)));
+        assert_eq!((LOCATED_RUNS_MAX, LOCATED_BYTES_MAX), (512, 2 << 20));
+        let mut asked = |how: u32, len: u32, at: u64| {
+            (read.how, read.len, read.at) = (how.into(), len.into(), at.into());
+            read.asked().map(|asked| asked.end - asked.start)
+        };
+        assert_eq!([asked(0, 8192, 5), asked(0, 8193, 5), asked(0, 1, 1 << 62)], [Some(8192), None, None]);
+        assert_eq!([asked(LOCATES, 2 << 20, 5), asked(LOCATES, (2 << 20) + 1, 5)], [Some(2 << 20), None]);
+        // What cannot be is nothing to stumble over.
+        (read.at, read.runs) = (u64::MAX.into(), u32::MAX.into());
+        assert_eq!(read.told().count(), 512);
+        read.tell([]);
+        assert_eq!(read.told().count(), 0);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | an element of others | its place was not given away: `lending` |
 //! | a block of 4 KiB | no block was lent since, nor bytes left the lane: `lending`, `dropped` |
 //! | a block of less | it was not taken over either: `taken` |
+//! | a block that the service said the place of | nobody wrote since: `visible`, `dropped` |
 //!
 //! What cannot be done by lease says so as [`Wrote`], and the caller does it by its descriptor.
 //!
@@ -26,8 +27,10 @@
 
 #![forbid(unsafe_code)]
 
+mod located_blocks;
 mod written_index;
 
+use crate::located_blocks::{BLOCK, LocatedBlocks};
 use crate::written_index::{WrittenElement, WrittenIndex};
 use std::ops::Range;
 use tidegate_layout::file_cache::{LEASE_CLASS, LeaseElement, LeaseGrant, NOT_CLOSED, block_in};
@@ -65,6 +68,20 @@ pub enum Others {
     WroteMuch,
 }
 
+/// What became of a read of bytes that the service said the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// The bytes are the file's.
+    All,
+    /// They may not be: others have written since the last look.
+    Outdated,
+    /// It is not known where they lie.
+    Unknown,
+}
+
+/// One in so many of a log's places is for what is lent while the others are looked at.
+const SPARE_PART: u64 = 8;
+
 /// The word of a turn that a process has, and of one that none has.
 const TAKEN: u64 = 1;
 const FREE: u64 = 0;
@@ -83,6 +100,7 @@ pub struct LeasedFile<R> {
     /// Whether `size` is the file's length with all elements that were seen.
     is_size_known: bool,
     index: WrittenIndex,
+    located: LocatedBlocks,
     /// The words `lending` and `dropped` before the last look at the elements of others.
     lending: u64,
     dropped: u64,
@@ -111,6 +129,7 @@ impl<R: ExchangeWords> LeasedFile<R> {
             size: grant.size,
             is_size_known: true,
             index: WrittenIndex::default(),
+            located: LocatedBlocks::default(),
             lending: 0,
             dropped: 0,
             doubt: None,
@@ -147,33 +166,46 @@ impl<R: ExchangeWords> LeasedFile<R> {
         let visible = self.memory.load_u64(log.visible_at())?;
         let was_dropped = dropped != self.dropped;
         if was_dropped {
-            self.index.clear();
+            self.forget_places();
             self.dropped = dropped;
         }
         if visible == self.seen {
             return Ok(());
         }
-        let is_known = visible > self.seen && self.take_up(visible, others)?;
-        if was_dropped {
-            // Bytes of these too may be among those that were dropped.
-            self.index.clear();
-        }
+        let is_known = visible > self.seen && self.take_up(self.seen..visible, others)?;
         if !is_known {
-            self.index.clear();
+            self.forget_places();
             self.is_size_known = false;
             others(Others::WroteMuch);
+            // Those that are there yet, but for the oldest, whose places are given away meanwhile.
+            let places = u64::from(self.grant.log.elements);
+            let first = self.lending.saturating_sub(places - places / SPARE_PART);
+            if first < visible && !self.take_up(first..visible, &mut |_| {})? {
+                self.forget_places();
+            }
+        }
+        if was_dropped {
+            // Bytes of these too may be among those that were dropped.
+            self.forget_places();
         }
         self.seen = visible;
         Ok(())
     }
 
-    /// Takes up the elements of others before number `visible`. False: they are not all there.
-    fn take_up(&mut self, visible: u64, others: &mut dyn FnMut(Others)) -> Result<bool> {
+    /// Nothing is known any more of where bytes lie.
+    fn forget_places(&mut self) {
+        self.index.clear();
+        self.located.clear();
+    }
+
+    /// Takes up the elements of others of these numbers. False: they are not all there.
+    fn take_up(&mut self, numbers: Range<u64>, others: &mut dyn FnMut(Others)) -> Result<bool> {
         let (log, places) = (self.grant.log, u64::from(self.grant.log.elements));
-        if visible - self.seen > places {
+        let first = numbers.start;
+        if numbers.end - first > places {
             return Ok(false);
         }
-        for number in self.seen..visible {
+        for number in numbers {
             let element = self.element(number)?;
             if element.number.get() != number || u64::from(element.length.get()) > LEASE_CLASS.bytes() {
                 return Ok(false);
@@ -185,12 +217,18 @@ impl<R: ExchangeWords> LeasedFile<R> {
                 unit: element.unit.get(),
             };
             others(Others::Wrote { at: written.offset, len: written.length });
-            self.size = self.size.max(written.offset.saturating_add(written.length.into()));
-            self.index.insert(&written);
+            self.size = self.size.max(written.end());
+            self.has_element(&written);
         }
         // Acquire: the elements were read before their places are looked at.
         fence(Ordering::Acquire);
-        Ok(self.memory.load_u64(log.lending_at())? <= self.seen.saturating_add(places))
+        Ok(self.memory.load_u64(log.lending_at())? <= first.saturating_add(places))
+    }
+
+    /// An element has bytes of the file that are newer than all others.
+    fn has_element(&mut self, element: &WrittenElement) {
+        self.located.forget(&(element.offset..element.end()));
+        self.index.insert(element);
     }
 
     /// Takes this process' turn to write, after a look at what others have written. While another
@@ -274,6 +312,33 @@ impl<R: ExchangeWords> LeasedFile<R> {
         Ok(is_there && !self.is_revoked()?)
     }
 
+    /// The service says that bytes of the file lie there, whole blocks of 4096 bytes from offset
+    /// `at` on, with all that this process had seen when it asked.
+    pub fn locate(&mut self, at: u64, pool_at: u64, bytes: u64) {
+        let is_inside = pool_at.checked_add(bytes).is_some_and(|end| end <= self.memory.len());
+        let blocks = if is_inside { bytes / BLOCK } else { 0 };
+        (0..blocks).for_each(|block| self.located.put(at.saturating_add(block * BLOCK), pool_at + block * BLOCK));
+    }
+
+    /// Whether the service said where these bytes lie, and nobody has written them since.
+    pub fn is_located(&self, range: &Range<u64>) -> bool {
+        self.located.find(range).is_some()
+    }
+
+    /// Reads bytes from where the service said that they lie. It knows what the last look did.
+    pub fn read_located(&self, at: u64, out: &mut [u8]) -> Result<Copied> {
+        let (log, end) = (self.grant.log, at.saturating_add(out.len() as u64));
+        let Some(pool_at) = self.located.find(&(at..end)) else { return Ok(Copied::Unknown) };
+        self.memory.read(pool_at, out)?;
+        // Acquire: the bytes were copied before this. Whoever stored others there has seen first
+        // that these were written anew, or has said that they were dropped.
+        fence(Ordering::Acquire);
+        let is_there = self.memory.load_u64(log.visible_at())? == self.seen
+            && self.memory.load_u64(log.dropped_at())? == self.dropped
+            && !self.is_revoked()?;
+        Ok(if is_there { Copied::All } else { Copied::Outdated })
+    }
+
     fn has_written(&mut self, attempt: Attempt) {
         self.seen = attempt.elements;
         self.size = attempt.size;
@@ -302,7 +367,7 @@ impl<R: ExchangeWords> LeasedFile<R> {
             self.memory.stream(self.block(unit)?, piece);
             let filled = element.filled(offset, length, modified);
             self.memory.stream(self.grant.log.element_at(number), filled.as_bytes());
-            self.index.insert(&WrittenElement { number, offset, length, unit });
+            self.has_element(&WrittenElement { number, offset, length, unit });
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub(crate) struct WrittenElement {
 }
 
 impl WrittenElement {
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.length.into())
     }
 

@@ -227,8 +227,21 @@ fn a_database_with_the_direct_path_has_every_row() {
     assert!(testbed.end().is_written_back());
 }
 
+/// A process that has a database open for reading alone, and says `whole` each time that no row of
+/// a process is missing before its last one.
+fn start_reader(testbed: &MountTestbed) -> Child {
+    let mut shell = with_direct_path(testbed, "sqlite3");
+    let shell = shell.args(["-readonly", "-cmd", ".timeout 60000", "common.db"]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut input = shell.stdin.take().expect("asked for");
+    const TORN: &str = "(select count(*) rows, max(row) last from t group by process) where rows <> last + 1";
+    let query = format!("select case count(*) when 0 then 'whole' else 'torn' end from {TORN};\n");
+    std::thread::spawn(move || while input.write_all(query.as_bytes()).is_ok() {});
+    shell
+}
+
 /// Processes that write one database in turn share the leases of its files. Some are killed at any
-/// time, perhaps in a write.
+/// time, perhaps in a write. Another one reads it, by descriptors that may not be written to.
 #[test]
 fn processes_with_one_database_share_leases_and_lose_no_row() {
     const PROCESSES: u32 = 4;
@@ -252,6 +265,9 @@ fn processes_with_one_database_share_leases_and_lose_no_row() {
         });
         shell
     };
+    let mut reader = start_reader(&testbed);
+    let answers = BufReader::new(reader.stdout.take().expect("asked for")).lines();
+    let read = std::thread::spawn(move || answers.map_while(Result::ok).collect::<Vec<_>>());
     let mut shells: Vec<Child> = (0..PROCESSES).map(start).collect();
     // How many rows each has done when it is killed; all of them: it ends by itself.
     const KILLED_AT: [u32; PROCESSES as usize] = [ROWS, 250, ROWS, 450];
@@ -272,6 +288,11 @@ fn processes_with_one_database_share_leases_and_lose_no_row() {
         let watched: Vec<_> = shells.iter_mut().enumerate().map(|of| scope.spawn(move || watch(of))).collect();
         watched.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
     });
+    reader.kill().expect("it is a child");
+    reader.wait().expect("a child");
+    let answers = read.join().expect("no thread panics");
+    // The last line may have been cut by the kill.
+    assert!(!answers.is_empty() && answers.iter().all(|answer| "whole".starts_with(answer)), "{answers:?}");
     let asked = "select count(*) from t where process = ";
     for (process, done) in done.iter().enumerate() {
         let query = format!("{asked}{process}; pragma integrity_check;");

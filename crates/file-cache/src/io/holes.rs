@@ -136,8 +136,8 @@ impl<R: Region> Lane<R> {
 
     /// A range is about to change below: what is here of it is out of date then.
     fn forget_clean(&mut self, file: FileId, range: &Range<u64>) -> Result<(), FileError> {
+        self.note_dropped(file)?;
         let cached = self.file_mut(file)?;
-        cached.dropped += 1;
         cached.room.lose(range);
         let losses = cached.newest.remove(range.clone());
         self.lose(file, &losses)

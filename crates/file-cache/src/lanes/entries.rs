@@ -76,8 +76,8 @@ impl<R: Region> Lane<R> {
     /// Its bytes are read from below from now on.
     pub(crate) fn drop_slot(&mut self, number: u32, extent: &Extent) -> Result<(), FileError> {
         let file = FileId(extent.file);
-        let cached = self.file_mut(file)?;
-        cached.dropped += 1;
+        self.note_dropped(file)?;
+        let cached = self.file(file)?;
         let own: Vec<_> =
             cached.newest.within(extent.offset..extent.end()).into_iter().filter(|(_, of)| *of == number).collect();
         for (range, _) in own {

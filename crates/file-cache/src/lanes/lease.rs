@@ -42,6 +42,8 @@ pub(crate) struct Lease {
     pub(crate) chunks: Vec<u32>,
     /// The blocks of the elements behind those that were taken over.
     pub(crate) lent: VecDeque<LentBlock>,
+    /// How often bytes of the file had left their blocks when the lease began.
+    pub(crate) dropped_before: u64,
 }
 
 /// A block that is lent for an element.
@@ -73,6 +75,7 @@ impl Lease {
             given_up_to: 0,
             chunks,
             lent,
+            dropped_before: 0,
         }
     }
 

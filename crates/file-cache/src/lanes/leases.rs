@@ -63,6 +63,7 @@ mod adopt;
 mod chunks;
 pub(crate) mod found;
 mod gather;
+pub(crate) mod lease_room;
 pub(crate) mod lend;
 
 use crate::cache::FileCache;
@@ -71,7 +72,7 @@ use crate::lanes::file::FileId;
 use crate::lanes::lane::Lane;
 use crate::lanes::lease::{Lease, LeaseId, LentBlock};
 use std::ops::Range;
-use tidegate_layout::file_cache::LEASE_CLASS;
+use tidegate_layout::file_cache::{LEASE_CLASS, MappedRun};
 use tidegate_media::Region;
 
 impl<R: Region> FileCache<R> {
@@ -120,6 +121,15 @@ impl<R: Region> FileCache<R> {
         self.lane().revoke(file)
     }
 
+    /// Takes over what was written by a file's lease, and says where blocks of 4096 bytes lie in
+    /// the pool's memory that begin in a range. They do until the log says that something was
+    /// written there, or dropped. Without a lease, nowhere.
+    pub fn locate(&self, file: FileId, range: &Range<u64>) -> Result<Vec<MappedRun>, FileError> {
+        let mut lane = self.lane();
+        lane.adopt(file)?;
+        lane.located(file, range)
+    }
+
     /// Ends a lease whose process has left the blocks that it was lent, or is dead.
     pub fn release(&self, lease: LeaseId) -> Result<(), FileError> {
         self.lane().release(lease.0)
@@ -153,6 +163,40 @@ impl<R: Region> Lane<R> {
         self.short_of_room = None;
         chunks.into_iter().chain([slot]).for_each(|entry| self.slots.give_back(entry));
         Ok(())
+    }
+
+    /// Bytes of a file leave their blocks, for the file below or for other blocks. Processes that
+    /// read them there find so before anybody gets the blocks.
+    pub(crate) fn note_dropped(&mut self, file: FileId) -> Result<(), FileError> {
+        let cached = self.file_mut(file)?;
+        cached.dropped += 1;
+        let (dropped, lease) = (cached.dropped, cached.lease);
+        if let Some(lease) = lease.and_then(|slot| self.leases.get(&slot)) {
+            self.medium.region.store_u64(lease.plan.dropped_at(), dropped - lease.dropped_before);
+            self.medium.fence()?;
+        }
+        Ok(())
+    }
+
+    /// Where blocks lie that begin in a range and have the newest bytes of a leased file: its whole
+    /// pages, and what was written in such a length across pages.
+    fn located(&self, file: FileId, range: &Range<u64>) -> Result<Vec<MappedRun>, FileError> {
+        let cached = self.file(file)?;
+        if cached.lease.is_none() {
+            return Ok(Vec::new());
+        }
+        let block = LEASE_CLASS.bytes();
+        let blocks = |(part, slot): (Range<u64>, u32)| {
+            let (extent, page) = (self.slots.used(slot).extent, part.start.next_multiple_of(block));
+            let pages = (part.end / block * block).checked_sub(page).filter(|bytes| *bytes > 0);
+            let across = (part.end - part.start >= block).then_some((part.start, block));
+            let (at, bytes) = pages.map(|bytes| (page, bytes)).or(across)?;
+            let pool_at = self.medium.plan.block_at(extent.unit) + (at - extent.offset);
+            let is_newest = range.contains(&at) && cached.unsynced_bytes(at..at + bytes) == 0;
+            is_newest.then_some(MappedRun { at, pool_at, bytes })
+        };
+        let behind = range.start..range.end.saturating_add(block - 1);
+        Ok(MappedRun::joined(cached.newest.within(behind).into_iter().filter_map(blocks)))
     }
 
     /// Has entries say that they are free, durably.

@@ -87,12 +87,12 @@ impl<R: Region> Lane<R> {
     /// The pool knows nothing of the file any more, durably; all of it is below, durably. With its
     /// record its entries count no longer.
     pub(crate) fn forget_contents(&mut self, file: FileId) -> Result<(), FileError> {
+        self.note_dropped(file)?;
         let cached = self.file_mut(file)?;
         let has_record = cached.record.take().is_some();
         let with_bytes = std::mem::take(&mut cached.newest).into_slots();
         cached.out_of_sync = Chain::default();
         cached.tail = None;
-        cached.dropped += 1;
         let of_file = |slot: &u32| self.slots.get(*slot).is_some_and(|slot| slot.extent.file == file.0);
         let (own, others): (Vec<u32>, Vec<u32>) = std::mem::take(&mut self.dying).into_iter().partition(of_file);
         self.dying = others;

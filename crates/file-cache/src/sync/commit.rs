@@ -122,6 +122,10 @@ impl<R: Region> Lane<R> {
             .map(|Placed { slot, extent }| Change::Entry { slot: *slot, extent: *extent, version })
             .collect();
         self.commit_changes(&changes)?;
+        // What they lie over now is freed behind the next commit.
+        if self.file(file)?.lease.is_some() {
+            self.note_dropped(file)?;
+        }
         for Placed { slot, extent } in placed {
             self.index_entry(file, *slot, extent, version)?;
         }

@@ -91,6 +91,9 @@ impl<R: Region> Lane<R> {
         self.slots.occupy_clean(number, extent, version);
         self.placed_clean(number, extent);
         let losses = self.file_mut(file)?.newest.put(extent.offset..extent.end(), number);
+        if !losses.is_empty() {
+            self.note_dropped(file)?;
+        }
         self.lose(file, &losses)
     }
 

@@ -5,35 +5,6 @@ use super::{DirectFile, EndedBy, Leased, forget_kept};
 use crate::os::Os;
 use tidegate_file_wire::{Answer, JOINS};
 
-/// After so many answers in a row that there is none, a share is asked for more seldom.
-const REFUSED_MAX: u32 = 8;
-/// At most so many uses of the file go by between two questions for a share.
-const SKIPPED_MAX: u32 = 64;
-
-/// When a share is asked for: there may be none, as what says so is a hint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct JoinBackoff {
-    skipped: u32,
-    to_skip: u32,
-    /// Answers in a row that there is none.
-    refused: u32,
-}
-
-impl JoinBackoff {
-    /// Whether to ask now.
-    fn is_due(&mut self) -> bool {
-        self.skipped += 1;
-        self.skipped > self.to_skip
-    }
-
-    /// What the answer was.
-    fn was_answered(&mut self, answer: Answer) {
-        self.skipped = 0;
-        self.refused = if answer == Answer::Granted { 0 } else { self.refused.saturating_add(1) };
-        self.to_skip = self.refused.checked_sub(REFUSED_MAX).map_or(0, |more| SKIPPED_MAX.min(1 << more.min(16)));
-    }
-}
-
 impl<O: Os> DirectFile<O> {
     /// Takes a share in the lease that others have, to use `len` bytes at offset `at`. False: there
     /// is none.
@@ -61,20 +32,5 @@ impl<O: Os> DirectFile<O> {
             self.end(EndedBy::Others);
         }
         size
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_that_is_not_there_is_asked_for_ever_more_seldom() {
-        let mut joins = JoinBackoff::default();
-        let asked: Vec<u32> =
-            (0..300).filter(|_| joins.is_due().then(|| joins.was_answered(Answer::Later)).is_some()).collect();
-        assert_eq!(asked, [0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 26, 43, 76, 141, 206, 271]);
-        joins.was_answered(Answer::Granted);
-        assert!(joins.is_due());
     }
 }

@@ -1,10 +1,12 @@
-//! Reads of a leased file: what was written by the lease a moment ago, what the process has in
-//! DRAM, and requests for the rest.
+//! Reads of a leased file: what the process has in DRAM, what was written by the lease lately,
+//! where blocks lie in the pool, and requests for the rest.
 
-use super::{Attempted, DirectFile, EndedBy, Leased};
+use super::{Attempted, DirectFile, EndedBy, Leased, forget_kept};
 use crate::os::Os;
 use crate::read_cache::{Owner, PAGE_BYTES, Placed, ReadCache, pieces};
-use tidegate_file_wire::{Answer, READ_BYTES_MAX, Read};
+use std::ops::Range;
+use tidegate_file_cache::Copied;
+use tidegate_file_wire::{Answer, LOCATED_BYTES_MAX, LOCATES, READ_BYTES_MAX, Read};
 use tidegate_media::ExchangeWords;
 
 /// So many requests for reading are allowed to a lease that was just granted.
@@ -54,6 +56,13 @@ impl ReadsWorth {
     }
 }
 
+/// What is done before a page is looked for in the pool once more.
+#[derive(Clone, Copy)]
+enum Next {
+    Look,
+    Locate,
+}
+
 /// What a read may need beside the place for its bytes.
 pub struct ReadAids<'a> {
     /// Room for what is said about it.
@@ -94,14 +103,11 @@ impl<O: Os> DirectFile<O> {
         let leased = self.lease.as_mut()?;
         let may_keep = out.len() <= KEPT_READ_BYTES_MAX;
         let known = leased.pages.map(|(_, cache)| cache).filter(|_| may_keep);
-        let read = if known.is_none() && leased.file.read_written(at, out) == Ok(true) {
-            Ok((out.len(), false))
-        } else if let Some(cache) = known.or_else(|| may_keep.then(cache)?) {
-            leased.read_kept(&mut self.os, (cache, size), (at, out), message)
-        } else {
-            leased.read_by_requests(&mut self.os, (at, out), message).map(|bytes| (bytes, false))
-        };
-        let (bytes, is_kept) = read.ok()?;
+        if known.is_none() && leased.file.read_written(at, out) == Ok(true) {
+            return Some(out.len());
+        }
+        let cache = known.or_else(|| may_keep.then(cache)?);
+        let (bytes, is_kept) = leased.read_pages(&mut self.os, (cache, size), (at, out), message).ok()?;
         self.kept_reads += u64::from(is_kept);
         Some(bytes)
     }
@@ -114,38 +120,111 @@ impl<O: Os> DirectFile<O> {
 }
 
 impl<M: ExchangeWords> Leased<M> {
-    /// Reads bytes, as far as the file has them, out of the pages that are kept, and keeps those
-    /// that are not there yet. How many there are, and whether all were kept.
-    fn read_kept<O: Os>(
+    /// Reads bytes, as far as the file has them, out of the pages that are kept, from the pool, and
+    /// by requests, and keeps the pages of these. How many there are, and whether it took no
+    /// request.
+    fn read_pages<O: Os>(
         &mut self,
         os: &mut O,
-        (cache, size): (ReadCache<'static>, u64),
+        (cache, size): (Option<ReadCache<'static>>, u64),
         (at, out): (u64, &mut [u8]),
         message: &mut Read,
     ) -> Result<(usize, bool), NotRead> {
         let left = size.saturating_sub(at);
         let bytes = usize::try_from(left).map_or(out.len(), |left| out.len().min(left));
         let owner = self.pages.map_or_else(Owner::new, |(owner, _)| owner);
-        let mut missing = 0;
-        for (number, from, piece) in pieces(at, bytes) {
-            if !cache.get(owner, number, from, &mut out[piece.clone()]) {
-                if missing == 0 && self.file.read_written(at, &mut out[..bytes]) == Ok(true) {
-                    return Ok((bytes, false));
-                }
-                missing += 1;
-                let page = self.ask_for_page(os, number, message)?;
-                out[piece.clone()].copy_from_slice(&page[from..from + piece.len()]);
-                let placed = cache.keep(owner, number, page);
-                if placed == Placed::InFreePlace {
-                    self.reads_worth.was_investment();
-                }
-                if placed != Placed::Nowhere {
-                    self.pages = Some((owner, cache));
-                }
+        let (mut done, mut is_first_miss, requests) = (0, true, self.requests);
+        while let Some((number, from, piece)) = pieces(at + done as u64, bytes - done).next() {
+            let piece = &mut out[done..done + piece.len()];
+            if cache.is_some_and(|cache| cache.get(owner, number, from, piece)) {
+                done += piece.len();
+                continue;
+            }
+            if self.read_in_pool(os, at + done as u64, piece, message) {
+                done += piece.len();
+                continue;
+            }
+            if std::mem::take(&mut is_first_miss) && self.file.read_written(at, &mut out[..bytes]) == Ok(true) {
+                return Ok((bytes, false));
+            }
+            let rest = &mut out[done..bytes];
+            let read = match cache {
+                Some(cache) => self.ask_to_keep(os, (owner, cache), (at + done as u64, rest), message)?,
+                None => self.ask_for_bytes(os, (at + done as u64, rest), message)?,
+            };
+            done += read;
+            if read == 0 {
+                break;
             }
         }
         // The pages say nothing if others may have changed the file since.
-        if self.file.is_revoked().unwrap_or(true) { Err(NotRead) } else { Ok((bytes, missing == 0 && bytes > 0)) }
+        let is_kept = self.requests == requests && done > 0;
+        if self.file.is_revoked().unwrap_or(true) { Err(NotRead) } else { Ok((done, is_kept)) }
+    }
+
+    /// Reads bytes of one page from the pool: what somebody has just written, or where the service
+    /// says that they lie. False: they do not lie there in one block.
+    fn read_in_pool<O: Os>(&mut self, os: &mut O, at: u64, out: &mut [u8], message: &mut Read) -> bool {
+        for next in [Next::Look, Next::Locate, Next::Look, Next::Look] {
+            let is_read =
+                self.file.read_written(at, out) == Ok(true) || self.file.read_located(at, out) == Ok(Copied::All);
+            if is_read {
+                return true;
+            }
+            let may_be_known = match next {
+                Next::Look => self.look_again(),
+                Next::Locate => self.locate(os, &(at..at + out.len() as u64), message),
+            };
+            if !may_be_known {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Looks at what others have written meanwhile.
+    fn look_again(&mut self) -> bool {
+        let Leased { file, pages, .. } = self;
+        file.look(&mut |others| forget_kept(pages, others)).is_ok()
+    }
+
+    /// Asks where blocks lie in the pool, those of these bytes and others. Whether these do.
+    fn locate<O: Os>(&mut self, os: &mut O, bytes: &Range<u64>, message: &mut Read) -> bool {
+        if !self.locates.is_due() || !self.reads_worth.may_ask() {
+            return false;
+        }
+        let (from, len) = (bytes.start / LOCATED_BYTES_MAX * LOCATED_BYTES_MAX, LOCATED_BYTES_MAX);
+        message.how = LOCATES.into();
+        if self.request(os, (from, len), message) {
+            message.told().for_each(|(at, pool_at, bytes)| self.file.locate(at, pool_at, bytes));
+        }
+        let is_there = self.file.is_located(bytes);
+        if is_there {
+            self.reads_worth.was_investment();
+        }
+        self.locates.was_answered(if is_there { Answer::Granted } else { Answer::Later });
+        is_there
+    }
+
+    /// Asks for the page that has the first of these bytes, keeps it, and says how many it has.
+    fn ask_to_keep<O: Os>(
+        &mut self,
+        os: &mut O,
+        (owner, cache): (Owner, ReadCache<'static>),
+        (at, out): (u64, &mut [u8]),
+        message: &mut Read,
+    ) -> Result<usize, NotRead> {
+        let Some((number, from, piece)) = pieces(at, out.len()).next() else { return Ok(0) };
+        let page = self.ask_for_page(os, number, message)?;
+        out[piece.clone()].copy_from_slice(&page[from..from + piece.len()]);
+        let placed = cache.keep(owner, number, page);
+        if placed == Placed::InFreePlace {
+            self.reads_worth.was_investment();
+        }
+        if placed != Placed::Nowhere {
+            self.pages = Some((owner, cache));
+        }
+        Ok(piece.len())
     }
 
     /// Asks for a page, which has zeroes behind the end of the file.
@@ -161,23 +240,17 @@ impl<M: ExchangeWords> Leased<M> {
         Ok(page)
     }
 
-    /// Reads bytes by as many requests as it takes.
-    fn read_by_requests<O: Os>(
+    /// Asks for as many of these bytes as a message has room for. How many there are.
+    fn ask_for_bytes<O: Os>(
         &mut self,
         os: &mut O,
         (at, out): (u64, &mut [u8]),
         message: &mut Read,
     ) -> Result<usize, NotRead> {
-        let mut read = 0;
-        for piece in out.chunks_mut(READ_BYTES_MAX) {
-            let bytes = self.ask(os, at.checked_add(read as u64).ok_or(NotRead)?, piece.len(), message)?;
-            piece[..bytes].copy_from_slice(&message.data[..bytes]);
-            read += bytes;
-            if bytes < piece.len() {
-                break;
-            }
-        }
-        Ok(read)
+        let asked = out.len().min(READ_BYTES_MAX);
+        let bytes = self.ask(os, at, asked, message)?;
+        out[..bytes].copy_from_slice(&message.data[..bytes]);
+        Ok(bytes)
     }
 
     /// Has at most [`READ_BYTES_MAX`] bytes read into `message`, if that is worth it; how many
@@ -186,10 +259,17 @@ impl<M: ExchangeWords> Leased<M> {
         if !self.reads_worth.may_ask() {
             return Err(NotRead);
         }
-        let asked = u32::try_from(len).map_err(|_| NotRead)?;
-        (message.lease, message.at, message.len, message.answer) =
-            (self.number.into(), at.into(), asked.into(), 0.into());
-        let has_answered = os.read(message) && Answer::of(message.answer.get()) == Answer::Granted;
+        message.how = 0.into();
+        let has_answered = self.request(os, (at, len as u64), message);
         usize::try_from(message.len.get()).ok().filter(|bytes| has_answered && *bytes <= len).ok_or(NotRead)
+    }
+
+    /// Sends a message about these bytes. Whether it was answered as asked.
+    fn request<O: Os>(&mut self, os: &mut O, (at, len): (u64, u64), message: &mut Read) -> bool {
+        let Ok(len) = u32::try_from(len) else { return false };
+        self.requests += 1;
+        (message.lease, message.at, message.len) = (self.number.into(), at.into(), len.into());
+        (message.answer, message.runs) = (0.into(), 0.into());
+        os.read(message) && Answer::of(message.answer.get()) == Answer::Granted
     }
 }

@@ -4,9 +4,10 @@
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tidegate_file_cache::{Persistence, check};
 use tidegate_file_direct::{Attempted, DirectFile, ReadAids, Until, WriteTarget};
-use tidegate_file_wire::{READ_BYTES_MAX, Read};
+use tidegate_file_wire::Read;
 use tidegate_layout::file_cache::Class;
 use world::{Change, Event, KEPT_PAGES, POOL_BYTES, Program, Served, World, read_cache};
 
@@ -91,6 +92,44 @@ const READING: &[Act] = {
     ]
 };
 
+/// Reads pages where they lie in the pool, writes some of them, and writes and reads blocks across
+/// pages.
+const LOCATING: &[Act] = {
+    use Act::{Append, Leave, Read, Sync, Write};
+    &[
+        Append(20_480, Until::PowerLoss),
+        Sync,
+        Append(4096, Until::PowerLoss),
+        Sync,
+        Write(4096, 4096),
+        Read(0, 4096),
+        Read(8192, 8192),
+        Read(16_500, 90),
+        Write(8192, 4096),
+        Read(8192, 8192),
+        Write(12_288, 30),
+        Read(8192, 8192),
+        Read(0, 24_576),
+        Sync,
+        Write(24_632, 4096),
+        Write(28_752, 4096),
+        Leave,
+        Write(0, 4096),
+        Sync,
+        Write(4096, 4096),
+        Write(4096, 4096),
+        Read(16_384, 4096),
+        Read(20_480, 4096),
+        Read(24_632, 4096),
+        Read(28_752, 4096),
+        Write(16_384, 4096),
+        Read(0, 24_576),
+        Write(24_630, 4),
+        Read(24_632, 4096),
+        Read(16_384, 8192),
+    ]
+};
+
 struct Run {
     world: Arc<World>,
     file: DirectFile<Program>,
@@ -171,16 +210,37 @@ impl Run {
         let (possible, contents) = (self.after(change), self.world.contents());
         assert!(possible.contains(&contents), "after {act:?}: {} bytes", contents.len());
         if let Some((at, (bytes, len))) = read {
-            let mut of = self.model.clone();
-            let seen = (self.changes..=self.world.changes()).any(|_| {
-                let from = usize::try_from(at).expect("small").min(of.len());
-                let is_seen = of[from..(from + len).min(of.len())] == bytes;
-                self.world.event.change(&mut of);
-                is_seen
-            });
-            assert!(seen, "read at {at}");
+            self.assert_was_there(usize::try_from(at).expect("small"), &bytes, len);
         }
         (self.changes, self.model) = (self.world.changes(), contents);
+    }
+
+    /// These bytes were there at some time during the act; of a change of two pages perhaps those
+    /// of one page before the other's, and as many as there were before.
+    fn assert_was_there(&self, at: usize, bytes: &[u8], len: usize) {
+        let mut states = vec![self.model.clone()];
+        for _ in self.changes..self.world.changes() {
+            let mut next = states.last().expect("one").clone();
+            self.world.event.change(&mut next);
+            states.push(next);
+        }
+        let there = |state: &Vec<u8>| {
+            let there = state.get(at..).unwrap_or_default();
+            there[..there.len().min(len)].to_vec()
+        };
+        let possible: Vec<Vec<u8>> = states.iter().map(there).collect();
+        if self.world.event != Event::Share(Change::Pages) {
+            assert!(possible.iter().any(|there| there == bytes), "read at {at}");
+            return;
+        }
+        assert!(possible.iter().any(|there| there.len() == bytes.len()), "read {} at {at}", bytes.len());
+        let mut from = 0;
+        while from < bytes.len() {
+            let until = bytes.len().min((at + from) / 4096 * 4096 + 4096 - at);
+            let is_there = |there: &Vec<u8>| there.get(from..until) == Some(&bytes[from..until]);
+            assert!(possible.iter().any(is_there), "read at {at}, from {from} on");
+            from = until;
+        }
     }
 
     fn read(&mut self, at: u64, len: usize) -> (Vec<u8>, usize) {
@@ -207,7 +267,7 @@ impl Run {
 }
 
 fn no_read() -> Read {
-    Read { lease: 0.into(), at: 0.into(), len: 0.into(), answer: 0.into(), data: [0; READ_BYTES_MAX] }
+    Read::EMPTY
 }
 
 /// The script does what it is for.
@@ -224,12 +284,24 @@ fn without_others_the_script_claims_extends_and_claims_again() {
 #[test]
 fn pages_are_asked_for_once_by_each_lease() {
     let mut run = Run::whole(READING, Event::Request(Change::Append), u64::MAX);
-    assert_eq!((run.world.count(0), run.file.os().reads, run.file.take_kept_reads(5)), (2, 2 * 4 + 1 + 4, Some(5)));
+    let (reads, locates) = (run.file.os().reads, run.file.os().locates);
+    assert_eq!((run.world.count(0), reads - locates, locates), (2, 2 * 4 + 1 + 4, 5));
+    assert_eq!(run.file.take_kept_reads(5), Some(5));
+}
+
+/// Each lease asks once where the file's blocks lie, and for one page that has bytes of several
+/// writes; the second lease for two more pages, as a block across them was written to.
+#[test]
+fn blocks_are_read_where_they_lie_in_the_pool() {
+    let mut run = Run::whole(LOCATING, Event::Request(Change::Append), u64::MAX);
+    let (reads, locates) = (run.file.os().reads, run.file.os().locates);
+    assert_eq!((run.world.count(0), reads - locates, locates), (2, 1 + 3, 2 + 3));
+    assert_eq!(run.file.take_kept_reads(1), Some(8));
 }
 
 #[test]
 fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order() {
-    let (mut probes, mut shares) = (0, 0);
+    let (mut probes, mut shares, mut dropped) = (0, 0, 0);
     let events = [
         Event::Request(Change::Append),
         Event::Request(Change::Overwrite),
@@ -238,8 +310,12 @@ fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order()
         Event::Release,
         Event::Share(Change::Append),
         Event::Share(Change::Overwrite),
+        Event::Share(Change::Pages),
+        Event::Drop,
     ];
-    for (script, event) in [SCRIPT, READING].into_iter().flat_map(|script| events.map(|event| (script, event))) {
+    for (script, event) in
+        [SCRIPT, READING, LOCATING].into_iter().flat_map(|script| events.map(|event| (script, event)))
+    {
         // Programs that share a lease end it at times: it takes longer until they share one again.
         let script = &script.repeat(if matches!(event, Event::Share(_)) { 3 } else { 1 });
         let mut step = 0;
@@ -247,6 +323,7 @@ fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order()
             let run = Run::whole(script, event, step);
             probes += run.world.count(2);
             shares += run.world.shares();
+            dropped += run.world.dropped.load(Ordering::SeqCst);
             if !run.world.has_happened() {
                 break;
             }
@@ -256,6 +333,20 @@ fn whatever_happens_at_whatever_step_each_write_is_there_once_and_in_its_order()
     }
     assert!(probes > 0, "no write was ever in doubt");
     assert!(shares > 1000, "{shares} changes by shares");
+    assert!(dropped > 1000, "{dropped} pages were dropped");
+}
+
+/// Nothing that this program does meanwhile keeps the file from being lent.
+#[test]
+fn a_file_that_is_just_being_lent_is_asked_for_again_at_once() {
+    let mut run = Run::new(Event::Request(Change::Append), u64::MAX);
+    for _ in 0..2 {
+        run.write(WriteTarget::End, &[1; 10], Until::PowerLoss);
+        run.file.sync();
+    }
+    run.world.soon.store(3, Ordering::SeqCst);
+    let outcome = run.write(WriteTarget::End, &[1; 10], Until::PowerLoss);
+    assert_eq!((outcome, run.world.count(0)), (Attempted::Done(30), 3 + 1));
 }
 
 /// A write of which nobody knows whether others see it is not done again.
@@ -284,6 +375,8 @@ const PAGES: u64 = KEPT_PAGES + 4;
 #[test]
 fn a_file_that_is_read_much_more_than_synced_is_not_leased() {
     let mut run = Run::new(Event::Request(Change::Append), u64::MAX);
+    // As if the pages were below.
+    run.world.tells_places.store(false, Ordering::SeqCst);
     for page in 0..=PAGES {
         run.write(WriteTarget::At(page * 4096), &[1; 4096], Until::PowerLoss);
     }

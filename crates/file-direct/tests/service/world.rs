@@ -9,7 +9,7 @@ use tidegate_file_cache::{
     Sought, Stamp, dram_bytes, format,
 };
 use tidegate_file_direct::{Attempted, DirectFile, LeaseRequest, Os, ReadAids, ReadCache, Until, WriteTarget};
-use tidegate_file_wire::{Answer, Claim, JOINS, Read};
+use tidegate_file_wire::{Answer, Claim, JOINS, LOCATES, Read, SOON};
 use tidegate_layout::file_cache::{Class, LeaseGrant, LeasePlan};
 use tidegate_media::{ExchangeWords, Poison, Region, Sealed};
 use tidegate_sim::SharedMemory;
@@ -34,6 +34,9 @@ pub(crate) enum Event {
     Revocation,
     /// The service takes back the leases that nobody has mapped: others use their memory.
     Release,
+    /// The service reads the file from below from now on, and others use its blocks: now and then
+    /// from this step on.
+    Drop,
     /// The memory cannot be read any more.
     Poison,
 }
@@ -44,18 +47,41 @@ pub(crate) enum Change {
     Append,
     /// Of its beginning.
     Overwrite,
+    /// Of its first two pages, each as a whole.
+    Pages,
+}
+
+/// What somebody else writes to two pages: a block of the one may become one of the other.
+const PAGES: [u8; 8192] = {
+    let mut pages = [0xee; 8192];
+    let mut at = 4096;
+    while at < 8192 {
+        pages[at] = 0xef;
+        at += 1;
+    }
+    pages
+};
+
+impl Change {
+    /// What somebody else writes.
+    fn bytes(self) -> &'static [u8] {
+        if self == Change::Pages { &PAGES } else { &OTHERS }
+    }
+
+    /// Changes these bytes.
+    fn change(self, bytes: &mut Vec<u8>) {
+        let (at, own) = (if self == Change::Append { bytes.len() } else { 0 }, self.bytes());
+        bytes.resize(bytes.len().max(at + own.len()), 0);
+        bytes[at..at + own.len()].copy_from_slice(own);
+    }
 }
 
 impl Event {
     /// What the file holds after somebody else's change.
     pub(crate) fn change(self, bytes: &mut Vec<u8>) {
         match self {
-            Event::Request(Change::Append) | Event::Share(Change::Append) => bytes.extend(OTHERS),
-            Event::Request(Change::Overwrite) | Event::Share(Change::Overwrite) => {
-                bytes.resize(bytes.len().max(OTHERS.len()), 0);
-                bytes[..OTHERS.len()].copy_from_slice(&OTHERS);
-            }
-            Event::Restart | Event::Revocation | Event::Release | Event::Poison => {}
+            Event::Request(change) | Event::Share(change) => change.change(bytes),
+            Event::Restart | Event::Revocation | Event::Release | Event::Drop | Event::Poison => {}
         }
     }
 }
@@ -67,7 +93,7 @@ const SHARED_CHANGES: u64 = 3;
 pub(crate) struct World {
     region: Arc<SharedMemory>,
     dram: Arc<SharedMemory>,
-    below: Arc<dyn BackingFile>,
+    below: Arc<Below>,
     served: Mutex<Served>,
     pub(crate) event: Event,
     /// Steps until it happens.
@@ -86,6 +112,12 @@ pub(crate) struct World {
     pub(crate) log: Class,
     /// Claims, extensions and probes.
     pub(crate) asked: [AtomicU64; 3],
+    /// Pages that were dropped while programs may read them.
+    pub(crate) dropped: AtomicU64,
+    /// So often the file is just being lent to somebody else.
+    pub(crate) soon: AtomicU64,
+    /// Whether programs are told where pages lie.
+    pub(crate) tells_places: AtomicBool,
 }
 
 pub(crate) struct Served {
@@ -100,7 +132,7 @@ impl World {
         let spec = PoolSpec { lanes: 1, files: 8, ring_slots: 64, ..PoolSpec::usual([7; 16]) };
         format(&*region, &spec).expect("nothing refuses");
         let dram = Arc::new(SharedMemory::new(dram_bytes(&*region, 1 << 20).expect("nothing refuses")));
-        let below: Arc<dyn BackingFile> = Arc::new(Below::default());
+        let below = Arc::new(Below::default());
         let served = Mutex::new(Served::open(&region, &dram, &below));
         let (left, asked) = (AtomicU64::new(step), [const { AtomicU64::new(0) }; 3]);
         let ([has_happened, is_begun], mapped) = ([const { AtomicBool::new(false) }; 2], AtomicU64::new(0));
@@ -120,6 +152,9 @@ impl World {
             is_begun,
             log,
             asked,
+            dropped: AtomicU64::new(0),
+            soon: AtomicU64::new(0),
+            tells_places: AtomicBool::new(true),
         })
     }
 
@@ -185,7 +220,7 @@ impl World {
     /// A step of the program, before which something may happen.
     fn step(&self) {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
-        let again = matches!(self.event, Event::Share(_))
+        let again = matches!(self.event, Event::Share(_) | Event::Drop)
             && self.has_happened()
             && (u64::MAX - left).is_multiple_of(SHARED_EVERY);
         if left != 0 && !again {
@@ -208,6 +243,7 @@ impl World {
                 }
             }
             Event::Release => self.release(),
+            Event::Drop => self.drop_blocks(),
             Event::Poison => {}
         }
     }
@@ -222,6 +258,25 @@ impl World {
         }
     }
 
+    /// All of the file is below, and its blocks are somebody else's.
+    fn drop_blocks(&self) {
+        let Served { pool, file } = &*self.served();
+        while pool.write_back_step(0, u64::MAX).expect("nothing refuses").bytes > 0 {}
+        let located = || pool.locate(*file, &(0..1 << 20)).expect("nothing refuses");
+        let before = located();
+        // For a moment it is as if others had changed it: the service believes none of its copies.
+        self.below.changes.fetch_add(1, Ordering::SeqCst);
+        pool.revalidate(*file).expect("nothing refuses");
+        self.below.changes.fetch_sub(1, Ordering::SeqCst);
+        if located().is_empty() {
+            let dropped = before.iter().flat_map(|run| (run.pool_at..run.pool_at + run.bytes).step_by(4096));
+            dropped.for_each(|at| {
+                self.region.write(at, &[0xdd; 4096]);
+                self.dropped.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    }
+
     /// A program stores to the pool.
     fn storing(&self, at: u64) {
         self.step();
@@ -232,8 +287,8 @@ impl World {
     fn request(&self, change: Change) {
         let Served { pool, file } = &*self.served();
         let changed = match change {
-            Change::Append => pool.append(*file, &OTHERS, Persistence::Asynchronous).map(drop),
-            Change::Overwrite => pool.write(*file, 0, &OTHERS, Persistence::Asynchronous),
+            Change::Append => pool.append(*file, change.bytes(), Persistence::Asynchronous).map(drop),
+            Change::Overwrite | Change::Pages => pool.write(*file, 0, change.bytes(), Persistence::Asynchronous),
         };
         changed.expect("nothing refuses");
     }
@@ -246,7 +301,7 @@ impl World {
         let mut message = crate::no_read();
         let place = if change == Change::Append { WriteTarget::End } else { WriteTarget::At(0) };
         for _ in 0..SHARED_CHANGES {
-            match program.write(place, &OTHERS, Until::PowerLoss, &mut message) {
+            match program.write(place, change.bytes(), Until::PowerLoss, &mut message) {
                 Attempted::ByDescriptor => self.request(change),
                 attempted => {
                     assert!(matches!(attempted, Attempted::Done(_)), "{attempted:?}");
@@ -281,9 +336,10 @@ impl World {
 }
 
 impl Served {
-    fn open(region: &Arc<SharedMemory>, dram: &Arc<SharedMemory>, below: &Arc<dyn BackingFile>) -> Served {
+    fn open(region: &Arc<SharedMemory>, dram: &Arc<SharedMemory>, below: &Arc<Below>) -> Served {
         let pool = FilePool::open(region, |_| Ok(dram.clone() as Arc<dyn Region>)).expect("it opens");
-        let file = pool.open_file(below, b"a file").expect("it opens");
+        let below: Arc<dyn BackingFile> = below.clone();
+        let file = pool.open_file(&below, b"a file").expect("it opens");
         Served { pool, file }
     }
 }
@@ -306,15 +362,16 @@ pub(crate) fn read_cache() -> Option<ReadCache<'static>> {
 pub(crate) struct Program {
     world: Arc<World>,
     is_mapped: Arc<AtomicBool>,
-    /// Requests for reading.
+    /// Requests for reading, and those of them for the places of pages.
     pub(crate) reads: u64,
+    pub(crate) locates: u64,
 }
 
 impl Program {
     /// One that has read nothing yet.
     pub(crate) fn new(world: Arc<World>) -> Program {
         DRAM.with(|words| words.iter().for_each(|word| word.store(0, Ordering::SeqCst)));
-        Program { world, is_mapped: Arc::default(), reads: 0 }
+        Program { world, is_mapped: Arc::default(), reads: 0, locates: 0 }
     }
 }
 
@@ -324,6 +381,10 @@ impl Os for Program {
     fn claim(&mut self, claim: &mut Claim) -> bool {
         self.world.step();
         self.world.asked[0].fetch_add(1, Ordering::SeqCst);
+        if self.world.soon.load(Ordering::SeqCst) > 0 {
+            (claim.answer, claim.how) = (Answer::Later.word().into(), SOON.into());
+            return true;
+        }
         let (served, at) = (self.world.served(), claim.at.get());
         let grant = if claim.how.get() == JOINS {
             let number = claim.lease.get();
@@ -387,15 +448,25 @@ impl Os for Program {
     fn read(&mut self, read: &mut Read) -> bool {
         self.reads += 1;
         self.world.step();
-        let (served, len) = (self.world.served(), usize::try_from(read.len.get()).expect("small"));
+        let (served, asked) = (self.world.served(), read.asked().expect("small"));
         let is_leased = served.pool.lease_numbered(served.file, read.lease.get()).is_some();
         if !is_leased {
             read.answer = Answer::Never.word().into();
             return true;
         }
-        let bytes = served.pool.read_leased(served.file, read.at.get(), &mut read.data[..len]).map(|(bytes, _)| bytes);
-        read.len = u32::try_from(bytes.expect("nothing refuses")).expect("small").into();
         read.answer = Answer::Granted.word().into();
+        if read.how.get() == LOCATES {
+            self.locates += 1;
+            let tells = self.world.tells_places.load(Ordering::SeqCst);
+            let runs = served.pool.locate(served.file, &asked).expect("nothing refuses");
+            read.tell(runs.iter().filter(|_| tells).map(|run| (run.at, run.pool_at, run.bytes)));
+        } else {
+            let out = read.room(asked.end - asked.start);
+            let bytes = served.pool.read_leased(served.file, asked.start, out).expect("nothing refuses").0;
+            read.len = u32::try_from(bytes).expect("small").into();
+        }
+        drop(served);
+        self.world.step();
         true
     }
 
@@ -412,8 +483,8 @@ impl Os for Program {
     }
 
     fn pause(&mut self, _: u32) -> bool {
-        // The other program is within its write: only this one runs.
-        false
+        // Of a turn: the other program is within its write, as only this one runs.
+        self.world.soon.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |soon| soon.checked_sub(1)).is_ok()
     }
 
     fn context(&mut self) -> u64 {

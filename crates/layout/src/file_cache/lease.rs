@@ -32,7 +32,7 @@ on_media! {
         16: closed: U64,
         /// elements that will have a block soon: the places of earlier ones are given away
         24: lending: U64,
-        /// how often newest bytes of the file left the lane's blocks for the file below
+        /// how often newest bytes of the file left their blocks since the lease began
         32: dropped: U64,
         /// how many elements were taken over, or are about to be
         40: taken: U64,

@@ -1,5 +1,6 @@
 //! Parts of a file, for a process that owns a few of its chunks: one part that is mapped as long as
-//! this lasts, and the chunks, each mapped when it is first touched. Offsets are those in the file.
+//! this lasts, and the chunks, each mapped when it is first touched. A chunk that was only read is
+//! mapped for reading alone: it may be another one's. Offsets are those in the file.
 //!
 //! Whoever lends the chunks asks about the lasting part only ([`MappedPart::is_mapped`]), which
 //! several processes may have. So chunks may be mapped late, and have no lock.
@@ -18,6 +19,9 @@ use std::ptr::{NonNull, null_mut};
 /// Chunks that are mapped at most.
 const PARTS_MAX: usize = 4096;
 
+/// With so many, no further ones are mapped that are only read.
+const PARTS_READ_MAX: usize = PARTS_MAX / 2;
+
 /// Chunks that can be told apart, from the first one on.
 const CHUNKS_MAX: usize = 1 << 16;
 
@@ -33,10 +37,17 @@ pub trait OpenShared {
 /// The mapped chunks, on pages of their own: the stack may be small, and nothing is allocated.
 #[repr(C)]
 struct Tables {
-    /// For each chunk, one more than its place in `parts`; 0: it is not mapped.
-    places: [u16; CHUNKS_MAX],
+    /// For each chunk, one more than its place in `parts`; 0: it is not mapped. By [`Touch`].
+    places: [[u16; CHUNKS_MAX]; 2],
     used: usize,
     parts: [MaybeUninit<MappedPart>; PARTS_MAX],
+}
+
+/// What a chunk is touched for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    Load,
+    Store,
 }
 
 /// A file of which this process has one part, and chunks, as a region; others may have the same.
@@ -92,7 +103,7 @@ impl<O: OpenShared> MappedChunks<O> {
     }
 
     /// The part that has `len` bytes at `at`, and their place in it. `None`: there is none.
-    fn part(&self, at: u64, len: u64) -> Option<(&MappedPart, u64)> {
+    fn part(&self, at: u64, len: u64, touch: Touch) -> Option<(&MappedPart, u64)> {
         if let Some(place) = self.in_lasting(at, len) {
             return Some((&self.lasting, place));
         }
@@ -102,21 +113,30 @@ impl<O: OpenShared> MappedChunks<O> {
         if place.checked_add(len)? > self.chunk_bytes || end > self.file_bytes {
             return None;
         }
-        Some((self.chunk(usize::try_from(number).ok()?, end - self.chunk_bytes)?, place))
+        Some((self.chunk(usize::try_from(number).ok()?, end - self.chunk_bytes, touch)?, place))
     }
 
     /// The chunk of this number at `at`, mapped now if it is not.
-    fn chunk(&self, number: usize, at: u64) -> Option<&MappedPart> {
+    fn chunk(&self, number: usize, at: u64, touch: Touch) -> Option<&MappedPart> {
         // SAFETY: the tables are mapped as long as this lives, all zeroes are valid ones, and one
         // thread at a time is here.
         let tables = unsafe { &mut *self.tables.as_ptr() };
-        let known = usize::from(*tables.places.get(number)?);
-        let place = match known.checked_sub(1) {
+        let [stored, loaded] = [Touch::Store, Touch::Load].map(|touch| tables.places[touch as usize].get(number));
+        let known = match (*stored?, *loaded?) {
+            (0, loaded) if touch == Touch::Load => loaded,
+            (stored, _) => stored,
+        };
+        let place = match usize::from(known).checked_sub(1) {
             Some(place) => place,
             None => {
                 let place = tables.used;
-                tables.parts.get_mut(place)?.write(mapped(&self.file, MappedPart::unlocked, at, self.chunk_bytes)?);
-                (tables.used, tables.places[number]) = (place + 1, u16::try_from(place + 1).ok()?);
+                let (map, most): (Map, usize) = match touch {
+                    Touch::Load => (MappedPart::read_only, PARTS_READ_MAX),
+                    Touch::Store => (MappedPart::unlocked, PARTS_MAX),
+                };
+                let part = tables.parts[..most].get_mut(place)?;
+                part.write(mapped(&self.file, map, at, self.chunk_bytes)?);
+                (tables.used, tables.places[touch as usize][number]) = (place + 1, u16::try_from(place + 1).ok()?);
                 place
             }
         };
@@ -126,7 +146,7 @@ impl<O: OpenShared> MappedChunks<O> {
 
     /// Stores `len` bytes at `at` by `act`.
     fn store(&self, at: u64, len: u64, act: impl FnOnce(&MappedPart, u64)) {
-        let is_stored = self.part(at, len).is_some_and(|(part, place)| {
+        let is_stored = self.part(at, len, Touch::Store).is_some_and(|(part, place)| {
             act(part, place);
             part.sealed().is_ok()
         });
@@ -138,7 +158,7 @@ impl<O: OpenShared> MappedChunks<O> {
 
     /// Loads `len` bytes at `at` by `act`.
     fn load<T>(&self, at: u64, len: u64, act: impl FnOnce(&MappedPart, u64) -> Result<T, Poison>) -> Result<T, Poison> {
-        let loaded = self.part(at, len).map(|(part, place)| act(part, place));
+        let loaded = self.part(at, len, Touch::Load).map(|(part, place)| act(part, place));
         loaded.and_then(Result::ok).ok_or(Poison { at, len })
     }
 }
@@ -295,6 +315,20 @@ mod tests {
         assert!(shared.is_mapped(LASTING_AT));
         drop(other);
         assert!(!shared.is_mapped(LASTING_AT));
+    }
+
+    #[test]
+    fn a_chunk_that_is_only_read_cannot_be_stored_to_until_it_is() {
+        let shared = Shared::new();
+        let [memory, other] = [(); 2].map(|()| shared.memory().expect("mapped"));
+        other.stream(chunk(5), &[7; 64]);
+        let mut bytes = [0; 64];
+        assert_eq!((memory.read(chunk(5), &mut bytes), bytes), (Ok(()), [7; 64]));
+        assert!(memory.exchange_u64(chunk(5), 0, 1).is_err());
+        let opened = shared.opened.load(Ordering::Relaxed);
+        memory.stream(chunk(5), &[8; 64]);
+        assert_eq!((memory.fence(), memory.read(chunk(5), &mut bytes), bytes), (Ok(()), Ok(()), [8; 64]));
+        assert_eq!(shared.opened.load(Ordering::Relaxed), opened + 1, "mapped once more, to be stored to");
     }
 
     #[test]

@@ -52,6 +52,14 @@ impl MappedPart {
         Ok(MappedPart::over(mapping, Instructions::best(false)))
     }
 
+    /// As [`MappedPart::unlocked`], for reading alone: stray stores of this process do not change
+    /// it, so it needs no key, and its pages come as they are touched.
+    pub(crate) fn read_only(file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<MappedPart> {
+        let mapping = Mapping::of_part(file, at, len, Sharing::ReadOnly)?;
+        mapping.keep_from_children()?;
+        Ok(MappedPart::over(mapping, Instructions::best(false)))
+    }
+
     /// Whether anybody has mapped any of these bytes with a lock, or as
     /// [`MappedRuns`](crate::MappedRuns), which has an answer of its own.
     pub fn is_mapped(file: BorrowedFd<'_>, at: u64, len: u64) -> io::Result<bool> {

@@ -118,15 +118,12 @@ impl<R: Region> Lane<R> {
             return Err(FileError::Worn);
         }
         let number = self.version + 1;
-        let head = LeaseHead {
-            dropped: self.file(file)?.dropped.into(),
-            ..LeaseHead::new(number, lent, self.file(file)?.size)
-        };
-        self.medium.region.stream(plan.at, head.as_bytes());
+        let (size, dropped) = (self.file(file)?.size, self.file(file)?.dropped);
+        self.medium.region.stream(plan.at, LeaseHead::new(number, lent, size).as_bytes());
         self.medium.put_entry(slot, FileEntry::lease_words(&named, number))?;
         self.version = number;
         if let Some(lease) = self.leases.get_mut(&slot) {
-            (lease.number, lease.room) = (number, [room.start, room.end]);
+            (lease.number, lease.room, lease.dropped_before) = (number, [room.start, room.end], dropped);
         }
         self.file_mut(file)?.lease = Some(slot);
         Ok(self.grant(file)?.map(|grant| (LeaseId(slot), grant)))
@@ -168,9 +165,6 @@ impl<R: Region> Lane<R> {
             return Ok(first);
         }
         let blocks = self.blocks_for_lease(slot, wanted)?;
-        let Some(lease) = self.leases.get(&slot) else { return Ok(first) };
-        let dropped = self.file(lease.file)?.dropped;
-        self.medium.region.store_u64(plan.dropped_at(), dropped);
         self.medium.region.store_u64(plan.lending_at(), first + blocks.len() as u64);
         // Whoever finds a place or a block given away finds that it may be.
         self.medium.fence()?;

@@ -1,24 +1,23 @@
 //! The `ioctl`s of programs that write files by leases: see `tidegate-file-wire`.
 
 use crate::service::lending::Lending;
-use crate::service::nodes::open_files::Caching;
 use crate::service::nodes::open_files::leases::{Grace, StalePages};
 use crate::service::nodes::open_files::placement::Requested;
+use crate::service::nodes::open_files::{Caching, OpenFile};
 use crate::service::{FileService, Privileges};
 use rustix::io::{Errno, Result};
 use std::ops::Range;
+use std::sync::Arc;
 use tidegate_file_wire::{
-    Answer, CLAIM, Claim, DESCRIBE, EXTEND, JOINS, LEAVE, LeaseRequest, MAP, Map, READ, UPGRADE, Upgrade,
+    Answer, CLAIM, Claim, DESCRIBE, EXTEND, JOINS, LEAVE, LeaseRequest, MAP, Map, PoolDescription,
 };
-use tidegate_file_wire::{PoolDescription, READ_BYTES_MAX, Read, VERSION};
+use tidegate_file_wire::{READ, Read, SOON, UPGRADE, Upgrade, VERSION};
 use tidegate_fuse::{Handle, Header, Ioctl, NodeId, Reply};
 use tidegate_layout::file_cache::LeaseGrant;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Places of claims end before this, as offsets of files do.
-const PLACES_END: u64 = 1 << 62;
-/// Most bytes that a claim asks for.
-const CLAIMED_BYTES_MAX: u64 = 64 << 20;
+/// So often a file is tried to be lent while programs use it.
+const LEND_TRIES: u32 = 8;
 
 impl FileService {
     /// Whether this is an `ioctl` about leases.
@@ -87,14 +86,15 @@ impl FileService {
     }
 
     fn claim(&self, of: (NodeId, Handle), claim: &mut Claim, lending: &Lending) -> Answer {
-        let asked = asked_range(claim.at.get(), claim.len.get());
+        let asked = claim.asked();
         let (is_known, how, own) = (claim.version.get() == VERSION, claim.how, claim.lease.get());
         *claim = Claim { version: VERSION.into(), at: claim.at, len: claim.len, how, ..Claim::new_zeroed() };
         let Some(asked) = asked.filter(|_| is_known) else { return Answer::Never };
+        let Ok(file) = self.handles.lent_file(of.1) else { return Answer::Never };
         let may_begin = how.get() & JOINS == 0;
-        let lent = self.share((of.1, own), &asked).and_then(|shared| match shared {
+        let lent = self.open_files.join(&file, (of.1, own), &asked).and_then(|shared| match shared {
             Some(grant) => Ok(Ok(grant)),
-            None if may_begin => self.lend(of, asked, lending),
+            None if may_begin => self.lend((of, &file), asked, lending),
             None => Ok(Err(Answer::Later)),
         });
         match lent {
@@ -102,7 +102,10 @@ impl FileService {
                 tell(claim, &grant);
                 Answer::Granted
             }
-            Ok(Err(answer)) => answer,
+            Ok(Err(answer)) => {
+                claim.how = if self.open_files.is_being_lent(&file) { SOON } else { 0 }.into();
+                answer
+            }
             Err(errno) => {
                 tracing::debug!("a claim is refused: {errno}");
                 Answer::Never
@@ -110,21 +113,13 @@ impl FileService {
         }
     }
 
-    /// Has a program share the lease of a file that goes on, to write `asked`; it has that lease
-    /// already, or another one.
-    fn share(&self, of: (Handle, u64), asked: &Range<u64>) -> Result<Option<LeaseGrant>> {
-        let file = self.handles.lent_file(of.0)?;
-        self.open_files.join(&file, of, asked)
-    }
-
     /// Lends a file, or says why not.
     fn lend(
         &self,
-        (node, handle): (NodeId, Handle),
+        (of, file): ((NodeId, Handle), &Arc<OpenFile>),
         asked: Range<u64>,
         lending: &Lending,
     ) -> Result<std::result::Result<LeaseGrant, Answer>> {
-        let file = self.handles.lent_file(handle)?;
         if file.groups.is_used() || file.lease.is_mapped() {
             return Ok(Err(Answer::Never));
         }
@@ -136,35 +131,45 @@ impl FileService {
         let Ok(turn) = lending.turn.try_lock() else { return Ok(Err(Answer::Later)) };
         // Who may keep set-user-ID and set-group-ID writes by way of the kernel, which asks for
         // them to be taken away from files that others write to.
-        self.take_privileges(&file, Privileges::Keep);
+        self.take_privileges(file, Privileges::Keep);
         if file.privileges.need_look(Privileges::Clear) {
             return Ok(Err(Answer::Never));
         }
-        if !self.open_files.is_made_pooled(&file)? {
+        if !self.open_files.is_made_pooled(file)? {
             return Ok(Err(Answer::Never));
         }
+        // Programs ask for a share from now on, and make no requests that would be in the way.
+        self.open_files.say_lending(Some(file));
+        let tried = |_| self.lend_unless_used(of, file, &asked, lending).transpose();
+        let lent = (0..LEND_TRIES).find_map(tried).transpose();
+        self.open_files.say_lending(None);
+        drop(turn);
+        Ok(lent?.ok_or(Answer::Later).flatten())
+    }
+
+    /// Lends a file, or says why not. None: programs used it meanwhile.
+    fn lend_unless_used(
+        &self,
+        (node, handle): (NodeId, Handle),
+        file: &Arc<OpenFile>,
+        asked: &Range<u64>,
+        lending: &Lending,
+    ) -> Result<Option<std::result::Result<LeaseGrant, Answer>>> {
         let requests = file.lease.requests();
         let had_pages = file.lease.take_pages();
-        let size = self.open_files.size(&file)?.unwrap_or(0);
+        let size = self.open_files.size(file)?.unwrap_or(0);
         let dropped = if had_pages { lending.drop_caches(node, size) } else { lending.drop_attributes(node) };
-        let lent = if dropped { self.open_files.lend((&file, handle), requests, asked) } else { Ok(None) };
-        drop(turn);
         if had_pages && !dropped {
             file.lease.may_have_pages();
         }
-        Ok(lent?.ok_or(Answer::Later))
+        let lent = if dropped { self.open_files.lend((file, handle), requests, asked.clone())? } else { None };
+        Ok((lent.is_some() || !dropped || file.lease.requests() == requests).then(|| lent.ok_or(Answer::Later)))
     }
 
     fn read_by_lease(&self, header: &Header, handle: Handle, read: &mut Read) -> Result<Answer> {
-        let len = usize::try_from(read.len.get()).ok().filter(|len| *len <= READ_BYTES_MAX).ok_or(Errno::INVAL)?;
         let file = self.handles.lent_file(handle)?;
-        let (lease, at) = (read.lease.get(), read.at.get());
-        read.data.fill(0);
-        let by = Requested::by(header, Caching::Usual);
-        let done = self.open_files.read_leased(&file, (lease, by), at, &mut read.data[..len])?;
-        let Some(done) = done else { return Ok(Answer::Later) };
-        read.len = u32::try_from(done).unwrap_or(0).into();
-        Ok(Answer::Granted)
+        let is_read = self.open_files.read_leased(&file, Requested::by(header, Caching::Usual), read)?;
+        Ok(if is_read { Answer::Granted } else { Answer::Later })
     }
 
     fn change_lease(&self, ioctl: &Ioctl<'_>, lease: u64, lending: &Lending) -> Result<Answer> {
@@ -215,11 +220,6 @@ impl FileService {
     pub(crate) fn begin_lending(&self, lending: Lending) {
         let _ = self.lending.set(lending);
     }
-}
-
-fn asked_range(at: u64, len: u64) -> Option<Range<u64>> {
-    let end = at.checked_add(len).filter(|end| *end <= PLACES_END && len <= CLAIMED_BYTES_MAX)?;
-    Some(at..end)
 }
 
 fn tell(claim: &mut Claim, grant: &LeaseGrant) {

@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tidegate_file_cache::{FileError, PoolFile, PoolLease, Sharer};
+use tidegate_file_cache::{FileError, PoolFile, PoolLease, Sharer, lease_room};
+use tidegate_file_wire::{LOCATES, Read};
 use tidegate_fuse::{Handle, NodeId};
 use tidegate_host::threads::DemandBell;
 use tidegate_layout::file_cache::{Class, LeaseGrant, modified_time};
@@ -31,13 +32,6 @@ const COMMON_LOG_BYTES: u64 = 256 << 10;
 const BYTES_PER_LEASE: u64 = 8 << 20;
 /// Leases of one file that were not released, the one that goes on among them.
 const LEASES_PER_FILE_MAX: usize = 4;
-/// Unit of the room that is reserved for a lease.
-const ROOM_UNIT: u64 = 1 << 20;
-/// Room for a file to grow: a quarter of its length, within these bounds.
-const AHEAD_MIN: u64 = 1 << 20;
-const AHEAD_MAX: u64 = 64 << 20;
-/// Room of a lease of a file with holes, around the place of the claim.
-const WINDOW_BYTES: u64 = 64 << 20;
 /// A lease that nobody has mapped yet is not taken back before this.
 const UNMAPPED_MAX: Duration = Duration::from_secs(5);
 
@@ -158,6 +152,8 @@ pub(crate) struct StalePages(pub(crate) NodeId, pub(crate) Range<u64>);
 #[derive(Default)]
 pub(crate) struct Leases {
     granted: Mutex<HashMap<PoolLease, Granted>>,
+    /// Inode of the file that is about to be lent; 0: none is.
+    lending: AtomicU64,
     stale: Mutex<Vec<StalePages>>,
     has_stale: AtomicBool,
     /// Leases whose programs asked for more blocks.
@@ -362,8 +358,20 @@ impl OpenFiles {
             let granted = self.leases.granted();
             // Relaxed: it is a hint.
             let lent = granted.values().filter(|granted| granted.file.lease.is_lent.load(Ordering::Relaxed));
-            board.say_leased(lent.map(|granted| granted.file.identity.inode));
+            let soon = self.leases.lending.load(Ordering::Relaxed);
+            board.say_leased(lent.map(|granted| granted.file.identity.inode).chain((soon != 0).then_some(soon)));
         }
+    }
+
+    /// A file is about to be lent, or none.
+    pub(crate) fn say_lending(&self, file: Option<&OpenFile>) {
+        self.leases.lending.store(file.map_or(0, |file| file.identity.inode), Ordering::Relaxed);
+        self.say_leased();
+    }
+
+    /// Whether a file is about to be lent.
+    pub(crate) fn is_being_lent(&self, file: &OpenFile) -> bool {
+        self.leases.lending.load(Ordering::Relaxed) == file.identity.inode
     }
 
     fn has_room_for_lease(&self, file: &Arc<OpenFile>) -> bool {
@@ -377,7 +385,7 @@ impl OpenFiles {
         let size = self.pool.size(number).map_err(|error| errno_of(&error))?;
         let about = tidegate_source_files::about(state.backing.descriptor())?;
         let allocated = state.backing.bytes_below(about.stx_blocks.saturating_mul(512), size);
-        Ok(room_of(size, allocated, asked))
+        Ok(lease_room(size, allocated, asked))
     }
 
     /// Ends the lease of a file, if it has one, for a request that needs the file itself.
@@ -445,21 +453,24 @@ impl OpenFiles {
         Ok(extended)
     }
 
-    /// Reads for the program that has a lease of the file. None: it was ended.
-    pub(crate) fn read_leased(
-        &self,
-        file: &OpenFile,
-        (number, by): (u64, Requested),
-        at: u64,
-        out: &mut [u8],
-    ) -> Result<Option<usize>> {
-        let Some((pooled, lease)) = self.lease_numbered(file, number) else { return Ok(None) };
+    /// Reads for a program that has a lease of the file, or says where pages lie. False: it was
+    /// ended.
+    pub(crate) fn read_leased(&self, file: &OpenFile, by: Requested, read: &mut Read) -> Result<bool> {
+        let asked = read.asked().ok_or(Errno::INVAL)?;
+        let Some((pooled, lease)) = self.lease_numbered(file, read.lease.get()) else { return Ok(false) };
         if self.pool.lease_of(pooled) != Some(lease) {
-            return Ok(None);
+            return Ok(false);
         }
-        let (read, below) = self.pool.read_leased(pooled, at, out).map_err(|error| errno_of(&error))?;
-        self.note_read((file, pooled), (at, read, below), by);
-        Ok(Some(read))
+        if read.how.get() == LOCATES {
+            let runs = self.pool.locate(pooled, &asked).map_err(|error| errno_of(&error))?;
+            read.tell(runs.iter().map(|run| (run.at, run.pool_at, run.bytes)));
+            return Ok(true);
+        }
+        let out = read.room(asked.end - asked.start);
+        let (done, below) = self.pool.read_leased(pooled, asked.start, out).map_err(|error| errno_of(&error))?;
+        self.note_read((file, pooled), (asked.start, done, below), by);
+        read.len = u32::try_from(done).unwrap_or(0).into();
+        Ok(true)
     }
 
     /// A program has left a lease of the file.
@@ -535,29 +546,4 @@ pub(super) fn follow_time<T>(
         }
         Ok(done)
     })
-}
-
-/// Room in a file of `size` bytes, with `allocated` bytes below, of which `asked` is written next.
-fn room_of(size: u64, allocated: u64, asked: Range<u64>) -> Range<u64> {
-    let ahead = (size / 4).clamp(AHEAD_MIN, AHEAD_MAX);
-    if allocated >= size && asked.start <= size.saturating_add(ahead) {
-        let end = size.max(asked.end).saturating_add(ahead);
-        return 0..end.next_multiple_of(ROOM_UNIT);
-    }
-    let start = asked.start.saturating_sub(WINDOW_BYTES / 2) / ROOM_UNIT * ROOM_UNIT;
-    start..(start + WINDOW_BYTES).max(asked.end).next_multiple_of(ROOM_UNIT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dense_file_is_lent_as_a_whole_and_one_with_holes_around_the_claim() {
-        let mib = 1 << 20;
-        assert_eq!(room_of(0, 0, 0..4096), 0..2 * mib);
-        assert_eq!(room_of(100 * mib, 100 * mib, 7..8), 0..125 * mib);
-        assert_eq!(room_of(1 << 40, 4096, 1 << 39..1 << 39 | 1), (1 << 39) - 32 * mib..(1 << 39) + 32 * mib);
-        assert_eq!(room_of(100, 4096, 1 << 39..1 << 39 | 1), (1 << 39) - 32 * mib..(1 << 39) + 32 * mib);
-    }
 }
