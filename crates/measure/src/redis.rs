@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// answered infinitely many commands in a second when they took less than one.
 const SHORTEST: Duration = Duration::from_millis(20);
 
+/// Bytes of a value where the benchmark is told nothing.
+pub const VALUE_BYTES: u32 = 3;
+
 /// When the log is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -59,6 +62,8 @@ pub struct Load {
     pub pipeline: u32,
     /// Commands of all clients, at least: a run too short to be timed is followed by a longer one.
     pub commands: u32,
+    /// Bytes of the value of each.
+    pub value_bytes: u32,
 }
 
 /// What the benchmark said of a load.
@@ -102,7 +107,9 @@ impl Server {
     fn run(&self, load: Load) -> anyhow::Result<Report> {
         let mut command = Command::new("redis-benchmark");
         command.args(["-t", "set", "--csv", "-s"]).arg(self.socket.as_path());
-        for (option, value) in [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands)] {
+        for (option, value) in
+            [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands), ("-d", load.value_bytes)]
+        {
             command.arg(option).arg(value.to_string());
         }
         report(&said(&mut command)?, load.commands)
@@ -148,6 +155,8 @@ fn report(said: &str, commands: u32) -> anyhow::Result<Report> {
 mod tests {
     use super::*;
 
+    const ONE: Load = Load { clients: 1, pipeline: 1, commands: 1, value_bytes: VALUE_BYTES };
+
     #[test]
     fn the_line_about_set_is_read() {
         let said = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
@@ -166,11 +175,11 @@ mod tests {
             report(&line, load.commands)
         };
         let of = |commands| {
-            let report = timed(Load { clients: 1, pipeline: 1, commands }, run).unwrap();
+            let report = timed(Load { commands, ..ONE }, run).unwrap();
             (report.per_second, report.commands)
         };
         assert_eq!([of(500), of(2000), of(20_000)], [(1e6, 55_500), (1e6, 22_000), (1e6, 20_000)]);
         let endless = |load: Load| report("\"SET\",inf,1,1,1,1,1,1", load.commands);
-        assert!(timed(Load { clients: 1, pipeline: 1, commands: 1 }, endless).is_err());
+        assert!(timed(ONE, endless).is_err());
     }
 }

@@ -30,6 +30,8 @@ pub enum Storage {
     Mount(u32),
     /// In such a mount, and the program has the direct path.
     Direct(u32),
+    /// As `Direct`, but the directory lies on ext4 on a block device in memory.
+    DirectInMemory(u32),
     /// In a mount of the bare server, whose files are its memory.
     BareMount,
     /// On the disk.
@@ -46,6 +48,7 @@ impl Storage {
         match self {
             Storage::Memory | Storage::BareMount => Ok(None),
             Storage::MemoryDisk(file_system) => Disk::in_memory(file_system).map(Some),
+            Storage::DirectInMemory(_) => Disk::in_memory(FileSystem::Ext4).map(Some),
             Storage::Mount(_) | Storage::Direct(_) | Storage::Disk => Disk::shared().map(Some),
         }
     }
@@ -74,11 +77,14 @@ impl Testbed {
         let name = format!("tidegate-files-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let disk = storage.disk()?;
         let above = disk.as_ref().map_or(Path::new("/dev/shm"), |disk| disk.folder());
-        let library = if matches!(storage, Storage::Direct(_)) { Some(library()?) } else { None };
+        let library = match storage {
+            Storage::Direct(_) | Storage::DirectInMemory(_) => Some(library()?),
+            _ => None,
+        };
         let mut testbed = Testbed { mount: None, library, folder: above.join(name), disk };
         std::fs::create_dir_all(testbed.root())?;
         testbed.mount = match storage {
-            Storage::Mount(mib) | Storage::Direct(mib) => {
+            Storage::Mount(mib) | Storage::Direct(mib) | Storage::DirectInMemory(mib) => {
                 Some(Mounted::service(&testbed.folder.join("source"), &testbed.root(), mib, dram_mib)?)
             }
             Storage::BareMount => Some(Mounted::bare(&testbed.root())?),

@@ -140,6 +140,18 @@ impl Figure {
         series.points.iter().find(|point| point.place == place)
     }
 
+    /// What `over` has over what `under` has: the mean over all places of `over`. None: a value is
+    /// missing, or makes no ratio.
+    pub(crate) fn mean_quotient(&self, over: &str, under: &str) -> Option<f64> {
+        let places = &self.series.iter().find(|series| series.label == over)?.points;
+        let at = |point: &Point| {
+            let below = self.point(under, &point.place)?.median;
+            Some(point.median / below).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+        };
+        let sum = places.iter().map(at).sum::<Option<f64>>()?;
+        (!places.is_empty()).then(|| sum / places.len() as f64)
+    }
+
     /// The value of the baseline at `place`.
     pub fn baseline_at(&self, place: &str) -> Option<f64> {
         self.point(self.baseline.as_ref()?, place).map(|point| point.median)

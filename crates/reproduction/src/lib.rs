@@ -577,6 +577,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
         seed: seeds::FILE_WRITERS,
         figures: &["cheetah-fig-3-files"],
     },
+    #[cfg(not(virtual_cores))]
+    Experiment {
+        name: "placement-redis",
+        about: "Redis with a log always synced, beside Ext4 and XFS in memory (Cheetah Fig. 4)",
+        driver: Driver::Files,
+        measure: placement::redis::commands_logged,
+        seed: seeds::OF_REDIS,
+        figures: &["cheetah-fig-4"],
+    },
     Experiment {
         name: "platform-tried",
         about: "what was tried against Caiti as published",

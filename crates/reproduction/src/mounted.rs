@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidegate_measure::medium::ScratchPath;
 use tidegate_measure::programs::said;
+use tidegate_measure::testbed::disk::ensure_unlimited;
 
 /// How long a child may take until it is there.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -56,6 +57,7 @@ impl Mounted {
         until_there(&files.join("disk"))?;
         let device = said(Command::new("losetup").args(["--find", "--show"]).arg(files.join("disk")))?;
         self.device = Some(device.clone());
+        ensure_unlimited(&device)?;
         said(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard", &device]))?;
         said(Command::new("mount").arg(&device).arg(&mount))?;
         self.mount = Some(mount);

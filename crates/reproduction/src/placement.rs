@@ -8,6 +8,7 @@
 
 pub mod cheetah;
 pub mod programs;
+pub mod redis;
 pub mod uhnvm;
 mod workloads;
 

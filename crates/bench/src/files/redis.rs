@@ -3,7 +3,7 @@
 use super::testbed::{Storage, missing};
 use crate::target::Outcome;
 use tidegate_measure::Pairs;
-use tidegate_measure::redis::{Load, PROGRAMS, Policy, Report, Server};
+use tidegate_measure::redis::{Load, PROGRAMS, Policy, Report, Server, VALUE_BYTES};
 use tidegate_measure::workload::Effort;
 
 /// Most commands in a sample of many clients, and of one.
@@ -15,10 +15,10 @@ fn load(server: &Server, load: Load, effort: Effort) -> anyhow::Result<Report> {
 }
 
 fn many(pipeline: u32) -> Load {
-    Load { clients: 50, pipeline, commands: COMMANDS * pipeline }
+    Load { clients: 50, pipeline, commands: COMMANDS * pipeline, value_bytes: VALUE_BYTES }
 }
 
-const ONE: Load = Load { clients: 1, pipeline: 1, commands: COMMANDS_OF_ONE };
+const ONE: Load = Load { clients: 1, pipeline: 1, commands: COMMANDS_OF_ONE, value_bytes: VALUE_BYTES };
 
 fn rates(effort: Effort, over: &Server, under: &Server, load: Load) -> anyhow::Result<Outcome> {
     let rate = |server: &Server| Ok(self::load(server, load, effort)?.per_second);

@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use crate::programs::said;
+use crate::testbed::disk::ensure_unlimited;
 use anyhow::Context;
 use std::fs::{self, File};
 use std::io::Write;
@@ -45,9 +46,11 @@ impl NodeDisk {
         said(Command::new("mkfs.ext4").args(["-q", "-F", "-J", &journal, "-E", tables]).arg(file))?;
         let device = said(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
         fs::create_dir_all(mountpoint)?;
+        let unlimited = ensure_unlimited(&device);
         let mounted = machine.tool(&format!("mount -o {options} {device} {}", mountpoint.display()));
         // It goes when it is unmounted, or now.
         said(Command::new("losetup").arg("--detach").arg(&device))?;
+        unlimited?;
         mounted?;
         let number = fs::metadata(machine.path_here(mountpoint))?.dev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

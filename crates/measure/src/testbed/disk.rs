@@ -24,6 +24,8 @@ use tidegate_host::files::ordered_names::has_ordered_names;
 const LOOP_BYTES: u64 = 16 << 30;
 /// Where block devices in memory are.
 const MEMORY: &str = "/dev/shm";
+/// Where the control group of all processes tells the limits of devices, in its first version.
+const LIMITS: &str = "/sys/fs/cgroup/blkio";
 /// Bytes of a block device in memory, of which it takes as many as are written.
 const MEMORY_BYTES: u64 = 2 << 30;
 
@@ -151,6 +153,7 @@ impl LoopDevice {
             attach.arg("--direct-io=on");
         }
         let node = device.node.insert(said(attach.arg(&device.file))?).clone();
+        ensure_unlimited(&node)?;
         said(Command::new("mount").arg(&node).arg(&device.mountpoint))?;
         // It goes when it is unmounted.
         detach(&node)?;
@@ -172,6 +175,25 @@ impl Drop for LoopDevice {
     }
 }
 
+/// Says so if the kernel limits the speed of the device `node`, by a control group that somebody
+/// may have set long ago: every measurement on it would show the limit.
+pub fn ensure_unlimited(node: &str) -> anyhow::Result<()> {
+    let number = File::open(node).and_then(|device| device.metadata())?.rdev();
+    let number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let limits = ["read_bps", "write_bps", "read_iops", "write_iops"];
+    for file in limits.map(|limit| format!("{LIMITS}/blkio.throttle.{limit}_device")) {
+        let told = std::fs::read_to_string(&file).unwrap_or_default();
+        let limit = limit_of(&told, &number);
+        anyhow::ensure!(limit.is_none(), "{node} is limited: echo '{number} 0' > {file}");
+    }
+    Ok(())
+}
+
+/// The limit of the device `number` in what a control group tells, a device in each line.
+fn limit_of<'a>(told: &'a str, number: &str) -> Option<&'a str> {
+    told.lines().find_map(|line| line.split_once(' ').filter(|(device, _)| *device == number)).map(|(_, limit)| limit)
+}
+
 fn detach(node: &str) -> anyhow::Result<String> {
     said(Command::new("losetup").arg("--detach").arg(node))
 }
@@ -180,6 +202,13 @@ fn detach(node: &str) -> anyhow::Result<String> {
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_found_by_the_number_of_its_device() {
+        let told = "7:10 1000\n7:1 50000000\n";
+        assert_eq!((limit_of(told, "7:1"), limit_of(told, "7:0"), limit_of("", "7:0")), (Some("50000000"), None, None));
+        assert!(ensure_unlimited("/dev/null").is_ok());
+    }
 
     #[test]
     fn root_has_a_disk_with_ordered_names_whose_requests_are_counted_and_that_goes() {

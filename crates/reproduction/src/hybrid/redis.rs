@@ -9,7 +9,7 @@ use super::{
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
 use tidegate_measure::cost::{joules, joules_since, processor_time_of};
-use tidegate_measure::redis::{Load, PROGRAMS, Policy, REMEDY, Report, Server};
+use tidegate_measure::redis::{Load, PROGRAMS, Policy, REMEDY, Report, Server, VALUE_BYTES};
 use tidegate_measure::testbed::absent;
 
 /// Clients at once: what the benchmark of Redis and that of Valkey have by themselves.
@@ -71,7 +71,8 @@ pub(crate) fn commands_logged(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             if policy != Policy::Always && pipeline != PIPELINE {
                 continue;
             }
-            let load = Load { clients: CLIENTS, pipeline, commands: commands(scale, full) };
+            let commands = commands(scale, full);
+            let load = Load { clients: CLIENTS, pipeline, commands, value_bytes: VALUE_BYTES };
             let taken = in_turn(scale.rounds.min(ROUNDS_MAX), &mut servers, |server| sample(server, load))?;
             if pipeline == PIPELINE {
                 policies.add(policy.name(), labels(), taken.clone());

@@ -64,6 +64,11 @@ impl<'a> Sheet<'a> {
         (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(values)
     }
 
+    /// What `over` has over what `under` has, in the mean over the places of `figure`.
+    pub(super) fn mean_quotient(&self, figure: &str, over: &str, under: &str) -> Option<f64> {
+        self.figures.iter().find(|found| found.id == figure)?.mean_quotient(over, under)
+    }
+
     /// The places of `label`, in the figure's order; `otherwise` if the run has none, so that what
     /// is claimed there is listed.
     pub(super) fn places_or(&self, figure: &str, label: &str, otherwise: &[&str]) -> Vec<String> {
