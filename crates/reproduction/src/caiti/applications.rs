@@ -7,6 +7,7 @@ use super::MEDIUM;
 use super::stacks::Kind;
 use crate::Scale;
 use crate::figure::{Chart, Figure, Point, Series};
+use crate::hybrid::in_turn;
 use crate::mounted::Mounted;
 use crate::personalities::{Personality, Taken};
 use anyhow::{Context, ensure};
@@ -17,12 +18,20 @@ use tidegate_measure::programs::said;
 /// Size of the volume.
 const VOLUME_MIB: u64 = 1024;
 
-/// All, or a few.
-pub(super) fn kinds(scale: Scale) -> Vec<Kind> {
-    match scale == Scale::FULL {
-        true => Kind::ALL.to_vec(),
-        false => vec![Kind::Btt, Kind::Lru, Kind::Caiti, Kind::Tidegate],
-    }
+/// Samples of a subject at most.
+const ROUNDS_MAX: u16 = 3;
+
+/// The samples of each subject, taken in turn, each on a file system of its own.
+pub(super) fn sampled<T>(
+    scale: Scale,
+    mut sample: impl FnMut(&Path) -> anyhow::Result<T>,
+) -> anyhow::Result<Vec<(Kind, Vec<T>)>> {
+    let mut kinds = Kind::BLOCK_DEVICES.to_vec();
+    let taken = in_turn(scale.rounds.min(ROUNDS_MAX), &mut kinds, |kind| {
+        let mounted = Mounted::over(*kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
+        sample(mounted.root())
+    })?;
+    Ok(kinds.into_iter().zip(taken).collect())
 }
 
 /// The frame of a figure; the series are still to come.
@@ -37,7 +46,7 @@ pub(super) fn frame(id: &str, paper: &str, title: &str, unit: &str) -> Figure {
         notes: vec![
             format!(
                 "Ext4 on a loop device, on nbdfuse, on the subject over memory with the times of {MEDIUM}. That path takes most of the time, and is \
-                 not the paper's."
+                 not the paper's. DAX and NOVA, which have no page cache and no block layer, cannot be had that way."
             ),
             "Tidegate lets only so much wait as it drains in 0.7 ms, so that a flush is short; Caiti's whole cache takes in what a program writes at once, \
              and its flushes pay for that (Fig. 2b)."
@@ -84,26 +93,20 @@ pub(super) fn by_value_size<const WORKLOADS: usize>(
 ) -> anyhow::Result<Vec<Figure>> {
     let sizes: &[u32] = if scale == Scale::FULL { &[128, 512, 1024, 2048, 4096] } else { &[2048] };
     let mut figures = workloads.map(|(_, id, paper, title)| frame(id, paper, title, "µs per operation"));
-    for kind in kinds(scale) {
-        let mut points = workloads.map(|_| Vec::new());
-        for size in sizes {
-            let mounted = mounted(kind)?;
-            for (((name, ..), time), points) in workloads.iter().zip(benchmark(mounted.root(), *size)?).zip(&mut points)
-            {
+    for figure in &mut figures {
+        let empty = |kind: Kind| Series { label: kind.label().to_owned(), points: Vec::new() };
+        figure.series = Kind::BLOCK_DEVICES.map(empty).into();
+    }
+    for size in sizes {
+        for (of_kind, (kind, samples)) in sampled(scale, |root| benchmark(root, *size))?.into_iter().enumerate() {
+            for (nth, (figure, (name, ..))) in figures.iter_mut().zip(&workloads).enumerate() {
+                let times: Vec<f64> = samples.iter().map(|of_workloads| of_workloads[nth]).collect();
                 let published = (*size == 2048).then(|| published_fig_8(kind, name)).flatten();
-                points.push(Point::of(format!("{size} B"), &[time], published));
+                figure.series[of_kind].points.push(Point::of(format!("{size} B"), &times, published));
             }
-        }
-        for (figure, points) in figures.iter_mut().zip(points) {
-            figure.series.push(Series { label: kind.label().to_owned(), points });
         }
     }
     Ok(figures.into())
-}
-
-/// A new file system on a subject.
-pub(super) fn mounted(kind: Kind) -> anyhow::Result<Mounted> {
-    Mounted::over(kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))
 }
 
 /// The number in db_bench's line "fillrandom : 3.456 micros/op …".
@@ -120,8 +123,6 @@ pub fn microseconds(output: &str, benchmark: &str) -> anyhow::Result<f64> {
 fn published_fig_8(kind: Kind, benchmark: &str) -> Option<f64> {
     let less = match (benchmark, kind) {
         ("fillrandom", Kind::Btt) => 40.6,
-        ("fillrandom", Kind::Dax) => 41.9,
-        ("fillrandom", Kind::Nova) => 46.2,
         ("fillrandom", Kind::Pmbd) => 20.0,
         ("fillrandom", Kind::Pmbd70) => 17.8,
         ("fillrandom", Kind::Lru) => 19.6,
@@ -132,57 +133,68 @@ fn published_fig_8(kind: Kind, benchmark: &str) -> Option<f64> {
     Some(100.0 / (100.0 - less))
 }
 
+/// Microseconds of an operation and of a read, in the order of [`Personality::ALL`].
+type Means = [(f64, f64); Personality::ALL.len()];
+
 /// Fig. 10.
 pub fn servers(scale: Scale) -> anyhow::Result<Vec<Figure>> {
-    let rounds = scale.requests / 200;
+    let rounds = scale.requests / 20;
     let mut all =
         frame("fig-10a", "Fig. 10a", "Filebench's personalities: mean time of an operation", "µs per operation");
     let mut reads = frame("fig-10b", "Fig. 10b", "Filebench's personalities: mean time of a read", "µs per read");
-    for kind in kinds(scale) {
-        let mounted = mounted(kind)?;
-        let (mut operations, mut reading) = (Vec::new(), Vec::new());
-        for personality in Personality::ALL {
-            let taken = measured(personality, mounted.root(), rounds)?;
-            let mean = |time: std::time::Duration, count: u32| [time.as_secs_f64() * 1e6 / f64::from(count.max(1))];
-            let published = published_fig_10(kind, personality);
-            operations.push(Point::of(personality.label(), &mean(taken.time, taken.operations), published));
-            reading.push(Point::of(personality.label(), &mean(taken.reading, taken.reads), None));
-        }
-        for (figure, points) in [(&mut all, operations), (&mut reads, reading)] {
-            figure.series.push(Series { label: kind.label().to_owned(), points });
-        }
+    for (kind, samples) in sampled(scale, |root| means(root, rounds))? {
+        let points = |value: fn(&(f64, f64)) -> f64, published: fn(Kind, Personality) -> Option<f64>| {
+            let of = |(nth, personality): (usize, Personality)| {
+                let values: Vec<f64> = samples.iter().map(|means| value(&means[nth])).collect();
+                Point::of(personality.label(), &values, published(kind, personality))
+            };
+            Personality::ALL.into_iter().enumerate().map(of).collect()
+        };
+        let label = kind.label().to_owned();
+        all.series.push(Series { label: label.clone(), points: points(|mean| mean.0, published_fig_10) });
+        reads.series.push(Series { label, points: points(|mean| mean.1, |_, _| None) });
     }
     for figure in [&mut all, &mut reads] {
-        figure.notes.push(
-            "The paper runs Filebench itself in a guest; the mixes here are its own, with fewer files.".to_owned(),
-        );
+        figure.notes.push(format!(
+            "The paper runs Filebench itself in a guest; the mixes here are its own, with fewer files. Each sample is {rounds} rounds of each of {THREADS} threads on \
+             a new file system, and samples of all subjects are taken in turn."
+        ));
     }
     Ok(vec![all, reads])
 }
 
+/// What each personality takes below `root`.
+fn means(root: &Path, rounds: u32) -> anyhow::Result<Means> {
+    let mut means = Means::default();
+    for (mean, personality) in means.iter_mut().zip(Personality::ALL) {
+        let taken = measured(personality, root, rounds)?;
+        let each = |time: std::time::Duration, count: u32| time.as_secs_f64() * 1e6 / f64::from(count.max(1));
+        *mean = (each(taken.time, taken.operations), each(taken.reading, taken.reads));
+    }
+    Ok(means)
+}
+
+/// Threads of a personality.
+const THREADS: u32 = 4;
+
 fn measured(personality: Personality, folder: &Path, rounds: u32) -> anyhow::Result<Taken> {
-    const THREADS: u32 = 4;
     personality.run(folder, THREADS, rounds).with_context(|| format!("run {}", personality.label()))
 }
 
 /// The paper's time over Caiti's: Caiti takes so many percent less.
 fn published_fig_10(kind: Kind, personality: Personality) -> Option<f64> {
     let less = match (personality, kind) {
-        (Personality::FileServer, Kind::Dax) => 12.0,
         (Personality::FileServer, Kind::Pmem) => 13.3,
-        (Personality::FileServer, Kind::Nova) => 62.0,
         (Personality::FileServer, Kind::Btt) => 43.9,
         (Personality::FileServer, Kind::Pmbd) => 52.4,
         (Personality::FileServer, Kind::Pmbd70) => 48.6,
         (Personality::FileServer, Kind::Lru) => 53.1,
         (Personality::FileServer, Kind::Coa) => 43.2,
-        (Personality::VarMail, Kind::Nova) => 21.7,
         (Personality::VarMail, Kind::Btt) => 22.4,
         (Personality::VarMail, Kind::Pmbd) => 26.8,
         (Personality::VarMail, Kind::Pmbd70) => 31.8,
         (Personality::VarMail, Kind::Lru) => 8.2,
         (Personality::VarMail, Kind::Coa) => 30.9,
-        (Personality::WebProxy, Kind::Nova) => 12.7,
         (Personality::WebProxy, Kind::Btt) => 14.3,
         (Personality::WebProxy, Kind::Pmbd) => 11.9,
         (Personality::WebProxy, Kind::Pmbd70) => 15.3,

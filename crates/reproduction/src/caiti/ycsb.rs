@@ -4,11 +4,10 @@
 //! The client is a program of its own, because it needs LevelDB's library. It is built before
 //! anything is measured.
 
-use super::applications::{by_value_size, frame, kinds, mounted};
-use super::platform::point;
+use super::applications::{by_value_size, frame, sampled};
 use super::stacks::Kind;
 use crate::Scale;
-use crate::figure::{Chart, Figure, Series};
+use crate::figure::{Chart, Figure, Point, Series};
 use crate::keys::Spread;
 use anyhow::Context;
 use clap::ValueEnum;
@@ -59,7 +58,7 @@ pub fn leveldb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
         ("readhot", "fig-8d", "Fig. 8d", "LevelDB: random reads of a hundredth of the keys"),
     ];
     let client = client()?;
-    let count = u64::from(scale.requests / 8).max(10_000).to_string();
+    let count = if scale == Scale::SMOKE { 10_000 } else { 50_000 }.to_string();
     let mut figures = by_value_size(scale, workloads, |root, size| {
         let taken = run(&client, root, &count, &["--values", &size.to_string()])?;
         Ok(taken.iter().map(|taken| 1e6 / taken.per_second).collect())
@@ -83,25 +82,44 @@ pub fn ycsb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
             .push("Load does not draw keys, it makes each once; what differs between its bars is the run.".to_owned());
         figure
     });
-    let count = u64::from(scale.requests / 4).max(20_000).to_string();
-    for kind in kinds(scale) {
-        let mounted = mounted(kind)?;
-        let filled = run(&client, mounted.root(), &count, &[])?;
-        let times = filled.first().context("the client tells nothing")?.microseconds.iter();
-        let points = SHARES.iter().zip(times).map(|((place, _), time)| point(*place, *time, None)).collect();
-        latencies.series.push(Series { label: kind.label().to_owned(), points });
-        for ((spread, ..), figure) in SPREADS.iter().zip(&mut figures) {
-            let keys = spread.to_possible_value().context("it can be asked for")?;
-            let taken = run(&client, mounted.root(), &count, &["--spread", keys.get_name()])?;
-            let bar = |(workload, taken): (&&str, &Taken)| {
+    let count = u64::from(scale.requests / 4).max(if scale == Scale::SMOKE { 10_000 } else { 50_000 }).to_string();
+    for (kind, samples) in sampled(scale, |root| clients_of(&client, root, &count))? {
+        let label = kind.label().to_owned();
+        let of_all = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
+        let time = |(nth, (place, _)): (usize, &(&str, usize))| {
+            Point::of(*place, &of_all(&|sample| sample.filled.microseconds[nth]), None)
+        };
+        let points = SHARES.iter().enumerate().map(time).collect();
+        latencies.series.push(Series { label: label.clone(), points });
+        for (of_spread, ((spread, ..), figure)) in SPREADS.iter().zip(&mut figures).enumerate() {
+            let bar = |(nth, workload): (usize, &&str)| {
                 let published = (*workload == "load" && *spread == Spread::Zipfian).then(|| published_fig_9c(kind));
-                point(*workload, taken.per_second, published.flatten())
+                Point::of(*workload, &of_all(&|sample| sample.spreads[of_spread][nth].per_second), published.flatten())
             };
-            let points = WORKLOADS.iter().zip(&taken).map(bar).collect();
-            figure.series.push(Series { label: kind.label().to_owned(), points });
+            let points = WORKLOADS.iter().enumerate().map(bar).collect();
+            figure.series.push(Series { label: label.clone(), points });
         }
     }
     Ok(std::iter::once(latencies).chain(figures).collect())
+}
+
+/// What the client took on a subject.
+struct Sample {
+    filled: Taken,
+    /// By spread, in the order of [`SPREADS`]: its workloads.
+    spreads: Vec<Vec<Taken>>,
+}
+
+fn clients_of(client: &Path, root: &Path, count: &str) -> anyhow::Result<Sample> {
+    let filled = run(client, root, count, &[])?.into_iter().next().context("the client tells nothing")?;
+    let by_spread = |(spread, ..): &(Spread, &str, &str)| {
+        let keys = spread.to_possible_value().context("it can be asked for")?;
+        let taken = run(client, root, count, &["--spread", keys.get_name()])?;
+        anyhow::ensure!(taken.len() >= WORKLOADS.len(), "the client tells of {} workloads", taken.len());
+        Ok(taken)
+    };
+    anyhow::ensure!(filled.microseconds.len() == SHARES.len(), "the client tells other shares");
+    Ok(Sample { filled, spreads: SPREADS.iter().map(by_spread).collect::<anyhow::Result<_>>()? })
 }
 
 /// Runs the client in a new folder below `root`, which is removed after it.
