@@ -4,12 +4,15 @@ use crate::medium::ScratchPath;
 use crate::programs::said;
 use crate::testbed::{Running, Storage, Testbed, pause};
 use anyhow::Context;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The programs, and what brings them.
-pub const PROGRAMS: [&str; 2] = ["redis-server", "redis-benchmark"];
+pub const PROGRAMS: [&str; 2] = ["redis-server", CLIENT];
+/// The benchmark that comes with it.
+const CLIENT: &str = "redis-benchmark";
 /// What brings these programs.
 pub const REMEDY: &str = "apt-get install redis-server redis-tools";
 
@@ -45,10 +48,28 @@ impl Policy {
     }
 }
 
+/// Cores that a server and its clients are bound to, as lists of Redis and of `taskset`.
+struct OwnCores {
+    of_main_thread: String,
+    of_others: String,
+}
+
+impl OwnCores {
+    /// The last core that this thread may use, and all others; None if there is only one.
+    fn here() -> anyhow::Result<Option<OwnCores>> {
+        let allowed = sched_getaffinity(None)?;
+        let cores: Vec<String> =
+            (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).map(|core| core.to_string()).collect();
+        let Some((last, others)) = cores.split_last().filter(|(_, others)| !others.is_empty()) else { return Ok(None) };
+        Ok(Some(OwnCores { of_main_thread: last.clone(), of_others: others.join(",") }))
+    }
+}
+
 /// A server that listens.
 pub struct Server {
     // Fields are dropped in order: the server ends before its files go.
     running: Running,
+    cores: Option<OwnCores>,
     socket: ScratchPath,
     testbed: Testbed,
 }
@@ -84,19 +105,31 @@ pub struct Report {
 impl Server {
     /// Starts one with its files in `storage`.
     pub fn start(storage: Storage, policy: Policy) -> anyhow::Result<Server> {
+        Server::on(None, storage, policy)
+    }
+
+    /// Starts one whose main thread has a core that neither its other threads nor its clients use.
+    pub fn start_on_own_core(storage: Storage, policy: Policy) -> anyhow::Result<Server> {
+        Server::on(OwnCores::here()?, storage, policy)
+    }
+
+    fn on(cores: Option<OwnCores>, storage: Storage, policy: Policy) -> anyhow::Result<Server> {
         let (testbed, socket) = (Testbed::new(storage)?, ScratchPath::new());
         let mut command = testbed.command("redis-server");
         command.args(["--port", "0", "--save", "", "--appendonly", "yes", "--appendfsync", policy.name()]);
         // A rewrite of the log in the middle of a sample would be measured with it.
         command.args(["--auto-aof-rewrite-percentage", "0", "--unixsocket"]).arg(socket.as_path());
         command.arg("--dir").arg(testbed.root());
+        if let Some(OwnCores { of_main_thread, of_others }) = &cores {
+            command.args(["--server_cpulist", of_main_thread, "--bio_cpulist", of_others]);
+        }
         let mut running = Running::start(&mut command)?;
         let began = Instant::now();
         while UnixStream::connect(socket.as_path()).is_err() {
             anyhow::ensure!(running.runs() && began.elapsed() < PATIENCE, "redis-server does not listen");
             pause();
         }
-        Ok(Server { running, socket, testbed })
+        Ok(Server { running, cores, socket, testbed })
     }
 
     /// Puts `load` on it.
@@ -105,7 +138,10 @@ impl Server {
     }
 
     fn run(&self, load: Load) -> anyhow::Result<Report> {
-        let mut command = Command::new("redis-benchmark");
+        let mut command = Command::new(if self.cores.is_some() { "taskset" } else { CLIENT });
+        if let Some(cores) = &self.cores {
+            command.args(["--cpu-list", &cores.of_others, CLIENT]);
+        }
         command.args(["-t", "set", "--csv", "-s"]).arg(self.socket.as_path());
         for (option, value) in
             [("-c", load.clients), ("-P", load.pipeline), ("-n", load.commands), ("-d", load.value_bytes)]
