@@ -141,7 +141,8 @@ pub struct MountCounts {
     pub reads_pool: u64,
     /// Reads for which only the file below had some bytes.
     pub reads_below: u64,
-    /// Reads of leased files for which programs made no request: what they keep had the bytes.
+    /// Reads of leased files for which programs made no request: what they keep had the bytes, or
+    /// they knew where in the pool these lie.
     #[serde(default)]
     pub reads_kept: u64,
     /// Bytes of direct writes that went to the files below at once.

@@ -111,7 +111,7 @@ impl fmt::Display for StatusReport {
         line(f, "read", format_args!("{dram} from DRAM, {pool} from the pool, {below} from the files below"))?;
         let MountCounts { reads_dram, reads_pool, reads_below, reads_kept, admitted_bytes, .. } = *counts;
         let hits = format_args!("reads found bytes {reads_dram} times in DRAM, {reads_pool} in the pool");
-        line(f, "hits", format_args!("{hits}, {reads_below} only below, {reads_kept} in programs' own DRAM"))?;
+        line(f, "hits", format_args!("{hits}, {reads_below} only below, {reads_kept} by programs without asking"))?;
         let (clean, admitted) = (Human(self.status.clean_bytes), Human(admitted_bytes));
         line(f, "clean", format_args!("{clean} in the pool that the files have too, {admitted} admitted by reads"))?;
         let (written, waiting) = (Human(counts.written_back_bytes), Human(self.status.out_of_sync_bytes));
