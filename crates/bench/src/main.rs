@@ -138,6 +138,9 @@ struct Serve {
     #[arg(long, default_value = "optane")]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(emulate::Profile::NAMES))]
     medium: String,
+    /// Record in this new file what the subject is asked
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -258,7 +261,8 @@ fn repeat(wish: &Experiments) -> anyhow::Result<()> {
     warn_if_slow();
     std::fs::create_dir_all(&wish.out).with_context(|| format!("make the folder {}", wish.out.display()))?;
     let scale = Scale::of_options(wish.smoke, wish.quick);
-    let in_virtual_time = |one: &&Experiment| matches!(one.driver, Driver::VirtualCores | Driver::Replay);
+    let in_virtual_time =
+        |one: &&Experiment| matches!(one.driver, Driver::VirtualCores | Driver::Recorded | Driver::Replay);
     let (virtually, here): (Vec<_>, Vec<_>) = chosen.partition(in_virtual_time);
     let progress = ProgressBar::new((virtually.len() + here.len()) as u64);
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}")?);
@@ -293,7 +297,11 @@ fn repeat_one(one: &Experiment, scale: Scale, folder: &Path, progress: &Progress
 
 fn export(wish: &Serve) -> anyhow::Result<()> {
     warn_if_slow();
-    let export = NbdExport::at(&wish.listen, wish.subject, &wish.medium, wish.size << 20, wish.cache << 20)?;
+    let (kind, bytes, cache_bytes) = (wish.subject, wish.size << 20, wish.cache << 20);
+    let export = match &wish.record {
+        Some(path) => NbdExport::recorded(&wish.listen, kind, kind.stack(&wish.medium, bytes, cache_bytes)?, path)?,
+        None => NbdExport::at(&wish.listen, kind, &wish.medium, bytes, cache_bytes)?,
+    };
     say(format_args!("{} at nbd+unix:///?socket={}", wish.subject.label(), wish.listen.display()));
     export.serve(None)
 }

@@ -5,6 +5,8 @@
 pub mod applications;
 pub mod load;
 pub mod platform;
+#[cfg(not(virtual_cores))]
+pub(crate) mod recording;
 pub mod stacks;
 #[cfg(not(virtual_cores))]
 pub mod ycsb;

@@ -25,19 +25,18 @@ pub mod page;
 pub mod personalities;
 #[cfg(not(virtual_cores))]
 pub mod placement;
+pub mod recorded;
+mod running;
 mod seeds;
 pub mod tinca;
 #[cfg(not(virtual_cores))]
 pub mod verdicts;
 
-use anyhow::Context;
 use figure::{Figure, Provenance};
+pub use running::{figures_in, run};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
-use std::time::Instant;
 use tidegate_measure::machine::Machine;
 use tidegate_measure::medium::WALK_BYTES;
-use tidegate_measure::programs::on_virtual_cores_of;
 
 /// The blocks written to over the cache of those that have one, unless its size is what the
 /// experiment varies. In the paper 512 MiB of 64 GB.
@@ -101,6 +100,8 @@ pub enum Driver {
     Files,
     /// The paper's platform, in virtual time; needs this program built for virtual cores.
     VirtualCores,
+    /// What programs asked of a device while they ran here, on that platform; needs what both do.
+    Recorded,
     /// Replays of traces, counted, in virtual time on no cores.
     Replay,
 }
@@ -130,6 +131,7 @@ impl Experiment {
             machine: match self.driver {
                 Driver::Threads | Driver::Programs | Driver::Files => machine.to_string(),
                 Driver::VirtualCores => format!("virtual cores in virtual time, computed on {machine}"),
+                Driver::Recorded => format!("virtual cores in virtual time, after programs that ran on {machine}"),
                 Driver::Replay => format!("counts and virtual time, computed on {machine}"),
             },
             seed: self.seed.to_owned(),
@@ -304,6 +306,19 @@ pub const EXPERIMENTS: &[Experiment] = &[
         measure: caiti::platform::inside::timeline,
         seed: seeds::JOBS,
         figures: &["platform-fig-7-caiti-fitted", "platform-fig-7-btt-fitted"],
+    },
+    Experiment {
+        name: "platform-programs",
+        about: "LevelDB's and Filebench's requests, recorded, on the paper's platform (Caiti Fig. 8 to 10)",
+        driver: Driver::Recorded,
+        measure: caiti::platform::programs::programs,
+        seed: seeds::CLIENTS,
+        figures: &[
+            "platform-fig-8a-fitted",
+            "platform-fig-8b-fitted",
+            "platform-fig-9c-fitted",
+            "platform-fig-10a-fitted",
+        ],
     },
     Experiment {
         name: "metadata",
@@ -600,58 +615,3 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ],
     },
 ];
-
-/// Runs `experiment` unless all its figures lie in `folder` already; says how long it took, or
-/// None.
-pub fn run(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<Option<std::time::Duration>> {
-    let file = |id: &str| -> PathBuf { folder.join(format!("{id}.json")) };
-    if experiment.figures.iter().all(|id| file(id).exists()) {
-        return Ok(None);
-    }
-    let begin = Instant::now();
-    if experiment.driver == Driver::VirtualCores && !cfg!(virtual_cores) {
-        run_apart(experiment, scale, folder)?;
-        return Ok(Some(begin.elapsed()));
-    }
-    let figures = (experiment.measure)(scale)?;
-    experiment.check(&figures, scale)?;
-    for mut figure in figures {
-        figure.ensure_finite()?;
-        figure.run = Some(experiment.provenance(scale));
-        let (whole, unfinished) = (file(&figure.id), folder.join(format!("{}.unfinished", figure.id)));
-        // The figure counts as there when its JSON is.
-        std::fs::write(whole.with_extension("csv"), figure.csv())
-            .and_then(|()| std::fs::write(&unfinished, serde_json::to_string_pretty(&figure)?))
-            .and_then(|()| std::fs::rename(&unfinished, &whole))
-            .with_context(|| format!("write {}", whole.display()))?;
-    }
-    Ok(Some(begin.elapsed()))
-}
-
-/// Has a child that is built for virtual cores run `experiment`.
-fn run_apart(experiment: &Experiment, scale: Scale, folder: &Path) -> anyhow::Result<()> {
-    let folder = std::path::absolute(folder).context("where the figures go")?;
-    let mut arguments = vec![experiment.name.to_owned()];
-    arguments.extend(["--out".to_owned(), folder.display().to_string()]);
-    arguments.extend(scale.option().map(str::to_owned));
-    let mut program = on_virtual_cores_of("tidegate-reproduction", "virtual-experiment", arguments);
-    let status = program.stdout(std::process::Stdio::null()).status();
-    let status = status.context("running cargo")?;
-    anyhow::ensure!(status.success(), "{} failed ({status})", experiment.name);
-    Ok(())
-}
-
-/// The figures in `folder`, in the order of the experiments.
-pub fn figures_in(folder: &Path) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for id in EXPERIMENTS.iter().flat_map(|experiment| experiment.figures) {
-        let path = folder.join(format!("{id}.json"));
-        match std::fs::read_to_string(&path) {
-            Ok(text) => figures.push(serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-        }
-    }
-    anyhow::ensure!(!figures.is_empty(), "{} holds no figures; make some with `bench experiments`", folder.display());
-    Ok(figures)
-}

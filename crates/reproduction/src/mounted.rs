@@ -27,10 +27,21 @@ pub struct Mounted {
 impl Mounted {
     /// A fresh file system of `mib` MiB on `kind` over emulated Optane.
     pub fn over(kind: Kind, mib: u64) -> anyhow::Result<Mounted> {
+        let subject = kind.to_possible_value().context("no subject is hidden")?;
+        Mounted::over_served(mib, ["--subject", subject.get_name()])
+    }
+
+    /// One of `mib` MiB over memory as it is, whose requests are recorded in a new file at `path`.
+    pub fn recorded(mib: u64, path: &Path) -> anyhow::Result<Mounted> {
+        let path = path.to_str().context("a record's path is a text")?;
+        Mounted::over_served(mib, ["--subject", "pmem", "--medium", "nvdimm", "--record", path])
+    }
+
+    fn over_served<'a>(mib: u64, options: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Mounted> {
         let folder = ScratchPath::new();
         std::fs::create_dir(folder.as_path())?;
         let mut mounted = Mounted { mount: None, device: None, fuse: None, server: None, folder };
-        mounted.set_up(kind, mib)?;
+        mounted.set_up(mib, options)?;
         Ok(mounted)
     }
 
@@ -39,14 +50,10 @@ impl Mounted {
         self.mount.as_deref().expect("a file system is mounted when it is made")
     }
 
-    fn set_up(&mut self, kind: Kind, mib: u64) -> anyhow::Result<()> {
+    fn set_up<'a>(&mut self, mib: u64, options: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
         let [socket, files, mount] = ["socket", "files", "mount"].map(|name| self.folder.as_path().join(name));
-        let subject = kind.to_possible_value().context("no subject is hidden")?;
         let mut server = Command::new(std::env::current_exe()?);
-        server
-            .args(["serve", "--subject", subject.get_name(), "--size", &mib.to_string()])
-            .arg("--listen")
-            .arg(&socket);
+        server.args(["serve", "--size", &mib.to_string()]).args(options).arg("--listen").arg(&socket);
         self.server = Some(server.stdout(Stdio::null()).spawn().context("serving the subject")?);
         until_there(&socket)?;
         std::fs::create_dir(&files)?;
@@ -55,7 +62,9 @@ impl Mounted {
         let mut fuse = Command::new("nbdfuse");
         self.fuse = Some(fuse.arg(files.join("disk")).arg(uri).spawn().context("apt-get install libnbd-bin fuse3")?);
         until_there(&files.join("disk"))?;
-        let device = said(Command::new("losetup").args(["--find", "--show"]).arg(files.join("disk")))?;
+        // Otherwise a second page cache lies before the subject, and one request is under way.
+        let mut attach = Command::new("losetup");
+        let device = said(attach.args(["--find", "--show", "--direct-io=on"]).arg(files.join("disk")))?;
         self.device = Some(device.clone());
         ensure_unlimited(&device)?;
         said(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard", &device]))?;

@@ -2,6 +2,7 @@
 //! device, or a guest's disk.
 
 use crate::caiti::stacks::{Kind, Stack};
+use crate::recorded::Recorder;
 use anyhow::Context;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -21,7 +22,17 @@ impl NbdExport {
     /// Listens on `socket`, which must not exist, for clients of `kind` with `bytes` bytes over
     /// `medium`, and a cache of `cache_bytes` if it has one.
     pub fn at(socket: &Path, kind: Kind, medium: &str, bytes: u64, cache_bytes: u64) -> anyhow::Result<NbdExport> {
-        let stack = kind.stack(medium, bytes, cache_bytes)?;
+        NbdExport::of(socket, kind, kind.stack(medium, bytes, cache_bytes)?)
+    }
+
+    /// Listens on `socket` for clients of `stack`, whose requests are recorded in a new file at
+    /// `path`.
+    pub fn recorded(socket: &Path, kind: Kind, mut stack: Stack, path: &Path) -> anyhow::Result<NbdExport> {
+        stack.device = Arc::new(Recorder::over(stack.device, path)?);
+        NbdExport::of(socket, kind, stack)
+    }
+
+    fn of(socket: &Path, kind: Kind, stack: Stack) -> anyhow::Result<NbdExport> {
         let export = Export::new("subject", kind.label(), stack.device.clone());
         let service = Arc::new(Service::plain(Exports::new(vec![export])?));
         let listener = UnixListener::bind(socket).with_context(|| format!("listen on {}", socket.display()))?;

@@ -12,6 +12,7 @@
 mod background;
 pub mod inside;
 pub mod load;
+pub mod programs;
 pub mod testbed;
 pub mod watch;
 pub mod wear;

@@ -35,6 +35,8 @@ pub struct Taken {
     pub per_second: f64,
     /// Microseconds that one in so many operations exceeds, by [`SHARES`].
     pub microseconds: Vec<f64>,
+    /// Its first moment and its last one, by [`crate::recorded::clock_ns`].
+    pub span_ns: (u64, u64),
 }
 
 /// Points of the distribution of latencies, and of how many operations one exceeds them.
@@ -47,7 +49,7 @@ const SPREADS: [(Spread, &str, &str); 3] = [
     (Spread::Latest, "fig-9d", "Fig. 9d"),
 ];
 
-const WORKLOADS: [&str; 3] = ["load", "A", "F"];
+pub(super) const WORKLOADS: [&str; 3] = ["load", "A", "F"];
 
 /// Fig. 8: fills, overwrites and reads.
 pub fn leveldb(scale: Scale) -> anyhow::Result<Vec<Figure>> {
@@ -123,7 +125,7 @@ fn clients_of(client: &Path, root: &Path, count: &str) -> anyhow::Result<Sample>
 }
 
 /// Runs the client in a new folder below `root`, which is removed after it.
-fn run(client: &Path, root: &Path, count: &str, size: &[&str]) -> anyhow::Result<Vec<Taken>> {
+pub(super) fn run(client: &Path, root: &Path, count: &str, size: &[&str]) -> anyhow::Result<Vec<Taken>> {
     let folder = root.join("store");
     let mut command = Command::new(client);
     command.args(["--records", count, "--operations", count]).args(size).arg("--folder").arg(&folder);
@@ -133,7 +135,7 @@ fn run(client: &Path, root: &Path, count: &str, size: &[&str]) -> anyhow::Result
 }
 
 /// Builds the client and says where it is.
-fn client() -> anyhow::Result<PathBuf> {
+pub(super) fn client() -> anyhow::Result<PathBuf> {
     built(&["--package", "tidegate-rivals", "--bin", "ycsb"], "ycsb").context("apt-get install libleveldb-dev")
 }
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use tidegate_reproduction::caiti::ycsb::{SHARES, Taken, WorkloadSize};
 use tidegate_reproduction::keys::{Keys, Spread};
+use tidegate_reproduction::recorded::clock_ns;
 use tidegate_sim::{Rng, mix};
 
 /// Bytes of a record: YCSB's ten fields of a hundred.
@@ -156,17 +157,18 @@ fn timed(
     client: &mut Client,
 ) -> anyhow::Result<Taken> {
     let mut times = Vec::with_capacity(usize::try_from(count)?);
-    let begin = Instant::now();
+    let (begin, begin_ns) = (Instant::now(), clock_ns());
     for nth in 0..count {
         let before = begin.elapsed();
         operation(client, nth)?;
         times.push((begin.elapsed() - before).as_secs_f64() * 1e6);
     }
-    let seconds = begin.elapsed().as_secs_f64();
+    let (seconds, span_ns) = (begin.elapsed().as_secs_f64(), (begin_ns, clock_ns()));
     times.sort_unstable_by(f64::total_cmp);
     ensure!(!times.is_empty(), "no operation was asked for");
     let exceeded = |one_in: usize| times[times.len() - 1 - (times.len() - 1) / one_in];
-    Ok(Taken { per_second: count as f64 / seconds, microseconds: SHARES.map(|(_, one_in)| exceeded(one_in)).to_vec() })
+    let microseconds = SHARES.map(|(_, one_in)| exceeded(one_in)).to_vec();
+    Ok(Taken { per_second: count as f64 / seconds, microseconds, span_ns })
 }
 
 #[cfg(test)]
