@@ -10,7 +10,7 @@
 //! dropped before each read of the file that this library sees.
 
 use crate::mappings::touch_threads::{TOUCH_THREADS, opened_again};
-use crate::mappings::{MAP_TYPE, Table, Wanted, pages, with};
+use crate::mappings::{MAP_TYPE, Table, Wanted, pages, pause, with};
 use crate::process::OwnFile;
 use crate::service::{ask, lends};
 use crate::{contexts, process};
@@ -31,6 +31,9 @@ use tidegate_process_mappings::{
 /// An upgraded mapping comes back if extents returned to it more often than this, for each extent
 /// that is present: it has too little room.
 const RETURNS_MAX: usize = 4;
+
+/// How often the service is asked whether a mapping has ended.
+const END_TRIES: u32 = 10;
 
 /// Set before the program begins.
 static ARE_WANTED: AtomicBool = AtomicBool::new(false);
@@ -214,7 +217,7 @@ impl Table {
         }
         self.has_no_time_page(number);
         let asks_by = if let By::Program(fd) = by { fd } else { paged.fd };
-        if asked(asks_by, UpgradeStep::End) != Answer::Granted {
+        if !is_ended(asks_by) {
             return;
         }
         let mut at = range.start;
@@ -306,6 +309,19 @@ impl Table {
             from = number + 1;
         }
     }
+}
+
+/// Whether the service says that nobody has a file mapped directly any more. It may have no time
+/// for that at once.
+fn is_ended(fd: i32) -> bool {
+    for _ in 0..END_TRIES {
+        match asked(fd, UpgradeStep::End) {
+            Answer::Granted => return true,
+            Answer::Later => pause(),
+            Answer::Never => break,
+        }
+    }
+    false
 }
 
 /// Has the kernel map its pages of a part of an upgraded mapping.
