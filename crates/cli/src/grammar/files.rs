@@ -47,7 +47,7 @@ pub(crate) struct Run {
     /// Have shared mappings of files that the program syncs again and again show pages of the pool
     /// in place of the kernel's: then msync needs no request. For programs that do not ask for
     /// direct mappings by themselves
-    #[arg(long)]
+    #[arg(long, conflicts_with = "is_indirect")]
     pub(crate) upgrade_mappings: bool,
 
     /// Files that bypass the pool: writes and syncs go to the files below. A name with * and ? in
