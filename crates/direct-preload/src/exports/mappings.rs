@@ -121,6 +121,13 @@ unsafe extern "C-unwind" fn msync(at: *mut c_void, len: size_t, flags: c_int) ->
     // SAFETY: L1.
     let synced = unsafe { next::msync(at, len, flags) };
     if is_plain && synced == 0 && mappings::are_wanted() && guarded(any) {
+        // Another thread may have begun an upgrade before the kernel was asked: this waits until
+        // what was stored before is the file's.
+        match guarded(|| mappings::sync(at, len)) {
+            Ok(true) => return 0,
+            Ok(false) => {}
+            Err(errno) => return answered(Err(errno)),
+        }
         return answered(guarded(|| mappings::after_kernel_sync(at, len, files::is_own)).map(|()| 0));
     }
     synced

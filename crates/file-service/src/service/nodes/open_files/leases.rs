@@ -91,6 +91,11 @@ impl FileLease {
         had_pages
     }
 
+    /// Whether the kernel may have pages. Asked by whoever has the file's state for itself.
+    fn has_pages(&self) -> bool {
+        self.has_pages.load(Ordering::Relaxed)
+    }
+
     /// Whether the kernel may have pages, which are about to be dropped. Asked after
     /// [`FileLease::requests`].
     pub(crate) fn take_pages(&self) -> bool {
@@ -267,7 +272,9 @@ impl OpenFiles {
         }
         let state = file.write_state();
         let ServedFrom::Pool(number) = state.served_from else { return Ok(None) };
-        if file.lease.requests() != requests || file.groups.is_used() {
+        // A read that was counted before may have given the kernel pages since they were dropped.
+        let is_used = file.lease.requests() != requests || file.lease.has_pages();
+        if is_used || file.groups.is_used() {
             return Ok(None);
         }
         self.names.commit()?;
