@@ -662,18 +662,28 @@ pub(crate) fn unmapping<T>(
     unmap: impl FnOnce() -> T,
 ) -> Result<T, Errno> {
     let range = pages(at, len);
-    with(|table| {
-        if !table.mapped.has_room_without(&range) {
+    with(|table| table.replacing(&range, is_done, unmap))?
+}
+
+impl Table {
+    /// Calls `replace`, which unmaps these addresses or maps others there, and knows afterwards.
+    fn replacing<T>(
+        &mut self,
+        gone: &Range<usize>,
+        is_done: impl FnOnce(&T) -> bool,
+        replace: impl FnOnce() -> T,
+    ) -> Result<T, Errno> {
+        if !self.mapped.has_room_without(gone) {
             return Err(Errno::NOMEM);
         }
-        table.say(&range);
-        let done = unmap();
+        self.say(gone);
+        let done = replace();
         if is_done(&done) {
-            table.kernel.cut(&range);
-            table.forget(&range, Times::NONE);
+            self.kernel.cut(gone);
+            self.forget(gone, Times::NONE);
         }
         Ok(done)
-    })?
+    }
 }
 
 /// Calls `protect`, which changes the access to these addresses, some of which are ours, to this

@@ -51,8 +51,12 @@ pub(crate) struct OwnFile(ManuallyDrop<OwnedFd>);
 impl OwnFile {
     /// Opens an existing file. `None`: it cannot be.
     pub(crate) fn open(path: &CStr, flags: OFlags) -> Option<OwnFile> {
-        let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(OwnFile(ManuallyDrop::new(file)))
+        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok().map(OwnFile::of)
+    }
+
+    /// One that was just opened.
+    pub(crate) fn of(file: OwnedFd) -> OwnFile {
+        OwnFile(ManuallyDrop::new(file))
     }
 }
 

@@ -53,33 +53,31 @@ macro_rules! maps {
             }
             let wanted = Wanted { at, len, access, flags, fd, from };
             if flags & MAP_DAX != 0 && wanted.is_direct() && guarded(files::has_path) {
-                return guarded(|| wanted.map()).unwrap_or_else(|errno| {
-                    set_errno(errno.raw_os_error());
-                    libc::MAP_FAILED
-                });
+                return mapped(guarded(|| wanted.map()));
             }
             // SAFETY: L1.
             let map = || unsafe { next::mmap(at, len, access, flags, fd, from) };
             let is_file = flags & libc::MAP_ANONYMOUS == 0 && mappings::are_wanted();
             if is_file && guarded(files::has_path) {
-                return guarded(|| wanted.map_by_kernel(map)).unwrap_or_else(|errno| {
-                    set_errno(errno.raw_os_error());
-                    libc::MAP_FAILED
-                });
+                return mapped(guarded(|| wanted.map_by_kernel(map)));
             }
             if flags & libc::MAP_FIXED == 0 || !guarded(|| is_known(at, len)) {
                 return map();
             }
-            let mapped = guarded(|| mappings::unmapping((at, len), |base| *base != libc::MAP_FAILED, map));
-            mapped.unwrap_or_else(|errno| {
-                set_errno(errno.raw_os_error());
-                libc::MAP_FAILED
-            })
+            mapped(guarded(|| mappings::unmapping((at, len), |base| *base != libc::MAP_FAILED, map)))
         }
     )* };
 }
 
 maps!(mmap, mmap64);
+
+/// The answer of a function that says where it mapped, or sets errno.
+fn mapped(outcome: Result<*mut c_void, Errno>) -> *mut c_void {
+    outcome.unwrap_or_else(|errno| {
+        set_errno(errno.raw_os_error());
+        libc::MAP_FAILED
+    })
+}
 
 /// The answer of a function that says 0 or sets errno.
 pub(in crate::exports) fn answered(outcome: Result<c_int, Errno>) -> c_int {
@@ -111,26 +109,26 @@ unsafe extern "C-unwind" fn munmap(at: *mut c_void, len: size_t) -> c_int {
 unsafe extern "C-unwind" fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int {
     let is_plain =
         at.addr().is_multiple_of(4096) && [libc::MS_SYNC, libc::MS_SYNC | libc::MS_INVALIDATE].contains(&flags);
-    if is_plain && guarded(any) {
-        match guarded(|| mappings::sync(at, len)) {
-            Ok(true) => return 0,
-            Ok(false) => {}
-            Err(errno) => return answered(Err(errno)),
-        }
+    if is_plain && let Some(answer) = synced_in_pool(at, len) {
+        return answer;
     }
     // SAFETY: L1.
     let synced = unsafe { next::msync(at, len, flags) };
-    if is_plain && synced == 0 && mappings::are_wanted() && guarded(any) {
-        // Another thread may have begun an upgrade before the kernel was asked: this waits until
-        // what was stored before is the file's.
-        match guarded(|| mappings::sync(at, len)) {
-            Ok(true) => return 0,
-            Ok(false) => {}
-            Err(errno) => return answered(Err(errno)),
-        }
-        return answered(guarded(|| mappings::after_kernel_sync(at, len, files::is_own)).map(|()| 0));
+    if !is_plain || synced != 0 || !mappings::are_wanted() || !guarded(any) {
+        return synced;
     }
-    synced
+    // Another thread may have begun an upgrade before the kernel was asked: this waits until what
+    // was stored before is the file's.
+    synced_in_pool(at, len)
+        .unwrap_or_else(|| answered(guarded(|| mappings::after_kernel_sync(at, len, files::is_own)).map(|()| 0)))
+}
+
+/// What `msync` answers if all of these addresses are pages of the pool, which are durable then.
+fn synced_in_pool(at: *mut c_void, len: size_t) -> Option<c_int> {
+    match guarded(|| if any() { mappings::sync(at, len) } else { Ok(false) }) {
+        Ok(false) => None,
+        outcome => Some(answered(outcome.map(|_| 0))),
+    }
 }
 
 /// As in libc. Pages of the pool stay where they are.

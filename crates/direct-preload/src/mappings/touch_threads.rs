@@ -10,6 +10,7 @@ use crate::contexts::{recall_words, room_words};
 use crate::guarded;
 use crate::mappings::pause;
 use crate::mappings::signals::HeldSignals;
+use crate::process::OwnFile;
 use rustix::fd::{IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -192,7 +193,7 @@ impl TouchThreads {
 
     /// Opens a file of the worker's for the program: its number in the program's table.
     pub(super) fn open_for_program(&self, fd: i32) -> Result<i32, Errno> {
-        opened(self.worker.load(Ordering::Relaxed), fd)
+        opened(self.worker.load(Ordering::Relaxed), fd).map(OwnedFd::into_raw_fd)
     }
 
     /// This process is about to ask others for room.
@@ -260,7 +261,9 @@ impl TouchThreads {
     /// Does what was asked for, if that is so. On the worker, which does not have the table.
     pub(super) fn answer(&self, absent: AbsentPages, work: &'static TouchWork) {
         let done = match self.request.load(Ordering::Acquire) {
-            ASKED_TO_OPEN => opened(self.thread.load(Ordering::Relaxed), self.file.load(Ordering::Relaxed)),
+            ASKED_TO_OPEN => {
+                opened(self.thread.load(Ordering::Relaxed), self.file.load(Ordering::Relaxed)).map(OwnedFd::into_raw_fd)
+            }
             ASKED_TO_BRING => (work.bring)(absent, self.page.load(Ordering::Relaxed)).map(|()| 0),
             ASKED_TO_GIVE_BACK => {
                 (work.give_back)(absent, self.page.load(Ordering::Relaxed));
@@ -304,17 +307,17 @@ impl BoardWords {
 }
 
 /// Opens the file of one of the worker's descriptors anew. On the worker only.
-pub(super) fn opened_again(fd: i32) -> Result<i32, Errno> {
-    opened(gettid().as_raw_nonzero().get(), fd)
+pub(super) fn opened_again(fd: i32) -> Result<OwnFile, Errno> {
+    opened(gettid().as_raw_nonzero().get(), fd).map(OwnFile::of)
 }
 
 /// Opens the file of a thread's descriptor anew, for reading and writing. It waits for nobody who
 /// upgraded a mapping of it: that is this process.
-fn opened(thread: i32, fd: i32) -> Result<i32, Errno> {
+fn opened(thread: i32, fd: i32) -> Result<OwnedFd, Errno> {
     let mut path = [0; 64];
     write!(&mut path[..63], "/proc/self/task/{thread}/fd/{fd}").map_err(|_| Errno::NAMETOOLONG)?;
     let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
-    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map(OwnedFd::into_raw_fd)
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
 /// Starts a thread of the process that nobody joins. The caller holds its signals back, and so does

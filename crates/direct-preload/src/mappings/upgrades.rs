@@ -14,7 +14,7 @@ use crate::mappings::{MAP_TYPE, Table, Wanted, pages, pause, with};
 use crate::process::OwnFile;
 use crate::service::{ask, lends};
 use crate::{contexts, process};
-use rustix::fd::{BorrowedFd, IntoRawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fstat, fsync};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -24,9 +24,7 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tidegate_file_wire::{Answer, UPGRADE, UPGRADE_MAPPINGS, Upgrade, UpgradeStep, VERSION};
 use tidegate_media::AbsentPages;
-use tidegate_process_mappings::{
-    COMES, KernelMapping, MappedPages, PAGED_MAX, Paged, PagedExtent, Pin, Times, is_mapped,
-};
+use tidegate_process_mappings::{COMES, KernelMapping, MappedPages, Paged, PagedExtent, Pin, Times, is_mapped};
 
 /// An upgraded mapping comes back if extents returned to it more often than this, for each extent
 /// that is present: it has too little room.
@@ -77,16 +75,12 @@ impl Wanted {
         file.inspect(|file| give_back_file(*file));
         let over = pages(self.at, if self.flags & libc::MAP_FIXED == 0 { 0 } else { self.len });
         let mapped = with(|table| {
-            if !table.mapped.has_room_without(&over) {
-                return Err(Errno::NOMEM);
-            }
-            table.say(&over);
-            let at = map();
+            let at = table.replacing(&over, |at| *at != libc::MAP_FAILED, &map)?;
             if at == libc::MAP_FAILED {
                 return Ok(at);
             }
+            // Whoever unmapped what is known there was not seen.
             let range = pages(at, self.len);
-            table.forget(&over, Times::NONE);
             table.kernel.cut(&range);
             if let Some(file) = file {
                 let from = u64::try_from(self.from).unwrap_or(0);
@@ -248,27 +242,25 @@ impl Table {
         self.all.paged[usize::from(number)] = Some(paged);
     }
 
-    /// The next mapping from this number on that was upgraded, and may come back.
-    fn next_upgraded(&self, from: u16) -> Option<(u16, KernelMapping)> {
-        let numbers = usize::from(from)..PAGED_MAX;
-        numbers.filter_map(|number| u16::try_from(number).ok()).find_map(|number| {
-            let paged = self.paged(number).filter(|paged| paged.fd >= 0)?;
-            Some((number, paged.upgraded_from?))
-        })
+    /// The mappings that were upgraded, and may come back.
+    fn upgraded(&self) -> impl Iterator<Item = (u16, Paged, KernelMapping)> + '_ {
+        let all = (0..).zip(&self.all.paged);
+        let may_come_back = |(number, paged): (u16, &Option<Paged>)| {
+            let paged = paged.filter(|paged| paged.fd >= 0)?;
+            Some((number, paged, paged.upgraded_from?))
+        };
+        all.filter_map(may_come_back)
     }
 
-    /// How many there are.
+    /// How many there are, with those that are about to be there.
     pub(super) fn count_upgraded(&self) -> usize {
         self.all.paged.iter().flatten().filter(|paged| paged.upgraded_from.is_some()).count()
     }
 
     /// One whose extents come and go all the time.
     fn restless(&self) -> Option<u16> {
-        let is_restless = |place: &Option<Paged>| {
-            let most = RETURNS_MAX * self.all.queue.present.max(RETURNS_MAX);
-            place.is_some_and(|paged| paged.upgraded_from.is_some() && paged.fd >= 0 && paged.returns > most)
-        };
-        u16::try_from(self.all.paged.iter().position(is_restless)?).ok()
+        let most = RETURNS_MAX * self.all.queue.present.max(RETURNS_MAX);
+        self.upgraded().find(|(_, paged, _)| paged.returns > most).map(|(number, ..)| number)
     }
 
     /// A paged mapping says its times nowhere any more, until its next page comes.
@@ -277,17 +269,6 @@ impl Table {
         let own = self.mapped.iter_mut().filter(|pages| pages.paged == Some(number));
         own.for_each(|pages| pages.times = Times::NONE);
         self.end_unused(times);
-    }
-
-    fn has_upgraded(&self, file: (u64, u64)) -> bool {
-        let mut from = 0;
-        while let Some((number, mapping)) = self.next_upgraded(from) {
-            if mapping.file == file {
-                return true;
-            }
-            from = number + 1;
-        }
-        false
     }
 
     /// No page of a paged mapping is present any more.
@@ -302,8 +283,10 @@ impl Table {
     /// Has those upgraded mappings come back that `is_such` tells, by their descriptors too.
     fn end_upgrades(&mut self, absent: AbsentPages, is_such: impl Fn(&KernelMapping, i32) -> bool) {
         let mut from = 0;
-        while let Some((number, mapping)) = self.next_upgraded(from) {
-            if is_such(&mapping, self.paged(number).map_or(-1, |paged| paged.fd)) {
+        loop {
+            let next = self.upgraded().find(|(number, ..)| *number >= from);
+            let Some((number, paged, mapping)) = next else { return };
+            if is_such(&mapping, paged.fd) {
                 self.end_upgrade(absent, number, By::Worker);
             }
             from = number + 1;
@@ -326,42 +309,26 @@ fn is_ended(fd: i32) -> bool {
 
 /// Has the kernel map its pages of a part of an upgraded mapping.
 fn map_again(part: &MappedPages, from: u64, by: By, paged: &Paged, mapping: &KernelMapping) -> Result<(), Errno> {
-    let map = |fd: i32| {
+    let map = |file: BorrowedFd<'_>| {
         let access = ProtFlags::from_bits_retain(part.access.cast_unsigned());
         let (place, len) = (with_exposed_provenance_mut(part.base), part.end - part.base);
-        // SAFETY: whoever has it uses it.
-        let file = unsafe { BorrowedFd::borrow_raw(fd) };
         // SAFETY: absent memory is there, which has no bytes.
         unsafe { rustix::mm::mmap(place, len, access, MapFlags::SHARED | MapFlags::FIXED, file, from) }.map(drop)
     };
     if let By::Program(fd) = by {
-        return map(fd);
+        // SAFETY: the program uses it.
+        return map(unsafe { BorrowedFd::borrow_raw(fd) });
     }
     // The program's own, if it is open still: then the mapping can be upgraded again.
-    let own = fetched(mapping.fd).and_then(|fd| {
-        let mapped = if file_of(fd) == Some(mapping.file) { map(fd) } else { Err(Errno::BADF) };
-        closed(fd);
-        mapped
-    });
-    own.or_else(|_| {
-        let fd = opened_again(paged.fd)?;
-        let mapped = map(fd);
-        closed(fd);
-        mapped
-    })
+    let is_own = |file: &OwnFile| file_of(file.as_fd().as_raw_fd()) == Some(mapping.file);
+    let own = fetched(mapping.fd).ok().filter(is_own).map_or(Err(Errno::BADF), |own| map(own.as_fd()));
+    own.or_else(|_| map(opened_again(paged.fd)?.as_fd()))
 }
 
 /// A copy of a descriptor of the program's. On the worker only.
-fn fetched(fd: i32) -> Result<i32, Errno> {
-    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let fetched = pidfd_getfd(&process, fd, PidfdGetfdFlags::empty()).map(IntoRawFd::into_raw_fd);
-    closed(process.into_raw_fd());
-    fetched
-}
-
-fn closed(fd: i32) {
-    // SAFETY: it was just made, and nobody else knows of it.
-    unsafe { rustix::io::close(fd) };
+fn fetched(fd: i32) -> Result<OwnFile, Errno> {
+    let process = OwnFile::of(pidfd_open(getpid(), PidfdFlags::empty())?);
+    pidfd_getfd(process.as_fd(), fd, PidfdGetfdFlags::empty()).map(OwnFile::of)
 }
 
 /// Has the upgraded mapping come back that has this address. On the worker only.
@@ -389,12 +356,10 @@ pub(super) fn give_back_restless(absent: AbsentPages) {
 /// Has those upgraded mappings come back that `is_such` tells, if there are any.
 fn give_back(is_such: impl Fn(&KernelMapping) -> bool) {
     let mut from = 0;
-    while any_upgraded()
-        && let Ok(Some((number, mapping))) = with(|table| table.next_upgraded(from))
-    {
-        if is_such(&mapping) {
-            TOUCH_THREADS.give_back(mapping.base);
-        }
+    while any_upgraded() {
+        let next = with(|table| table.upgraded().find(|(number, _, mapping)| *number >= from && is_such(mapping)));
+        let Ok(Some((number, _, mapping))) = next else { break };
+        TOUCH_THREADS.give_back(mapping.base);
         from = number + 1;
     }
 }
@@ -422,7 +387,7 @@ pub(crate) fn before_read_by_kernel(fd: i32) {
         return;
     }
     let Some(file) = file_of(fd) else { return };
-    let is_upgraded = with(|table| table.has_upgraded(file));
+    let is_upgraded = with(|table| table.upgraded().any(|(_, _, mapping)| mapping.file == file));
     if is_upgraded == Ok(true) {
         // SAFETY: the program uses it.
         let _ = fadvise(unsafe { BorrowedFd::borrow_raw(fd) }, 0, None, Advice::DontNeed);

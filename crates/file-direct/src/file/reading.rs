@@ -136,11 +136,8 @@ impl<M: ExchangeWords> Leased<M> {
         let (mut done, mut is_first_miss, requests) = (0, true, self.requests);
         while let Some((number, from, piece)) = pieces(at + done as u64, bytes - done).next() {
             let piece = &mut out[done..done + piece.len()];
-            if cache.is_some_and(|cache| cache.get(owner, number, from, piece)) {
-                done += piece.len();
-                continue;
-            }
-            if self.read_in_pool(os, at + done as u64, piece, message) {
+            let is_kept = cache.is_some_and(|cache| cache.get(owner, number, from, piece));
+            if is_kept || self.read_in_pool(os, at + done as u64, piece, message) {
                 done += piece.len();
                 continue;
             }

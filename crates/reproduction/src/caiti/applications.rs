@@ -26,7 +26,7 @@ pub(super) fn sampled<T>(
     scale: Scale,
     mut sample: impl FnMut(&Path) -> anyhow::Result<T>,
 ) -> anyhow::Result<Vec<(Kind, Vec<T>)>> {
-    let mut kinds = Kind::BLOCK_DEVICES.to_vec();
+    let mut kinds = Kind::block_devices().collect::<Vec<_>>();
     let taken = in_turn(scale.rounds.min(ROUNDS_MAX), &mut kinds, |kind| {
         let mounted = Mounted::over(*kind, VOLUME_MIB).with_context(|| format!("mount {}", kind.label()))?;
         sample(mounted.root())
@@ -95,7 +95,7 @@ pub(super) fn by_value_size<const WORKLOADS: usize>(
     let mut figures = workloads.map(|(_, id, paper, title)| frame(id, paper, title, "µs per operation"));
     for figure in &mut figures {
         let empty = |kind: Kind| Series { label: kind.label().to_owned(), points: Vec::new() };
-        figure.series = Kind::BLOCK_DEVICES.map(empty).into();
+        figure.series = Kind::block_devices().map(empty).collect();
     }
     for size in sizes {
         for (of_kind, (kind, samples)) in sampled(scale, |root| benchmark(root, *size))?.into_iter().enumerate() {

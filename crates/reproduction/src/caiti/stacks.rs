@@ -74,18 +74,9 @@ impl Kind {
 
     /// Those that a file system lies on. DAX and NOVA stand for file systems: programs reach them
     /// past the block layer and the page cache, which no export of blocks gives.
-    pub const BLOCK_DEVICES: [Kind; 10] = [
-        Kind::Pmem,
-        Kind::Btt,
-        Kind::Pmbd,
-        Kind::Pmbd70,
-        Kind::Lru,
-        Kind::Coa,
-        Kind::Caiti,
-        Kind::CaitiLazy,
-        Kind::CaitiStrict,
-        Kind::Tidegate,
-    ];
+    pub fn block_devices() -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Dax | Kind::Nova))
+    }
 
     /// Those that stage.
     pub const STAGING: [Kind; 4] = [Kind::Pmbd, Kind::Pmbd70, Kind::Lru, Kind::Coa];

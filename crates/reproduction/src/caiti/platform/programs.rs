@@ -116,7 +116,7 @@ pub fn programs(_scale: Scale) -> anyhow::Result<Vec<Figure>> {
     let mut overwrite = new("fig-8b", "Fig. 8b", "LevelDB, recorded: random overwrites", "µs per operation");
     let mut zipfian = new("fig-9c", "Fig. 9c", "YCSB on LevelDB, recorded: zipfian keys", "operations per second");
     let mut servers = new("fig-10a", "Fig. 10a", "Filebench's personalities, recorded", "µs per operation");
-    for kind in Kind::BLOCK_DEVICES {
+    for kind in Kind::block_devices() {
         let times = leveldb.replayed(kind, &platform)?;
         for (figure, time) in [&mut fill, &mut overwrite].into_iter().zip(times) {
             figure.series.push(series(kind, vec![point("2048 B", time, None)]));

@@ -80,6 +80,7 @@ impl OpenFiles {
     /// Ends the mappings of pages that no program has mapped any more.
     pub(crate) fn end_mappings(&self, pool: BorrowedFd<'_>) {
         let mut mapped = self.mappings.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = mapped.len();
         mapped.retain(|file| {
             let is_mapped = self.still_mapped(file, pool).unwrap_or_else(|errno| {
                 tracing::warn!("whether a file is mapped still is not known: {errno}");
@@ -92,10 +93,12 @@ impl OpenFiles {
             }
             is_mapped
         });
-        drop(mapped);
-        // Whoever waits has looked before, or looks after this.
-        drop(self.mappings.waits.lock().unwrap_or_else(PoisonError::into_inner));
-        self.mappings.ended.notify_all();
+        if mapped.len() < before {
+            drop(mapped);
+            // Whoever waits has looked before, or looks after this.
+            drop(self.mappings.waits.lock().unwrap_or_else(PoisonError::into_inner));
+            self.mappings.ended.notify_all();
+        }
     }
 
     /// Has a program give back the mappings of a file that it upgraded, if one has such, and waits
